@@ -1,7 +1,8 @@
 """AlterUserScramCredentials (key 51), version 0: creates, changes and deletes SCRAM credentials (KIP-554).
 
 The failure of one user leaves the others unaffected. As by Kafka's controller one request changes one credential of a
-user: that of another mechanism comes with the next one.
+user: that of another mechanism comes with the next one. A user that is named twice gets the error of its first change,
+if that has one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import alter_user_scram_credentials as wire
-from korvet.security.credentials import Deletion, Upsertion, check_changes
+from korvet.security.credentials import Deletion, Upsertion
 
 
 def handle(
@@ -21,8 +22,8 @@ def handle(
     changes = _by_user(request)
 
     def alter(user: str) -> wire.AlterUserScramCredentialsResult:
-        check_changes(user, changes[user])
         if len(changes[user]) > 1:
+            api.users.check(user, changes[user][0])
             message = "A user credential cannot be altered twice in the same request"
             raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
         api.users.alter(user, changes[user])

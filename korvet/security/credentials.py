@@ -120,25 +120,16 @@ class UserCredentials:
             for user, row in self._users.items()
         }
 
+    def check(self, user: str, change: Upsertion | Deletion) -> None:
+        """Raise KafkaError if a change alone is not allowed."""
+        [row] = self._rows.load(user)
+        _altered(row, _credentials(user, [change]))
+
     def alter(self, user: str, changes: Sequence[Upsertion | Deletion]) -> None:
         """Change a user's credentials, all or none; raises KafkaError for a change that is not allowed."""
-        check_changes(user, changes)
-        made = {_mechanism(each.mechanism).sasl_name: _credential(each) for each in changes}
-
-        def altered(row: UserRow | None) -> UserRow | None:
-            found = dict(row or {})
-            for name, credential in made.items():
-                if credential is not None:
-                    found[name] = credential
-                elif found.pop(name, None) is None:
-                    raise KafkaError(
-                        ErrorCode.RESOURCE_NOT_FOUND,
-                        "Attempt to delete a user credential that does not exist",
-                    )
-            return found or None
-
+        credentials = _credentials(user, changes)
         self._rows.alter(_SECRET, lambda row: row or {_SECRET: _secret(self._secret)})
-        row = self._rows.alter(user, altered)
+        row = self._rows.alter(user, lambda row: _altered(row, credentials))
         # What is answered counts here already.
         if row is None:
             self._users.pop(user, None)
@@ -146,14 +137,24 @@ class UserCredentials:
             self._users[user] = row
 
 
-def check_changes(user: str, changes: Sequence[Upsertion | Deletion]) -> None:
-    """Raise KafkaError for a name that no user may have, or an unknown mechanism."""
+def _credentials(user: str, changes: Sequence[Upsertion | Deletion]) -> dict[str, ScramCredential | None]:
+    """Return what is to be stored by the name of its mechanism, None to delete it; raises KafkaError."""
     if not user:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if len(user.encode()) > USER_BYTES_MAX:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A user name has at most {USER_BYTES_MAX} bytes")
-    for change in changes:
-        _mechanism(change.mechanism)
+    return {_mechanism(change.mechanism).sasl_name: _credential(change) for change in changes}
+
+
+def _altered(row: UserRow | None, credentials: Mapping[str, ScramCredential | None]) -> UserRow | None:
+    altered = dict(row or {})
+    for name, credential in credentials.items():
+        if credential is not None:
+            altered[name] = credential
+        elif altered.pop(name, None) is None:
+            message = "Attempt to delete a user credential that does not exist"
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+    return altered or None
 
 
 def _secret(salt: bytes) -> ScramCredential:

@@ -28,6 +28,7 @@ def users(scene: Scene) -> dict[str, dict[int, int]]:
 )
 def test_a_user_that_is_named_twice_is_refused_and_the_others_are_done(scene: Scene, changes: Any) -> None:
     """As by Kafka's controller, whichever mechanisms the changes are of."""
+    scene.do(apis.AlterUserScramCredentials, **upsertion())
     given = {"deletions": [], "upsertions": []} | changes
     given["upsertions"] = [*given["upsertions"], {"name": "alice", **SALTED}]
     results = scene.ask(apis.AlterUserScramCredentials, **given).results
@@ -38,7 +39,7 @@ def test_a_user_that_is_named_twice_is_refused_and_the_others_are_done(scene: Sc
         ),
         "alice": (0, None),
     }
-    assert users(scene) == {"alice": {1: 4096}}
+    assert users(scene) == {"alice": {1: 4096}, "bob": {1: 4096}}
 
 
 def test_users_have_a_credential_of_each_mechanism(scene: Scene) -> None:

@@ -243,11 +243,17 @@ SCRAM_ROWS: Rows = {
                     {"upsertions": upsertion(name="")["upsertions"] * 2},
                     "empty",
                 ),
-                (ErrorCode.UNSUPPORTED_SASL_MECHANISM, deletion() | upsertion(mechanism=3), "Unknown SCRAM"),
+                (ErrorCode.RESOURCE_NOT_FOUND, deletion() | upsertion(mechanism=3), "that does not exist"),
                 (ErrorCode.RESOURCE_NOT_FOUND, deletion(), "that does not exist"),
                 (ErrorCode.UNSUPPORTED_SASL_MECHANISM, deletion(0), "Unknown SCRAM mechanism"),
-                (ErrorCode.DUPLICATE_RESOURCE, deletion() | upsertion(mechanism=2), "altered twice"),
             )
+        ),
+        Row(
+            deletion() | upsertion(mechanism=3),
+            {"results.error_message": said("altered twice")},
+            ErrorCode.DUPLICATE_RESOURCE,
+            "results.error_code",
+            before=with_bob,
         ),
     ),
 }
