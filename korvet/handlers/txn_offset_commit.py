@@ -26,7 +26,16 @@ ADDS_GROUP_VERSION_FIRST = 5
 def handle(
     request: wire.TxnOffsetCommitRequest, caller: Caller, api: TransactionApi
 ) -> wire.TxnOffsetCommitResponse:
-    """Keep the offset of each partition for the end of the transaction."""
+    """Keep the offset of each partition for the end of the transaction.
+
+    If no partition is known, neither group nor transaction is looked at, as in Kafka.
+    """
+    if not any(
+        _exists(topic.name, each.partition_index, api)
+        for topic in request.topics
+        for each in topic.partitions
+    ):
+        return _response(request, repeat(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     require_group_id(request.group_id)
     number = api.coordinator.add_group(
         request.transactional_id,
@@ -51,6 +60,16 @@ def handle(
         by, request.producer_id, request.producer_epoch, number, offsets, caller.not_after_ms
     )
     return _response(request, map(group_error_code, outcomes))
+
+
+def _exists(topic: str, index: int, api: TransactionApi) -> bool:
+    try:
+        api.topics.partition(TopicRef(topic), index)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return False
+    return True
 
 
 def refuse(

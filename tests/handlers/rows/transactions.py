@@ -305,7 +305,8 @@ COMMIT = (
         for code, request, before, versions in (
             (ErrorCode.INVALID_GROUP_ID, committed(group_id=""), added, None),
             (INVALID, committed(transactional_id=""), added, None),
-            (UNKNOWN, committed(7), added, None),
+            (UNKNOWN, committed(7, group_id="", transactional_id=""), added, None),
+            (UNKNOWN, committed(7, producer_id=5), added, None),
             (ErrorCode.OFFSET_METADATA_TOO_LARGE, committed(metadata="x" * 4097), added, None),
             (NO_STATE, committed(), Scene.init_producer, (0, 3)),
             (ABORTABLE, committed(), Scene.init_producer, (4, 4)),
