@@ -47,10 +47,10 @@ def handle(
 ) -> wire.StreamsGroupHeartbeatResponse:
     """Take the heartbeat."""
     require_streams_groups(api.features)
-    _check_supported(request)
     topology = None if request.topology is None else _topology(request.topology)
     if topology is not None:
         _check_topics(topology, caller)
+    _check_supported(request)
     endpoint, tags = request.user_endpoint, request.client_tags
     unchanged = request.rebalance_timeout_ms == UNCHANGED
     report = StreamsReport(

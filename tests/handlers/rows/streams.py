@@ -106,7 +106,10 @@ WRONG_TOPOLOGIES: list[tuple[Fields, str]] = [
         joining(subtopology(source_topics=["__consumer_offsets"])),
         "Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology is prohibited.",
     ),
-    (joining(subtopology(source_topics=["a b", "c"])), "Topic names a b are not valid topic names."),
+    (
+        joining(subtopology(source_topics=["a b", "c"]), instance_id="i"),
+        "Topic names a b are not valid topic names.",
+    ),
     (joining(subtopology(), subtopology()), "Two subtopologies have the same id."),
     *(
         (
