@@ -61,12 +61,11 @@ class Tools:
         self._answers: IO[bytes] = process.stdout
 
     def run(self, tool: str, bootstrap: str, *arguments: str) -> Outcome:
-        """Run a tool by its script's name, at a broker; returns however it ends."""
+        """Run a tool by its script's name, or a class of java/Tools.java, at a broker; returns however it ends."""
         server = SERVER.get(tool, ("--bootstrap-server", "{}"))
         server = (server[0], server[1].format(bootstrap))
-        words = (
-            [TOOLS[tool], *arguments, *server] if tool in SERVER_LAST else [TOOLS[tool], *server, *arguments]
-        )
+        name = TOOLS.get(tool, tool)
+        words = [name, *arguments, *server] if tool in SERVER_LAST else [name, *server, *arguments]
         assert not any(character in word for word in words for character in "\t\n")
         self._questions.write("\t".join(words).encode() + b"\n")
         self._questions.flush()

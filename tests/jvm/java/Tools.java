@@ -7,6 +7,14 @@ import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.admin.*;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -94,5 +102,42 @@ public final class Tools {
             exitCode = 1;
         }
         return exitCode == null ? 0 : exitCode;
+    }
+}
+
+/** The calls that kafka-ui makes when it loads a cluster, for a topic and a group of the same name. */
+final class KafkaUi {
+    private KafkaUi() {}
+
+    public static void main(String[] args) throws Exception {
+        String name = args[2];
+        ConfigResource topic = new ConfigResource(ConfigResource.Type.TOPIC, name);
+        TopicPartition first = new TopicPartition(name, 0);
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", args[1]))) {
+            admin.alterConsumerGroupOffsets(name, Map.of(first, new OffsetAndMetadata(0))).all().get();
+            List<Integer> nodes = admin.describeCluster().nodes().get().stream().map(Node::id).toList();
+            ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, nodes.get(0).toString());
+            Config ofBroker = admin.describeConfigs(List.of(broker)).all().get().get(broker);
+            var version = admin.describeFeatures().featureMetadata().get().finalizedFeatures().get("metadata.version");
+            System.out.println(ofBroker.get("inter.broker.protocol.version").value() + " " + version.maxVersionLevel());
+            boolean listed = admin.listTopics().names().get().contains(name);
+            int partitions = admin.describeTopics(List.of(name)).allTopicNames().get().get(name).partitions().size();
+            long end = admin.listOffsets(Map.of(first, OffsetSpec.latest())).all().get().get(first).offset();
+            int logDirs = admin.describeLogDirs(nodes).allDescriptions().get().size();
+            System.out.println(listed + " " + partitions + " " + end + " " + (logDirs == nodes.size()));
+            boolean leads = nodes.contains(admin.describeMetadataQuorum().quorumInfo().get().leaderId());
+            boolean grouped = admin.listGroups().all().get().stream().anyMatch(group -> group.groupId().equals(name));
+            GroupState state = admin.describeConsumerGroups(List.of(name)).all().get().get(name).groupState();
+            var offsets = admin.listConsumerGroupOffsets(name).partitionsToOffsetAndMetadata().get();
+            System.out.println(leads + " " + grouped + " " + state + " " + offsets.get(first).offset());
+            var change = new AlterConfigOp(new ConfigEntry("retention.ms", "7000"), AlterConfigOp.OpType.SET);
+            admin.incrementalAlterConfigs(Map.of(topic, List.of(change))).all().get();
+            var all = new DescribeConfigsOptions().includeDocumentation(true).includeSynonyms(true);
+            Config configs = admin.describeConfigs(List.of(topic), all).all().get().get(topic);
+            boolean documented = configs.entries().stream().noneMatch(config -> config.documentation().isEmpty());
+            ConfigEntry kept = configs.get("cleanup.policy");
+            String changed = configs.get("retention.ms").value();
+            System.out.println(documented + " " + kept.value() + " " + kept.source() + " " + changed);
+        }
     }
 }

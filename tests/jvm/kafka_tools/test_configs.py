@@ -68,3 +68,16 @@ def test_configs_of_brokers_are_set_and_unset(tools: AtBroker) -> None:
         wait_until(partial(_is_bare, tools, of), "it is as before")
     secret = described(tools, *OF_BROKER_1, "--all")["redis.url"]
     assert secret.startswith("null sensitive=true ")
+
+
+def test_what_kafka_ui_draws_of_a_cluster_is_there_and_a_change_of_one_config_keeps_the_others(
+    tools: AtBroker, topic: str
+) -> None:
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    altered(tools, *entity, add="cleanup.policy=compact,retention.ms=5000")
+    assert tools.done("KafkaUi", topic).splitlines() == [
+        "4.2-IV1 29",
+        "true 2 0 true",
+        "true true Empty 0",
+        "true compact DYNAMIC_TOPIC_CONFIG 7000",
+    ]
