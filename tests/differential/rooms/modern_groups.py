@@ -236,13 +236,14 @@ def _share_session(session: Session, topic: str, group: str, member: str, versio
     topics = _share_partition(session, topic, [])
     epoch = _acknowledgements(session, topic, shared, version)
     unknown = [{**topics[0], "TopicId": uuid.UUID(int=6)}]
-    for label, change, given in (
-        *(("wrong epoch", 99, topics), ("first epoch", -epoch, topics), ("unknown topic", 0, unknown)),
-        *(("no topics", 0, []), ("closes", -1 - epoch, topics), ("after its end", 0, topics)),
+    # What a broker takes moves the epoch on.
+    for label, number, given in (
+        *(("first epoch", 0, topics), ("no topics", None, []), ("unknown topic", None, unknown)),
+        *(("wrong epoch", 9999, topics), ("closes", -1, topics), ("after its end", None, topics)),
     ):
-        asked = {**shared, "ShareSessionEpoch": epoch + change, "Topics": given}
+        asked = {**shared, "ShareSessionEpoch": epoch if number is None else number, "Topics": given}
         answer = session.ask("ShareAcknowledge", version, label, asked, hide=_LOCK)
-        epoch += not answer.get("ErrorCode", 1)
+        epoch += number is None and not answer.get("ErrorCode", 1)
 
 
 def _share_openings(session: Session, topic: str, group: str, version: int) -> None:
@@ -354,11 +355,11 @@ def streams_groups(session: Session) -> None:
     values: dict[str, Any] = {
         **{name: _HEARTBEAT_VALUES[name] for name in names},
         "MemberEpoch": (4, -1, -2, -4),
-        "Topology": {"null": None, "epoch -1": negative, "empty": empty},
+        "Topology": {"null": None, "empty": empty, "epoch -1": negative},
         "Topology.Subtopologies": {label: [{**part, **change}] for label, change in _SUBTOPOLOGIES.items()},
         **{name: {"null": None, "one": [task]} for name in _TASKS},
         "ProcessId": (None, ""),
-        "UserEndpoint": ({"Host": "h", "Port": 0},),
+        "UserEndpoint": ({"Host": "h", "Port": 0}, {"Host": "h", "Port": 1}),
     }
     _heartbeats(session, api, 0, request, values)
     epoch = epoch_of(session, api, 0, request)
