@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from korvet.cluster.rows import RowStore
+from korvet.config.definition import INT32_MAX, INT64_MAX
 from korvet.config.values import canonical_address
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
@@ -52,7 +53,13 @@ class Quota(StrEnum):
 
 
 _OF_CLIENTS = tuple(each for each in Quota if each is not Quota.CONNECTION_CREATION_RATE)
-_WHOLE_NUMBERS = (Quota.PRODUCER_BYTE_RATE, Quota.CONSUMER_BYTE_RATE, Quota.CONNECTION_CREATION_RATE)
+_WHOLE_NUMBERS = {
+    Quota.PRODUCER_BYTE_RATE: ("a LONG", INT64_MAX),
+    Quota.CONSUMER_BYTE_RATE: ("a LONG", INT64_MAX),
+    Quota.CONNECTION_CREATION_RATE: ("an INT", INT32_MAX),
+}
+"""Kafka's type of each quota that is a whole number, and its largest value."""
+
 _EPSILON = 1e-6
 """Kafka's tolerance for a quota that is a whole number."""
 
@@ -111,6 +118,9 @@ def _problem(entity: Entity, key: str, value: float) -> str:
     may_be_zero = key == Quota.CONNECTION_CREATION_RATE and entity[0][1] is not None
     if not math.isfinite(value) or value < 0:
         return f"Quota {key} must be greater than 0"
+    kind, most = _WHOLE_NUMBERS.get(Quota(key), ("a DOUBLE", math.inf))
+    if value > most:
+        return f"Proposed value for {key} is too large for {kind}."
     whole = math.floor(value + _EPSILON)
     if key in _WHOLE_NUMBERS and abs(whole - value) > _EPSILON:
         return f"{key} cannot be a fractional value."

@@ -117,6 +117,7 @@ USER = entity(("user", "alice"))
 RATE: Fields = {"key": "producer_byte_rate", "value": 1e12}
 PERCENT: Fields = {"key": "request_percentage", "value": 5}
 CONNECTIONS: Fields = {"key": "connection_creation_rate", "value": 5}
+ANY_IP = entity(("ip", None))
 
 
 def limits(*ops: Fields, entity: Any = USER, **fields: Any) -> Fields:
@@ -178,10 +179,9 @@ QUOTA_ROWS: Rows = {
                 (limits(RATE | {"key": "no_such_rate"}), "Invalid configuration key no_such_rate"),
                 (limits(RATE | {"value": 1000.5}), "producer_byte_rate cannot be a fractional value."),
                 (limits(RATE | {"value": 0.5}, validate_only=True), "cannot be a fractional value."),
-                *(
-                    (limits(CONNECTIONS | {"value": value}, entity=entity(("ip", None))), "greater than 0")
-                    for value in (0, 1e-9)
-                ),
+                *((limits(CONNECTIONS | {"value": n}, entity=ANY_IP), "greater than 0") for n in (0, 1e-9)),
+                (limits(RATE | {"value": 1e19}), "producer_byte_rate is too large for a LONG."),
+                (limits(CONNECTIONS | {"value": 3e9}, entity=entity(("ip", "::1"))), "too large for an INT."),
                 *((limits(RATE | {"value": value}), "must be greater than 0") for value in (-1, 0)),
                 *((limits(PERCENT | {"value": value}), "must be greater than 0") for value in (nan, inf)),
                 (limits(PERCENT, PERCENT | {"value": 6}), "Duplicate quota key"),
