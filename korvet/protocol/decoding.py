@@ -85,7 +85,7 @@ class DecoderWriter(FunctionWriter):
     def _length(
         self, name: str, code: str, *, nullable: bool, long: bool = False, string: bool = False
     ) -> str:
-        """Write the reading of a length or count: -1 or more, and -1 only if `nullable`; `long` is above 127.
+        """Write the reading of a length or count: a negative one is null, for `nullable` alone; `long` is above 127.
 
         That of a `string` is in flexible versions too no larger than an int16.
         """
@@ -95,12 +95,12 @@ class DecoderWriter(FunctionWriter):
             self.line(f"if {length} < 128: pos += 1")
             if long:
                 self.line(f"elif buf[pos + 1] < 128: {length} += (buf[pos + 1] << 7) - 128; pos += 2")
-            self.line(f"else: {length}, pos = {'read_string_length' if string else 'read_varint'}(buf, pos)")
+            self.line(f"else: {length}, pos = {'read_string_length' if string else 'read_length'}(buf, pos)")
             self.line(f"{length} -= 1")
         else:
             length = self._number(code)
-        if not (self.flexible and nullable):
-            self.line(f"if {length} < {-1 if nullable else 0}: bad_length({name!r}, {length})")
+        if not nullable:
+            self.line(f"if {length} < 0: bad_length({name!r}, {length})")
         return length
 
     def _sized(self, kind: Sized, name: str, value: str, *, nullable: bool) -> None:

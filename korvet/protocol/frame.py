@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from korvet.errors import ProtocolError
 from korvet.protocol.schema import RequestHeader
-from korvet.protocol.wire import REPLACE_MALFORMED, Buffer, raise_length, raise_short, skip_tagged_fields
+from korvet.protocol.wire import REPLACE_MALFORMED, Buffer, raise_short, skip_tagged_fields
 
 SIZE_BYTES = 4
 """A frame opens with its size as int32; the size does not count itself."""
@@ -80,8 +80,6 @@ def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | No
                 raise_short(stop, buffer)
             client_id = str(buffer[position:stop], "utf-8", REPLACE_MALFORMED)
             position = stop
-        elif length < -1:
-            raise_length("client_id", length)
         if flexible(api_key, api_version):
             position = skip_tagged_fields(buffer, position)
     except (struct.error, IndexError) as error:

@@ -29,6 +29,7 @@ class FunctionWriter:
             "varint": wire.encode_varint,
             "small": wire.SMALL_VARINTS,
             "read_varint": wire.decode_varint,
+            "read_length": wire.decode_length,
             "read_string_length": wire.decode_string_length,
             "skip_tagged": wire.skip_tagged_fields,
             "short": wire.raise_short,

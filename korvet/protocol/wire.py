@@ -27,7 +27,7 @@ class Sized(msgspec.Struct, frozen=True):
     """A length and that many bytes. `kind` is string, bytes or records.
 
     The length is int16 for strings and int32 for the others; in flexible versions all are an unsigned varint
-    of the length plus one, and zero is null. `records` decode to a memoryview of the frame, so that record
+    of the length plus one. A negative length is null. `records` decode to a memoryview of the frame, so that record
     batches pass through the broker without a copy; and they encode from any bytes-like object.
     """
 
@@ -72,6 +72,7 @@ SHORT_ARRAY_MAX = 8
 LONG_ARRAY_MIN = 64
 """Elements from which on an array is long: what it takes to go through it may be noticed by others."""
 
+INT32_MAX = 0x7FFFFFFF
 UINT32_MAX = 0xFFFFFFFF
 
 VARINT_BYTES_MAX = 5
@@ -113,12 +114,21 @@ def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     raise ProtocolError("varint longer than 32 bits")
 
 
+def decode_length(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Decode a compact length, plus one; returns it and the position after it.
+
+    It is an int32: a negative one is null, as 0 is. Raises as `decode_varint`.
+    """
+    length, position = decode_varint(buffer, position)
+    return (0 if length > INT32_MAX + 1 else length), position
+
+
 def decode_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
     """Decode the length of a compact string, plus one; returns it and the position after it.
 
     Raises ProtocolError if it is above STRING_BYTES_MAX, IndexError if the buffer ends first.
     """
-    length, position = decode_varint(buffer, position)
+    length, position = decode_length(buffer, position)
     if length > STRING_BYTES_MAX + 1:
         raise_length("a string", length - 1)
     return length, position

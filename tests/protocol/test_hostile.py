@@ -166,15 +166,28 @@ def test_more_tagged_fields_than_any_message_has_are_refused() -> None:
 @pytest.mark.parametrize("length", [-2, -(2**31), 2**31 - 1, 2])
 def test_an_array_of_impossible_length_is_refused(length: int) -> None:
     with pytest.raises(ProtocolError, match="topics has length"):
-        decode(MetadataRequest, 1, struct.pack(">i", length) + b"a")
+        decode(MetadataRequest, 0, struct.pack(">i", length) + b"a")
 
 
-def test_null_is_refused_where_the_version_has_none() -> None:
-    with pytest.raises(ProtocolError, match="topics has length -1"):
-        decode(MetadataRequest, 0, struct.pack(">i", -1))
-    assert decode(MetadataRequest, 1, struct.pack(">i", -1)).topics is None
+COMPACT_NULLS = [b"\x00", unsigned_varint(2**31 + 1), unsigned_varint(2**32 - 2)]
+
+
+@pytest.mark.parametrize("length", [-1, -2, -(2**31)])
+def test_any_negative_length_is_null(length: int) -> None:
+    assert decode(MetadataRequest, 1, struct.pack(">i", length)).topics is None
+    with pytest.raises(ProtocolError, match=f"topics has length {length}"):
+        decode(MetadataRequest, 0, struct.pack(">i", length))
+
+
+@pytest.mark.parametrize("length", COMPACT_NULLS)
+def test_any_negative_compact_length_is_null(length: bytes) -> None:
+    assert decode(MetadataRequest, 9, length + bytes(4)).topics is None
+    no_name = b"\x02" + bytes(16) + length + bytes(5)
+    assert [topic.name for topic in decode(MetadataRequest, 12, no_name).topics or ()] == [None]
     with pytest.raises(ProtocolError, match="name has length -1"):
-        decode(MetadataRequest, 9, b"\x02\x00\x00\x01\x00\x00\x00\x00")
+        decode(MetadataRequest, 9, b"\x02" + length + bytes(5))
+    with pytest.raises(ProtocolError, match="topics has length 2147483647"):
+        decode(MetadataRequest, 9, unsigned_varint(2**31) + bytes(4))
 
 
 def test_an_array_with_too_many_elements_is_refused_before_it_is_made() -> None:
