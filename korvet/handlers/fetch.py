@@ -19,6 +19,7 @@ from korvet.handlers.common import unreadable_topics
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.collect import FetchPartitionSpec, FetchResult
+from korvet.log.epochs import NO_EPOCH
 from korvet.log.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -163,8 +164,8 @@ class _RequestReads:
             partition,
             asked.fetch_offset,
             asked.partition_max_bytes,
-            leader_epoch=asked.current_leader_epoch,
-            last_fetched_epoch=asked.last_fetched_epoch,
+            leader_epoch=max(asked.current_leader_epoch, NO_EPOCH),
+            last_fetched_epoch=max(asked.last_fetched_epoch, NO_EPOCH),
             committed=self.committed,
         )
 

@@ -87,20 +87,21 @@ def next_epoch_start(epochs: Epochs, offset: int) -> float:
     return next((each.start for each in epochs if each.start > offset), math.inf)
 
 
-def epoch_end(epochs: Epochs, epoch: int, current: int, end: int) -> EpochStart:
-    """Return the last epoch that is no later than `epoch`, and the offset at which it ends in a log that ends at `end`.
+def epoch_end(epochs: Epochs, epoch: int, current: int, log_start: int, end: int) -> EpochStart:
+    """Return the last epoch that is no later than `epoch`, and the offset at which it ends in a log up to `end`.
 
-    As Kafka's LeaderEpochFileCache.endOffsetFor: NO_EPOCH for one that has not begun; one that is older than all that
-    are known ends where those begin. `current` has no entry before its first record, and the log may know a later one,
-    which another worker has begun.
+    As Kafka's LeaderEpochFileCache: NO_EPOCH for one that has not begun; one that is older than all that have records
+    from `log_start` on ends where those begin. `current` has no entry before its first record, and the log may know a
+    later one, which another worker has begun.
     """
     current = max([current, *(each.epoch for each in epochs[-1:])])
     if epoch == NO_EPOCH or epoch > current:
         return EpochStart(NO_EPOCH, NO_EPOCH)
-    later = next((each.start for each in epochs if each.epoch > epoch), end)
+    left = [each for each in epochs if next_epoch_start(epochs, each.start) > log_start]
+    later = next((max(each.start, log_start) for each in left if each.epoch > epoch), end)
     if epoch == current:
         return EpochStart(epoch, later)
-    return EpochStart(max((each.epoch for each in epochs if each.epoch <= epoch), default=epoch), later)
+    return EpochStart(max((each.epoch for each in left if each.epoch <= epoch), default=epoch), later)
 
 
 class _NodeEpoch:

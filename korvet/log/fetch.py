@@ -386,7 +386,8 @@ class Reader:
             refusal = error
         else:
             if spec.last_fetched_epoch != NO_EPOCH:
-                last = epoch_end(fetched.epochs, spec.last_fetched_epoch, current, fetched.end_offset)
+                log = fetched.epochs, spec.last_fetched_epoch, current, fetched.log_start, fetched.end_offset
+                last = epoch_end(*log)
                 if last.epoch < spec.last_fetched_epoch or last.start < spec.offset:
                     if last.epoch != NO_EPOCH:
                         return last

@@ -143,7 +143,7 @@ class OffsetLookup:
             except KafkaError as error:
                 answers.append(error.without_frames())
                 continue
-            last, end = epoch_end(found.epochs, epoch, current, found.high_watermark)
+            last, end = epoch_end(found.epochs, epoch, current, found.log_start, found.high_watermark)
             answers.append(OffsetFound(end, leader_epoch=last))
         return answers
 

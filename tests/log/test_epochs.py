@@ -80,11 +80,15 @@ def test_an_offset_has_the_epoch_that_began_last_before_it() -> None:
     ],
 )
 def test_an_epoch_ends_where_the_next_one_begins(asked: int, current: int, end: tuple[int, int]) -> None:
-    assert epoch_end(LIST, asked, current, 50) == end
+    assert epoch_end(LIST, asked, current, 0, 50) == end
+
+
+def test_an_epoch_whose_records_are_all_deleted_ends_where_the_log_begins() -> None:
+    assert [epoch_end(LIST, asked, 9, 25, 50) for asked in (-2, 3, 5)] == [(-2, 25), (3, 25), (5, 40)]
 
 
 def test_without_a_list_every_epoch_but_a_later_one_ends_with_the_log() -> None:
-    assert [epoch_end((), asked, 4, 50) for asked in (4, 3, 5)] == [(4, 50), (3, 50), (-1, -1)]
+    assert [epoch_end((), asked, 4, 0, 50) for asked in (4, 3, 5)] == [(4, 50), (3, 50), (-1, -1)]
 
 
 @pytest.fixture
