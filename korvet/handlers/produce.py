@@ -58,8 +58,6 @@ ACKS = (0, 1, ACKS_ALL)
 
 def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending[Reply]:
     """Check, decode and send what is in the request; the reply waits for Redis."""
-    if request.acks not in ACKS:
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
     throttle_ms, refusal = api.pressure.check()
     if refusal:
         return Done(_refuse_all(request, api, refusal, throttle_ms))
@@ -75,7 +73,7 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         batches,
         zstd_known=zstd_known,
         reserve_memory=caller.reserve_memory,
-        check_insync=api.replicas.check_insync if acks_all else None,
+        check_acks=api.replicas.check_insync if acks_all else None if request.acks in ACKS else _refuse_acks,
         pressure=api.pressure.by_stream,
         version=caller.session.order_version,
         verify=None
@@ -95,6 +93,10 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         return Reply(_response(request, results, throttled_ms), throttled_ms)
 
     return Then(appends, reply, waits=acks_all and (api.replicas.least or appends.replicas) > 0)
+
+
+def _refuse_acks(_partition: Partition) -> None:
+    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, "acks is not 0, 1 or -1")
 
 
 def _verify(

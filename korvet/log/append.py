@@ -189,7 +189,7 @@ class Appender:
         *,
         zstd_known: bool,
         reserve_memory: Callable[[int], None] = lambda _size: None,
-        check_insync: Callable[[Partition], None] | None = None,
+        check_acks: Callable[[Partition], None] | None = None,
         pressure: Callable[[str], BackpressureState] | None = None,
         version: int | None = None,
         verify: Verify | None = None,
@@ -199,8 +199,8 @@ class Appender:
         Appends that are begun one after the other are written in that order; take their results in the same
         order (Pending.in_order). `zstd_known`: the producer's version may send zstd (KIP-110). `reserve_memory` is
         called with the bytes that are decoded, and, negative, with those that make room for others; the last are held
-        until the request is answered. `check_insync` (for acks=all) raises KafkaError for a partition of which too
-        few servers of Redis are in sync.
+        until the request is answered. `check_acks` raises KafkaError for a partition that cannot give the acks asked
+        for: too few servers of Redis are in sync.
         `pressure` gives what the server that has a stream puts on producers, if the request as a whole is not judged.
         `version` is that of SendOrder when those appends began whose results are not taken yet, None without any.
         `verify` is asked for batches that open a transaction; None: none may be of one.
@@ -209,7 +209,7 @@ class Appender:
             self,
             batches,
             reserve_memory,
-            check_insync,
+            check_acks,
             pressure,
             verify,
             zstd_known=zstd_known,
@@ -371,7 +371,7 @@ class PendingAppends:
         appender: Appender,
         batches: Sequence[SentBatch],
         reserve_memory: Callable[[int], None],
-        check_insync: Callable[[Partition], None] | None,
+        check_acks: Callable[[Partition], None] | None,
         pressure: Callable[[str], BackpressureState] | None,
         verify: Verify | None,
         *,
@@ -380,7 +380,7 @@ class PendingAppends:
     ) -> None:
         """Send what may be sent at once: what is decoded of a request at a time is bounded."""
         self._appender, self._batches, self._zstd_known = appender, batches, zstd_known
-        self._reserve_memory, self._check_insync = reserve_memory, check_insync
+        self._reserve_memory, self._check_acks = reserve_memory, check_acks
         self._pressure, self._verify = pressure, verify
         # The batches that open a transaction, and the numbers of those that were verified.
         self._unverified: dict[int, Unverified] = {}
@@ -457,7 +457,7 @@ class PendingAppends:
         """
         appender, taken = self._appender, 0
         unverified = None if self._verify is None else 0
-        check = self._check_insync if self._pressure is None else self._check_node
+        check = self._check_acks if self._pressure is None else self._check_node
         self._sent: dict[int, AppendRecords | AppendBatch] = {}
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
@@ -496,14 +496,14 @@ class PendingAppends:
         self._in_order = self._in_order and not self._left
 
     def _check_node(self, partition: Partition) -> None:
-        """Check that the node which has a partition has room for more, and replicas as `check_insync` says."""
+        """Check that the node which has a partition has room for more, and gives the acks asked for."""
         if self._pressure is not None:
             throttle_ms, refusal = self._pressure(partition.stream)
             self.throttle_ms = max(self.throttle_ms, throttle_ms)
             if refusal:
                 raise StorageUnavailableError(refusal)
-        if self._check_insync is not None:
-            self._check_insync(partition)
+        if self._check_acks is not None:
+            self._check_acks(partition)
 
     def _reserve(self, size_bytes: int) -> None:
         """Reserve what is held now instead of what was before, unless both are next to nothing."""

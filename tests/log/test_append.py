@@ -109,7 +109,7 @@ def test_what_is_prepared_while_a_missing_script_is_loaded_waits_for_its_turn(
             offset(another)
 
     until(lambda: another.ready)
-    second = begin_any(here, check_insync=wait, version=here.redis.order.version)
+    second = begin_any(here, check_acks=wait, version=here.redis.order.version)
     assert [first.in_order, second.in_order] == [False, False]
     assert offset(first) < offset(second)
 
@@ -163,13 +163,13 @@ def test_a_gap_after_a_refusal_for_want_of_replicas_is_no_fault_of_the_producer(
     here.topics.create(TopicSpec(name=ORDERS, configs={"min.insync.replicas": "2"}))
     refusals = iter([False, True])  # then none
 
-    def check_insync(_partition: Partition) -> None:
+    def check_acks(_partition: Partition) -> None:
         if next(refusals, False):
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "")
 
     def append_at(sequence: int) -> AppendResult:
         delivery = PartitionRef(TopicRef(ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence))
-        pending = here.appender.begin([delivery], zstd_known=True, check_insync=check_insync)
+        pending = here.appender.begin([delivery], zstd_known=True, check_acks=check_acks)
         [result] = pending.result()
         return result
 

@@ -186,8 +186,8 @@ PRODUCE = (
     ),
     refused(ErrorCode.INVALID_REQUIRED_ACKS, produced(acks=2)),
     refused(UNKNOWN, produced(partition=7)),
-    refused(UNKNOWN, produced(topic="missing"), versions=(3, 12)),
-    refused(ErrorCode.UNKNOWN_TOPIC_ID, produced(topic="missing"), versions=(13, 13)),
+    refused(UNKNOWN, produced(topic="missing", acks=2), versions=(3, 12)),
+    refused(ErrorCode.UNKNOWN_TOPIC_ID, produced(topic="missing", acks=2), versions=(13, 13)),
     refused(ErrorCode.UNKNOWN_TOPIC_ID, NO_ID, versions=(13, 13), session=lambda _scene: ALICE),
     refused(ErrorCode.CORRUPT_MESSAGE, produced(forged(batch(b"v"), crc=1))),
     refused(
@@ -269,6 +269,7 @@ FETCH = (
         before=zstd,
     ),
     Row(fetched(isolation_level=1), {"responses.partitions.aborted_transactions": []}),
+    Row(fetched(current_leader_epoch=-2, last_fetched_epoch=-2), versions=(9, 18)),
     *(
         Row(
             fetched(3, isolation_level=level),
