@@ -40,8 +40,6 @@ while ARGV[check_at] do
     elseif row and epoch < row_epoch then
       outcome = redis.error_reply(string.format(
         'INVALID_PRODUCER_EPOCH producer %s has epoch %d, not %d', producer_id, row_epoch, epoch))
-    elseif not kind and first_open then
-      outcome = redis.error_reply('INVALID_TXN_STATE producer ' .. producer_id .. ' has a transaction open here')
     else
       local newest
       if row and epoch == row_epoch then
@@ -97,6 +95,9 @@ while ARGV[check_at] do
           outcome = redis.error_reply(string.format(
             'OUT_OF_ORDER_SEQUENCE_NUMBER producer %s sent %d, the last was %d', producer_id, base_sequence, newest or -1))
         end
+      end
+      if not outcome and not kind and first_open then
+        outcome = redis.error_reply('INVALID_TXN_STATE producer ' .. producer_id .. ' has a transaction open here')
       end
     end
   end

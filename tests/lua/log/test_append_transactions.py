@@ -98,6 +98,13 @@ def test_while_a_transaction_is_open_nothing_else_is_written(log: Log, transacti
     log.appended("another producer's", producer=8, transaction=transaction)
 
 
+def test_a_batch_of_an_open_transaction_that_comes_again_without_it_is_written_once(log: Log) -> None:
+    first = log.appended("a", producer=7, transaction=NUMBER)
+    assert log.append("a", producer=7)[:2] == [b"DUPLICATE", str(first).encode()]
+    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+        log.append("c", producer=7, sequence=2)
+
+
 def test_a_commit_ends_a_transaction_and_keeps_what_its_producer_has_written(log: Log) -> None:
     first = log.appended("a", producer=7, transaction=NUMBER)
     outcome, at = marker(log, COMMIT)
