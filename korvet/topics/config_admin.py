@@ -398,7 +398,7 @@ def _check_names(changes: Sequence[ConfigChange]) -> None:
     names = [change.name for change in changes if change.operation is not ConfigOperation.DELETE]
     for name in names:
         if name not in BROKER_CONFIGS:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown broker config name: {name}")
     fixed = [name for name in names if name not in DYNAMIC_CONFIGS]
     if fixed:
         message = f"Cannot update these configs dynamically: {', '.join(fixed)}"

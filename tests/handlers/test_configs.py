@@ -260,6 +260,6 @@ def test_a_change_is_made_whole_or_not_at_all(scene: Scene) -> None:
 def test_a_refusal_keeps_no_other_resource_from_its_change(scene: Scene) -> None:
     resources = [*altered(BROKER, ALL, "no.such")["resources"], *altered(key="segment.ms")["resources"]]
     bad, good = scene.ask(apis.IncrementalAlterConfigs, resources=resources).responses
-    assert (bad.error_code, good.error_code) == (NO_CONFIG, 0)
+    assert (bad.error_code, good.error_code) == (INVALID, 0)
     assert value(scene, TOPIC, "orders", "segment.ms") == ("60000", DYNAMIC_TOPIC)
     assert described(scene, BROKER, ALL) == {}

@@ -53,7 +53,7 @@ def test_what_another_version_has_set_may_only_be_deleted() -> None:
     assert altered_broker(held, [delete], START, THIS_BROKER) == {"segment.ms": "5"}
     with pytest.raises(KafkaError, match=r"^INVALID_CONFIG .*of\.another\.version"):
         altered(held, [change], START)
-    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG .*of\.another\.version"):
+    with pytest.raises(KafkaError, match=r"^INVALID_REQUEST .*of\.another\.version"):
         altered_broker({}, [change], START, THIS_BROKER)
 
 

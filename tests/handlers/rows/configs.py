@@ -97,7 +97,7 @@ CANNOT_BE_ALTERED = (
     (INVALID, altered(value=None), "Null value not supported for"),
     (NO_CONFIG, altered(key="storage.format", value="record"), "fixed when a topic is created"),
     (INVALID, of_broker("77", "log.roll.ms", "1"), "received 77"),
-    (NO_CONFIG, of_broker("0", "no.such", "1"), "Unknown broker config name: no.such"),
+    (INVALID, of_broker("0", "no.such", "1"), "Unknown broker config name: no.such"),
     (INVALID, of_broker("0", "redis.url", "redis://x"), "dynamically: redis.url"),
     (INVALID, of_broker("", "inter.broker.protocol.version", "3.9"), "dynamically: inter.broker"),
     (INVALID, of_broker("", "log.retention.ms", "0"), "negative, which is without limit, or 1 at"),
