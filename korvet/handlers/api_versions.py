@@ -31,6 +31,8 @@ def handle(request: wire.ApiVersionsRequest, caller: Caller, api: ClusterApi) ->
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "the client's software name or version is malformed"
                 )
+    if caller.session.sasl is not None:
+        caller.session.sasl.greet()
     served = [_row(handler.request.api) for _, handler in sorted(HANDLERS.items())]
     response = wire.ApiVersionsResponse(api_keys=served, finalized_features_epoch=api.features.epoch)
     response.finalized_features = [

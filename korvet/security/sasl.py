@@ -36,8 +36,9 @@ from korvet.telemetry import metrics
 RENEWAL_PAUSE_SECONDS_MIN = 1.0
 """Between two logins on one connection, as in Kafka."""
 
-_BEFORE_HANDSHAKE = {ApiVersionsRequest.api.key, SaslHandshakeRequest.api.key}
-_HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.api.key, SaslAuthenticateRequest.api.key
+_VERSIONS, _HANDSHAKE = ApiVersionsRequest.api.key, SaslHandshakeRequest.api.key
+_AUTHENTICATE = SaslAuthenticateRequest.api.key
+_BEFORE_HANDSHAKE = {_VERSIONS, _HANDSHAKE}
 
 
 class SaslServer(Protocol):
@@ -113,6 +114,7 @@ class Authenticator:
     __slots__ = (
         "_began",
         "_clock",
+        "_greeted",
         "_is_known",
         "_listener",
         "_mechanism",
@@ -131,7 +133,7 @@ class Authenticator:
         self._server: SaslServer | None = None
         self._mechanism = ""
         self._began = self._clock.monotonic()
-        self._is_known = False
+        self._greeted = self._is_known = False
         self.complete = self.failed = self.raw = False
         self.expires_at = inf
 
@@ -163,11 +165,17 @@ class Authenticator:
                 self.failed = True
                 message = f"a request with API key {api_key} in place of SaslAuthenticate"
                 return KafkaError(ErrorCode.ILLEGAL_SASL_STATE, message)
+        elif api_key == _VERSIONS and self._greeted:
+            raise ProtocolError("a second ApiVersions request before SaslHandshake")
         elif api_key not in _BEFORE_HANDSHAKE:
             raise ProtocolError(
                 f"a request with API key {api_key} before SaslHandshake: its client is not set to use SASL"
             )
         return None
+
+    def greet(self) -> None:
+        """Note that ApiVersions was served: as in Kafka only SaslHandshake may follow."""
+        self._greeted = True
 
     def handshake(self, mechanism: str, *, raw: bool) -> None:
         """Begin a login; raises KafkaError."""

@@ -86,6 +86,8 @@ def test_each_step_of_a_login_admits_what_belongs_to_it(login: Login) -> None:
         return {api for api in apis if login.admits(api)}
 
     assert admitted() == {VERSIONS, HANDSHAKE}
+    login.authenticator.greet()
+    assert admitted() == {HANDSHAKE}
     login.authenticator.handshake("SHORT", raw=False)
     assert admitted() == {AUTHENTICATE}
     assert login.authenticator.failed, "the connection closes after an answer to another one"
