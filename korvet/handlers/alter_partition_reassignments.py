@@ -1,7 +1,8 @@
 """AlterPartitionReassignments (key 45), versions 0-1: an administrator moves partitions to other brokers (KIP-455).
 
 A move is a new order of preference and copies nothing: it is done when it is answered. So of the timeout it counts only
-that there is one, and there is never a move to cancel (NO_REASSIGNMENT_IN_PROGRESS).
+that there is one, and there is never a move to cancel (NO_REASSIGNMENT_IN_PROGRESS). A request
+without topics has Kafka's default answer: the replication factor may change.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def handle(
     request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
 ) -> wire.AlterPartitionReassignmentsResponse:
     """Move the partitions, those of a topic in one step; the failure of one leaves the others unaffected."""
+    if not request.topics:
+        return wire.AlterPartitionReassignmentsResponse(error_message=None, responses=[])
     require_time(request.timeout_ms)
     live = api.cluster.refresh()
     api.topics.refresh()
@@ -44,9 +47,8 @@ def handle(
 def refuse(
     request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, error: KafkaError
 ) -> wire.AlterPartitionReassignmentsResponse:
-    """Answer the whole and every partition with the error."""
+    """Answer the whole and every partition with the error, and as in Kafka that the factor may change."""
     return wire.AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=error.code,
         error_message=error_message(error),
         responses=[_answer(topic, repeat(error)) for topic in request.topics],

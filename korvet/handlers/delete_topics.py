@@ -10,7 +10,7 @@ not know that code and get INVALID_REQUEST, as from Kafka.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from korvet.errors import ErrorCode, KafkaError
@@ -22,7 +22,7 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.security.quotas import Quota
 from korvet.topics.registry import Topic
 from korvet.topics.types import TopicRef
-from korvet.turns import in_parts
+from korvet.turns import in_parts, in_turns
 
 DELETION_DISABLED_VERSION_FIRST = 3
 TOPICS_AT_ONCE = 100
@@ -32,7 +32,7 @@ QUOTA_ERROR_VERSION_FIRST = 5
 """A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
 
 _Given: TypeAlias = tuple[str | None, bytes]
-"""A topic as it is given in a request: by its name with the zero id, or by its id without a name."""
+"""A topic as it is given in a request: by its name with the zero id, by its id without a name, or (refused) by both."""
 
 
 def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
@@ -44,7 +44,7 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
     # A topic that this worker knows may have been created again meanwhile: the new one must be deleted.
     api.topics.refresh()
-    given = Counter((state.name, state.topic_id) for state in _states(request))
+    given = _joined(Counter((state.name, state.topic_id) for state in _states(request)), api)
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
     topics: dict[_Given, Topic] = {}
 
@@ -52,7 +52,7 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
         if given[named] > 1:
             return KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
         try:
-            topic = _find_once(named, given, api)
+            topic = _find(*named, api)
             mutations.take(len(topic.partitions))
         except KafkaError as error:
             return error.without_frames()
@@ -86,12 +86,14 @@ def _states(request: wire.DeleteTopicsRequest) -> list[wire.DeleteTopicState]:
     return request.topics or [wire.DeleteTopicState(name=name) for name in request.topic_names]
 
 
-def _find_once(each: _Given, given: Collection[_Given], api: TopicApi) -> Topic:
-    topic = _find(*each, api)
-    other_way = (topic.name, ZERO_UUID) if each[0] is None else (None, topic.id)
-    if other_way in given:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is given by its name, and by its id too.")
-    return topic
+def _joined(given: Counter[_Given], api: TopicApi) -> Counter[_Given]:
+    """Return topics with one entry for one that is given by its name, and again by its id, as in Kafka."""
+    for name, topic_id in in_turns(list(given)):
+        topic = api.topics.get_cached(name) if name is not None and topic_id == ZERO_UUID else None
+        if topic is not None and given.pop((None, topic.id), 0):
+            del given[name, topic_id]
+            given[name, topic.id] = 1
+    return given
 
 
 def _find(name: str | None, topic_id: bytes, api: TopicApi) -> Topic:

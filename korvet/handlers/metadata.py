@@ -2,7 +2,8 @@
 
 Version 0 asks for all topics by an empty list. A topic is created if it is unknown, the request allows it (from
 version 4 on it may not) and so does auto.create.topics.enable. From version 12 on topics may be given by id; with an
-id the name does not count, which Java's describeTopics leaves empty rather than null. Brokers are those that have
+id the name does not count, which Java's describeTopics leaves empty rather than null, and topics of the same request
+that have none are not answered. Brokers are those that have
 the caller's listener, with its addresses; a partition led by another has an error instead of its leader.
 """
 
@@ -105,11 +106,15 @@ def _asked(
     creates_all = creates and caller.rights.allows_cluster(AclOperation.CREATE, log=False)
     found: dict[str | bytes, Topic | KafkaError] = {}
     missing: list[str] = []
-    for topic in request.topics or ():
+    topics = request.topics or ()
+    ids_only = any(topic.topic_id != ZERO_UUID for topic in in_turns(topics))
+    for topic in topics:
         by_id = topic.name is None or topic.topic_id != ZERO_UUID
         if by_id and caller.version < TOPIC_ID_VERSION_FIRST:
             message = f"Topic IDs are not supported in requests for version {caller.version}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if ids_only and topic.topic_id == ZERO_UUID:
+            continue
         name = None if by_id else topic.name
         key = topic.topic_id if name is None else name
         if key in found:

@@ -145,7 +145,11 @@ METADATA = (
         versions=(12, 13),
         rights=[(DESCRIBE, TOPIC)],
     ),
-    Row(described("another", ids=topic_id()), {"topics.name": "orders"}, versions=(12, 13)),
+    Row(
+        {"topics": [{"name": "another", "topic_id": topic_id()}, {"name": "left-out"}]},
+        {"topics": [{"name": "orders"}]},
+        versions=(12, 13),
+    ),
     Row(
         {"topics": [], "include_cluster_authorized_operations": True},
         {"topics": [], "cluster_authorized_operations": Where(lambda given: given > 0)},
@@ -332,12 +336,16 @@ DELETIONS = (
     ),
     *errors(
         DELETED,
+        {"responses": [{"name": "orders", "topic_id": topic_id()}]},
+        (INVALID, gone() | {"topics": [*gone()["topics"], *gone(None, topic_id())["topics"]]}, (6, 6)),
+    ),
+    *errors(
+        DELETED,
         {},
         (INVALID, gone() | {"topics": gone()["topics"] * 2, "topic_names": ["orders"] * 2}),
         (TIMED_OUT, gone() | {"timeout_ms": 0}),
         (INVALID, gone("orders", topic_id()), (6, 6)),
         (INVALID, gone(None), (6, 6)),
-        (INVALID, gone() | {"topics": [*gone()["topics"], *gone(None, topic_id())["topics"]]}, (6, 6)),
         (ErrorCode.THROTTLING_QUOTA_EXCEEDED, gone("last"), (5, 6), few_changes),
     ),
     *(
@@ -347,7 +355,7 @@ DELETIONS = (
 )
 
 MOVES = (
-    Row({"topics": [], "timeout_ms": 0}, {"error_message": SOMETHING}, TIMED_OUT),
+    Row({"topics": [{"name": "orders"}], "timeout_ms": 0}, {"error_message": SOMETHING}, TIMED_OUT),
     Row(
         moved([0]),
         {"error_message": None, "responses": {"name": "orders", "partitions": {}}},
