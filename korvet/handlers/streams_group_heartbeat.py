@@ -47,10 +47,10 @@ def handle(
 ) -> wire.StreamsGroupHeartbeatResponse:
     """Take the heartbeat."""
     require_streams_groups(api.features)
-    topology = None if request.topology is None else _topology(request.topology)
-    if topology is not None:
-        _check_topics(topology, caller)
+    if request.topology is not None:
+        _check_topics(request.topology, caller)
     _check_supported(request)
+    topology = None if request.topology is None else _topology(request.topology)
     endpoint, tags = request.user_endpoint, request.client_tags
     unchanged = request.rebalance_timeout_ms == UNCHANGED
     report = StreamsReport(
@@ -105,10 +105,13 @@ def _check_supported(request: wire.StreamsGroupHeartbeatRequest) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 
 
-def _check_topics(topology: StreamsTopology, caller: Caller) -> None:
+def _check_topics(topology: wire.Topology, caller: Caller) -> None:
     """Raise KafkaError STREAMS_INVALID_TOPOLOGY for names that no topics may have, TOPIC_AUTHORIZATION_FAILED."""
-    sinks = {name for each in topology.subtopologies for name in each.repartition_sinks}
-    names = sorted(topology.topics | sinks)
+    found = set[str]()
+    for each in topology.subtopologies:
+        found.update(each.source_topics, each.repartition_sink_topics)
+        found.update(topic.name for topic in (*each.repartition_source_topics, *each.state_changelog_topics))
+    names = sorted(found)
     if prohibited := [name for name in names if name in KAFKA_TOPICS]:
         message = (
             f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."

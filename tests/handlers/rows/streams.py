@@ -92,6 +92,7 @@ SOURCES: Fields = {"source_topics": ["orders", "other"]}
 WRONG: list[tuple[Fields, str]] = [
     (joining(member_id=""), "MemberId can't be empty."),
     (joining(instance_id="i"), "Static membership is not yet supported."),
+    (joining(subtopology(), subtopology(), instance_id="i"), "Static membership is not yet supported."),
     (joining(task_offsets=[]), "TaskOffsets are not supported yet."),
     (joining(task_end_offsets=[]), "TaskEndOffsets are not supported yet."),
     (joining(warmup_tasks=TASK), "WarmupTasks are not supported yet."),
