@@ -44,6 +44,13 @@ PROBES = ("/healthz", "/readyz")
 # A broker that listens on all addresses is reached at the loopback one.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to
 
+_WORKER_STATES = (
+    ProcessState.STARTING,
+    ProcessState.ACCEPTING,
+    ProcessState.DRAINING,
+    ProcessState.DEAD,
+)
+
 _MECHANISM = "token"
 """What stands for the mechanism of a login, in the metric and in the audit log."""
 
@@ -113,9 +120,7 @@ class Ops:
         Of a cluster one master is enough, if it takes the cluster for up; the others are named.
         """
         workers = self._table.workers()
-        counts = {
-            state.name.lower(): sum(row.state is state for row in workers) for state in ProcessState if state
-        }
+        counts = {state.name.lower(): sum(row.state is state for row in workers) for state in _WORKER_STATES}
         says = self._ping()
         # As a broker of Kafka is with some partitions offline.
         answers = any(each == "ok" for each in says.values())
