@@ -34,6 +34,7 @@ from korvet.protocol.messages.delete_records import (
 from korvet.protocol.messages.fetch import FetchRequest
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.schema import Message
+from korvet.protocol.types import SpecialTimestamp
 from tests.fuzz import logins, watched_broker
 from tests.fuzz.requests import REQUESTS, TOPICS, Learned, Requests, damaged, lying
 from tests.support import batches, redis_servers
@@ -254,8 +255,8 @@ class Live:
         offset, end = 0, 1
         while offset < end:
             answer = self._client.fetch(topic, offset, partition=partition)
-            offset, end = max(offset, answer.log_start_offset), answer.high_watermark
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                offset, _ = self._client.offset_at(topic, SpecialTimestamp.EARLIEST, partition)
                 continue
             if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return  # a case has deleted it, or made it with fewer
@@ -264,6 +265,7 @@ class Live:
                     f"{topic}:{partition} cannot be read at {offset}: error {answer.error_code}"
                 )
                 return
+            end = answer.high_watermark
             headers = _check_records(answer.records)
             if not headers:
                 break
