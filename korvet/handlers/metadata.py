@@ -2,9 +2,9 @@
 
 Version 0 asks for all topics by an empty list. A topic is created if it is unknown, the request allows it (from
 version 4 on it may not) and so does auto.create.topics.enable. From version 12 on topics may be given by id; with an
-id the name does not count, which Java's describeTopics leaves empty rather than null, and topics of the same request
-that have none are not answered. Brokers are those that have
-the caller's listener, with its addresses; a partition led by another has an error instead of its leader.
+id the name does not count (Java's describeTopics leaves it empty rather than null), and topics of the same request
+without an id are not answered. The answer has the brokers with the caller's listener, by its addresses; a partition led
+by another broker has an error instead of its leader.
 """
 
 from __future__ import annotations

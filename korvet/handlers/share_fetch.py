@@ -101,7 +101,7 @@ def _resume(request: wire.ShareFetchRequest, api: ShareApi) -> ShareSession:
 def _change(
     request: wire.ShareFetchRequest, api: ShareApi, session: ShareSession, refs: Sequence[SessionRef]
 ) -> None:
-    """Add the partitions that the request names to the session, and remove those that it forgets."""
+    """Add the partitions of the request to the session, and remove its forgotten ones."""
     forgotten = [
         (TopicRef("", topic.topic_id), index)
         for topic in request.forgotten_topics_data

@@ -90,9 +90,9 @@ def next_epoch_start(epochs: Epochs, offset: int) -> float:
 def epoch_end(epochs: Epochs, epoch: int, current: int, log_start: int, end: int) -> EpochStart:
     """Return the last epoch that is no later than `epoch`, and the offset at which it ends in a log up to `end`.
 
-    As Kafka's LeaderEpochFileCache: NO_EPOCH for one that has not begun; one that is older than all that have records
-    from `log_start` on ends where those begin. `current` has no entry before its first record, and the log may know a
-    later one, which another worker has begun.
+    As Kafka's LeaderEpochFileCache: NO_EPOCH for an epoch that has not begun; an epoch before the oldest one with
+    records from `log_start` on ends where the oldest one begins. `current` has no entry before its first record, and
+    the log may know a later epoch, begun by another worker.
     """
     current = max([current, *(each.epoch for each in epochs[-1:])])
     if epoch == NO_EPOCH or epoch > current:

@@ -204,7 +204,10 @@ class Session:
 
 
 def patience() -> Iterator[None]:
-    """Yield at once, and then again and again after a pause, as long as a broker may take for what it does later."""
+    """Yield at once, and then after each pause, as long as a broker may take to load a coordinator.
+
+    Real time: Apache Kafka is a process with a clock of its own, and announces nothing when it has loaded.
+    """
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     yield
     while time.monotonic() < deadline:

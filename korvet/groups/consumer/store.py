@@ -212,21 +212,21 @@ class ConsumerStore:
         name, KAFKA_STORAGE_ERROR.
         """
         outcomes: list[GroupMembers | KafkaError] = []
-        for some in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
-            keys = [self._keys.group_state(group) for group in some]
+        for part in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
+            keys = [self._keys.group_state(group) for group in part]
             replies = self._redis.pipeline([("HMGET", key, *_FIELDS) for key in keys])
             fields = [
                 parsed(key, "the group", reply, partial(self._own_fields, group, key))
-                for group, key, reply in zip(some, keys, replies, strict=True)
+                for group, key, reply in zip(part, keys, replies, strict=True)
             ]
-            stored = zip(some, fields, strict=True)
+            stored = zip(part, fields, strict=True)
             members = self._members_of([group for group, own in stored if isinstance(own, GroupFields)])
-            for group, own in zip(some, fields, strict=True):
+            for group, own in zip(part, fields, strict=True):
                 if isinstance(own, KafkaError):
                     outcomes.append(own)
                     continue
-                found = members[group]
-                outcomes.append(found if isinstance(found, KafkaError) else GroupMembers(own, found))
+                owned = members[group]
+                outcomes.append(owned if isinstance(owned, KafkaError) else GroupMembers(own, owned))
         return outcomes
 
     def _own_fields(self, group: str, key: str, reply: Iterable[bytes | None]) -> GroupFields:
@@ -271,12 +271,12 @@ class ConsumerStore:
         answers = self._redis.transactions(calls)
         for (group, names), (_, members, _, assignments), replies in zip(groups, keys, answers, strict=True):
             parse = partial(_rows, members, assignments, names)
-            found = parsed(members, "a member", replies, parse)
-            if isinstance(found, KafkaError):
-                outcomes[group] = found
+            by_id = parsed(members, "a member", replies, parse)
+            if isinstance(by_id, KafkaError):
+                outcomes[group] = by_id
             else:
-                is_whole = len(found) == len(names)
-                outcomes[group] = list(found.values()) if is_whole else self._all_members_or_error(group)
+                is_whole = len(by_id) == len(names)
+                outcomes[group] = list(by_id.values()) if is_whole else self._all_members_or_error(group)
         return outcomes
 
     def _all_members_or_error(self, group: str) -> list[ConsumerMember] | KafkaError:

@@ -79,8 +79,8 @@ class StreamsStore(ConsumerStore):
     def commons(self, groups: Sequence[str]) -> list[Common | KafkaError]:
         """Return for each group what its members have in common, or KAFKA_STORAGE_ERROR."""
         commons: list[Common | KafkaError] = []
-        for some in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
-            keys = [self._keys.group_state(group) for group in some]
+        for part in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
+            keys = [self._keys.group_state(group) for group in part]
             replies = self._redis.pipeline([("HMGET", key, *_FIELDS) for key in keys])
             commons += [
                 parsed(key, "the topology", reply, _common) for key, reply in zip(keys, replies, strict=True)
