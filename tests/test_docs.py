@@ -82,7 +82,7 @@ EXAMPLES = {
     "docs/lake/sql.md#Names": "tests/spark/test_query.py",
     "docs/lake/tutorial.md#Ten minutes with the lake": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/upkeep.md#Upkeep of tables": "tests/jvm/spark/test_tutorial.py",
-    "docs/records.md#Choose the format": "tests/kcat/test_first_session.py",
+    "docs/records.md#Choose the layout": "tests/kcat/test_first_session.py",
     "docs/records.md#Write from Redis": "tests/kcat/test_first_session.py",
     "docs/transactions.md#Transactions": "tests/clients/test_transactions.py",
     "docs/transactions.md#Redis readers": "tests/clients/test_transactions.py",
@@ -244,7 +244,7 @@ def test_the_page_on_redis_names_every_option_of_tls() -> None:
 
 
 def test_the_figures_of_the_readme_are_those_of_the_page_on_performance() -> None:
-    table = section_of(PAGES["README.md"], "Two storage formats")
+    table = section_of(PAGES["README.md"], "Three layouts")
     figures = set(re.findall(r"\d+[.,]\d+(?:,\d+)?", table))
     assert len(figures) > 10
     assert figures <= set(re.findall(r"\d+[.,]\d+(?:,\d+)?", PAGES["docs/performance.md"]))

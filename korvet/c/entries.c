@@ -404,12 +404,12 @@ static PyObject *read_batch(Entries *self, Py_ssize_t entry, int64_t end, PyObje
     Part id, part[STRINGS_ENCODED];
     int64_t strings;
     enter(base, &from, stop, &id, &strings);
-    if (id.size < 3 || memcmp(base + id.at + id.size - 2, "-0", 2)
+    if (id.size < 3 || memcmp(base + id.at, "0-", 2)
         || (strings != STRINGS_PLAIN && strings != STRINGS_ENCODED))
         return Py_NewRef(Py_None);
     for (int64_t string = 0; string < strings; string++)
         skip_string(base, &from, stop, &part[string]);
-    int64_t next_offset = parse_digits(base + id.at, id.size - 2);
+    int64_t next_offset = parse_digits(base + id.at + 2, id.size - 2);
     if (next_offset > end) {
         *past = 1;
         return Py_NewRef(Py_None);

@@ -464,9 +464,15 @@ class Settings:
     storage_compression_min_bytes: int = _dynamic(
         1024, "Smallest record value, or batch, that is compressed in Redis."
     )
+    offset_encoding: Literal["time", "dense"] = _dynamic(
+        "time",
+        "Offsets of a new topic in storage format record: made of the time at which Redis added the record, with "
+        "gaps, or dense, one after the other. In format batch they are always dense.",
+    )
     offset_sequence_bits: int = _dynamic(
         10,
-        "Low bits of an offset in a new topic; the high bits are milliseconds. With 12 offsets end in September 2039.",
+        "Low bits of an offset in a new topic with offset.encoding=time; the high bits are milliseconds. With 12 "
+        "offsets end in September 2039.",
         8,
         12,
     )

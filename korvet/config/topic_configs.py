@@ -1,7 +1,7 @@
 """The configs of a topic: a row for each, most of which inherit definition and default from a setting of the broker.
 
 Names, types and limits are Kafka's (its documentation, "Topic-Level Configs"); `storage.*`, `redis.placement`,
-`lake.*`, `max.message.records` and `offset.sequence.bits` are Korvet's own. Some of Kafka's have no effect on Redis
+`lake.*`, `max.message.records` and `offset.*` are Korvet's own. Some of Kafka's have no effect on Redis
 Streams: they are accepted, kept and listed, so that tools which set them work.
 """
 
@@ -39,6 +39,7 @@ _INHERITED = {
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
+    "offset.encoding": "offset.encoding",
     "offset.sequence.bits": "offset.sequence.bits",
     "preallocate": "log.preallocate",
     "redis.placement": "redis.placement",
@@ -61,7 +62,9 @@ _OWN_DOC = {
     "many to each as to any other, give or take one.",
 }
 
-FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "redis.placement", "storage.format"})
+FIXED_AT_CREATION = frozenset(
+    {"offset.encoding", "offset.sequence.bits", "redis.placement", "storage.format"}
+)
 """They decide how the log is laid out, so a topic keeps the values it was created with."""
 
 SLOT_TAGS = ConfigDef(

@@ -18,13 +18,12 @@ from korvet.groups.deferred import Deferred
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.replies import RespError
+from korvet.topics.entry_ids import id_of_end
 from korvet.topics.types import Partition
 from korvet.turns import in_parts
 
 _AT_ONCE = 1000
 """Commands of one round trip: a millisecond or two of Redis."""
-
-_BEGINNING = "0-0"
 
 
 class _Position(NamedTuple):
@@ -64,7 +63,7 @@ class CommitMirror:
 
     def _send(self, moved: dict[tuple[str, str], tuple[Partition, int]]) -> None:
         positions = [
-            _Position(*at, self._keys.stream(to[0].topic, to[0].index), _read_up_to(*to))
+            _Position(*at, self._keys.stream(to[0].topic, to[0].index), id_of_end(to[1], to[0].bits))
             for at, to in moved.items()
         ]
         for some in in_parts(positions, _AT_ONCE):
@@ -88,12 +87,3 @@ class CommitMirror:
         )
         gone = [each for each, exists in zip(missing, found, strict=True) if exists == 0]
         self._redis.pipeline([("XGROUP", "DESTROY", each.stream, each.group) for each in gone])
-
-
-def _read_up_to(partition: Partition, offset: int) -> str:
-    """Return the id of the last entry before an offset, as a Redis group has it."""
-    if offset <= 0:
-        return _BEGINNING
-    if partition.format == "batch":
-        return f"{offset}-0"
-    return f"{offset - 1 >> partition.bits}-{offset - 1 & (1 << partition.bits) - 1}"

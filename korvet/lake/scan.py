@@ -467,7 +467,7 @@ def count_records(stores: LakeStores, log: PartitionSnapshot, first: int, count:
     first = max(first, log.start)
     if first >= log.end:
         return 0
-    if log.partition.format == "batch":
+    if log.partition.is_dense:
         return log.end - first
     at, left = _after_archived(stores.lake, log, first, count)
     return count - left + (_count(stores, log.partition, at, log.end) if left and at < log.end else 0)
@@ -476,11 +476,11 @@ def count_records(stores: LakeStores, log: PartitionSnapshot, first: int, count:
 def offset_after(stores: LakeStores, log: PartitionSnapshot, first: int, count: int) -> int:
     """Return an offset after at most `count` records from `first` on, and past one at least if there is one.
 
-    In format `record` it may be after fewer records than there are: the log's index is used, not all of them read.
+    Where offsets are times it may be after fewer records than there are: the log's index is used, not all of them read.
     Raises LakeError, KafkaError and StorageUnavailableError.
     """
     first = max(first, log.start)
-    if log.partition.format == "batch":
+    if log.partition.is_dense:
         return min(first + count, log.end)
     at, left = _after_archived(stores.lake, log, first, count)
     if not left or at >= log.end:
@@ -546,13 +546,13 @@ def check_same_past(
 ) -> None:
     """Raise PlanError if Redis contradicts the last record that the table holds.
 
-    In storage format `batch` offsets are dense, so a Redis that came back with older data gives the offsets that it has
-    lost to other records: the log goes on, and what is archived under these offsets is of another past. In format
-    `record` offsets are times, and none comes twice. If Redis knows of all that is archived, there is no contradiction:
+    Where offsets are dense, a Redis that came back with older data gives the offsets that it has lost to other
+    records: the log goes on, and what is archived under these offsets is of another past. Where they are times, none
+    comes twice. If Redis knows of all that is archived, there is no contradiction:
     it has lost no record below what it knows. Raises StorageUnavailableError.
     """
     next_offset = 0 if table is None else table.next_offset(partition.index) or 0
-    if table is None or partition.format != "batch" or bounds.archived >= next_offset:
+    if table is None or not partition.is_dense or bounds.archived >= next_offset:
         return
     # After it there may be markers of transactions, and what was aborted.
     last = max((each.last_offset for each in table.files_by_partition()[partition.index]), default=-1)

@@ -372,7 +372,7 @@ class RangeReader:
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message))
             return
         first = max(self.next_offset, found.compacted_end)
-        if self._partition.format == "batch" and first < end:
+        if self._partition.is_dense and first < end:
             self.holes.append(OffsetGap(first, end))
         self.next_offset = max(self.next_offset, end)
 

@@ -289,7 +289,7 @@ def _check_order(
 ) -> None:
     """Raise DiscrepancyError if offsets, after `last` in the same file, do not rise, or leave out a record."""
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
-    is_dense = view.partition.format == "batch" and alone
+    is_dense = view.partition.is_dense and alone
     wrong = (steps <= 0) | ((steps > 1) & (offsets > view.sparse_end)) if is_dense else steps <= 0
     for place in np.flatnonzero(wrong):
         step, at = int(steps[place]), int(offsets[place])
@@ -301,7 +301,7 @@ def _check_order(
 
 def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
     """Yield offsets that are missing between files, for a dense log; `_check_file` finds those within a file."""
-    if view.partition.format != "batch":
+    if not view.partition.is_dense:
         return
     at = max(view.start, min(view.sparse_end, view.next_offset))
     for file in view.files:

@@ -1,6 +1,6 @@
 """Format `batch`: a producer's batch as one stream entry, and back.
 
-The field `batch` holds the batch's bytes as they came, and the entry's id is `<offset just past the batch>-0`. A batch
+The field `batch` holds the batch's bytes as they came, and the entry's id is `0-<offset just past the batch>`. A batch
 that came uncompressed may be compressed at rest: then its header stays plain, what follows is an lz4 or zstd frame, and
 the field `korvet.encoding` says which; a reader gets the producer's bytes.
 """
@@ -54,11 +54,11 @@ def _read_each(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch], i
     batches: list[StoredBatch] = []
     external = 0
     for entry_id, fields in entries:
-        position, _, sequence = entry_id.partition(b"-")
-        next_offset = int(position)
-        if next_offset > end:
+        ms, _, sequence = entry_id.partition(b"-")
+        next_offset = int(sequence)
+        if next_offset > end or ms != b"0":
             break
-        if sequence != b"0" or fields[0] != FIELD:
+        if fields[0] != FIELD:
             external += 1
             continue
         try:

@@ -464,7 +464,7 @@ class _RunningPass:
         row_offsets = [row.offset for row in rows]
         if len(rows) == _INDEX_ROWS_MAX:
             self._end_at(row_offsets[-1])
-        if self._partition.format == "batch":
+        if self._partition.is_dense:
             records_max = self._pass.compacted_end - begin
         else:
             records_max = self._store.entry_count(self._partition)

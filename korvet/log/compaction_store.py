@@ -21,7 +21,6 @@ from korvet.log.index import Row, read_rows
 from korvet.log.record_format import (
     CONTROL,
     ENTRY_ARGS_MAX,
-    OFFSETS_END,
     PRODUCER,
     SAFE_DIGITS,
     Arg,
@@ -38,6 +37,7 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.replies import Reply, checked, listed, malformed, parsed
 from korvet.redis.scripts import Script
+from korvet.topics.entry_ids import BATCH, OFFSETS_END, added_ms, end_of_id
 from korvet.topics.types import AtRest, Partition
 
 _LOOK = scripts.get("compaction/look")
@@ -217,7 +217,7 @@ class CompactionStore:
         `state` was read.
         """
         keys = (partition.state, partition.index_key, *partition.compacted)
-        dense = "dense" if partition.format == "batch" else ""
+        dense = "dense" if partition.is_dense else ""
         reply = self._run(_BEGIN, keys, (partition.topic_id, token, state.compacted_end, end, dense))
         match reply:
             case [b"CHANGED", *_]:
@@ -293,7 +293,7 @@ class CompactionStore:
 
     def free(self, partition: Partition) -> bool:
         """Free some of what was compacted and still lies in the log itself; returns whether there may be more."""
-        args = (partition.topic_id, partition.script_bits, _FREE_ENTRIES_MAX, _FREE_BYTES_MAX)
+        args = (partition.topic_id, partition.bits, _FREE_ENTRIES_MAX, _FREE_BYTES_MAX)
         match self._run(_FREE, (partition.stream, partition.state), args):
             case [int(), int() as more]:
                 return more == 1
@@ -373,8 +373,10 @@ class RecordEntry:
     def __init__(self, entry: Entry, bits: int) -> None:
         """Raise ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE."""
         self.entry_id, self._fields = entry
-        ms, _, sequence = self.entry_id.partition(b"-")
-        offset = (int(ms) << bits) + int(sequence)
+        end = end_of_id(self.entry_id, bits)
+        if end is None:
+            raise ValueError(f"{self.entry_id!r} names no offset")
+        offset = end - 1
         # The fields of nearly every record with a key, in the order in which they are written.
         match self._fields:
             case [b"key", key, b"value", _, b"timestamp", stamp, *rest] if (
@@ -382,7 +384,7 @@ class RecordEntry:
             ):
                 self.records = [KeyedRecord(offset, int(stamp), key, is_tombstone=False)]
             case fields:
-                self.records = [_keyed(offset, int(ms), fields)]
+                self.records = [_keyed(offset, added_ms(offset, bits), fields)]
 
     @property
     def next_offset(self) -> int:
@@ -426,7 +428,7 @@ class BatchEntry:
         """
         self._fields: list[bytes]
         self.entry_id, self._fields = entry
-        self.next_offset = int(self.entry_id.partition(b"-")[0])
+        self.next_offset = end_of_id(self.entry_id, BATCH) or 0
         self.records: list[KeyedRecord] = []
         self.damage: str | None = None
         self._stored: list[StoredRecord] = []

@@ -308,7 +308,7 @@ class KnownEnds:
             return
         cut = next((each.start for each in epochs if each.epoch > last.epoch), end)
         if cut < last.start:
-            lost = {"records": last.start - cut} if partition.format == "batch" else {}
+            lost = {"records": last.start - cut} if partition.is_dense else {}
             where = f"{partition.topic}:{partition.index}"
             _log.error(
                 "lost", "Redis has lost records of a log", partition=where, first=cut, end=last.start, **lost

@@ -18,6 +18,7 @@ from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.replies import parsed
+from korvet.telemetry import metrics
 from korvet.topics.types import Partition
 
 _LOG = logging.getLogger(__name__)
@@ -75,12 +76,7 @@ class ExternalEntries:
             step = parsed(partition.stream, what, reply, lambda r: ExternalStep(r[0], int(r[2]), r[1] == 1))
             if isinstance(step, ExternalStep) and step.moved:
                 self._redis.order.change()
-                if partition.format == "batch":
-                    warn_of_removal(partition, step.moved)
-                else:
-                    some = "1 external entry" if step.moved == 1 else f"{step.moved} external entries"
-                    message = "%s: %s got new offsets, now up to %d"
-                    _LOG.info(message, partition.stream, some, step.high_watermark)
+                report_moved(partition, step.moved)
             steps.append(step)
         return steps
 
@@ -113,10 +109,18 @@ def _call(partition: Partition) -> ScriptCall:
     return _RENUMBER, keys, [partition.topic_id, NO_EPOCH, partition.bits, *limits, partition.channel]
 
 
-def warn_of_removal(partition: Partition, count: int) -> None:
-    """Log that `count` external entries were removed from a partition in format `batch`."""
-    some = "1 entry that is no batch was" if count == 1 else f"{count} entries that are no batches were"
-    _LOG.warning("%s: %s removed", partition.stream, some)
+def report_moved(partition: Partition, count: int) -> None:
+    """Count and log that a script gave `count` external entries other ids, or in format `batch` removed them."""
+    if partition.format == "batch":
+        metrics.EXTERNAL_ENTRIES_REMOVED.inc(count)
+        entries = (
+            "1 entry that is no batch was" if count == 1 else f"{count} entries that are no batches were"
+        )
+        _LOG.warning("%s: %s removed", partition.stream, entries)
+    else:
+        metrics.ENTRIES_RENUMBERED.inc(count)
+        entries = "1 external entry" if count == 1 else f"{count} external entries"
+        _LOG.info("%s: %s got new offsets", partition.stream, entries)
 
 
 def outrun(partition: Partition) -> KafkaError:

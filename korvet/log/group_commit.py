@@ -27,7 +27,7 @@ from korvet.errors import (
 from korvet.log import batch_format, record_format
 from korvet.log.epoch_scripts import EpochScripts, NodeScripts, ScriptReply, send_in_epoch, was_not_run
 from korvet.log.epochs import NO_EPOCH, KnownEnds, LeaderEpochs
-from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
+from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, report_moved
 from korvet.log.types import COMMIT, NO_TRANSACTION, AppendBatch, Appended, AppendRecords
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
@@ -403,16 +403,16 @@ class AppendScripts:
 def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | None:
     """Return the outcome of the `at`-th append of a call; None if something must be done about external entries first.
 
-    Logs how many of them a script in format `batch` removed to make room for its own.
+    Reports how many of them the script renumbered or removed itself, to make room for its own.
     """
     partition, fields = append.partition, cast("Any", answer.reply)
     if fields[0] != b"APPENDED":
         if at == 0 and fields[0] == b"EXPEL":
-            warn_of_removal(partition, fields[1])
+            report_moved(partition, fields[1])
         return None
-    _, log_start, now_ms, removed = fields[:_HEAD]
-    if at == 0 and removed:
-        warn_of_removal(partition, removed)
+    _, log_start, now_ms, moved = fields[:_HEAD]
+    if at == 0 and moved:
+        report_moved(partition, moved)
     first = _HEAD + _RESULT_FIELDS * at
     outcome, base_offset, row_bytes = fields[first : first + _RESULT_FIELDS]
     if isinstance(outcome, KafkaError):

@@ -288,7 +288,7 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
             start=int(start or 0),
             end=end_offset,
             first=int(first) if first else None,
-            records=end_offset if partition.format == "batch" else counted,
+            records=end_offset if partition.is_dense else counted,
             bytes=int(size or 0),
             largest=int(largest or -1),
             interval=int(interval or -1),
@@ -329,7 +329,7 @@ def _result(partition: Partition, reply: Reply) -> SearchResult | KafkaError:
 
 def _find_call(search: Search) -> ScriptCall:
     partition, timestamp, offset = search
-    dense = int(partition.format == "batch")
+    dense = int(partition.is_dense)
     args = (partition.topic_id, dense, timestamp, offset, _ROWS_MAX, _INTERVALS_MAX)
     return _FIND, (partition.state, partition.index_key), args
 
@@ -337,13 +337,13 @@ def _find_call(search: Search) -> ScriptCall:
 def _count_call(position: LogPosition) -> ScriptCall:
     partition, offset = position
     keys = (partition.state, partition.index_key, partition.stream, *partition.compacted)
-    return _COUNT, keys, (partition.topic_id, partition.script_bits, offset, _COUNT_MAX)
+    return _COUNT, keys, (partition.topic_id, partition.bits, offset, _COUNT_MAX)
 
 
 def _age_call(position: LogPosition) -> ScriptCall:
     partition, offset = position
     keys = (partition.state, partition.stream, *partition.compacted)
-    return _AGE, keys, (partition.topic_id, partition.script_bits, offset)
+    return _AGE, keys, (partition.topic_id, partition.bits, offset)
 
 
 def _age(partition: Partition, reply: Reply) -> int | KafkaError:

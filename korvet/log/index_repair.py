@@ -27,6 +27,7 @@ from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, checked, malformed
 from korvet.redis.scripts import Script
+from korvet.topics.entry_ids import added_ms, end_of_id
 from korvet.topics.types import Partition
 
 _FILL = scripts.get("index/fill")
@@ -108,8 +109,8 @@ def _index_state(partition: Partition, state: Reply, newest: Reply, lowest: Repl
 
 def _record_weight(entry: Entry, bits: int) -> Weight | None:
     entry_id, fields = entry
-    ms, _, sequence = entry_id.partition(b"-")
-    timestamp = int(ms)
+    end = _end_of(entry_id, bits)
+    timestamp = added_ms(end - 1, bits)
     names = fields[::2]
     if b"timestamp" in names:
         stamps = (
@@ -118,16 +119,22 @@ def _record_weight(entry: Entry, bits: int) -> Weight | None:
             if name == b"timestamp"
         )
         timestamp = next((stamp for stamp in stamps if stamp is not None), timestamp)
-    return Weight((int(ms) << bits) + int(sequence) + 1, 1, sum(map(len, fields)), timestamp)
+    return Weight(end, 1, sum(map(len, fields)), timestamp)
 
 
-def _batch_weight(entry: Entry, _bits: int) -> Weight | None:
+def _batch_weight(entry: Entry, bits: int) -> Weight | None:
     entry_id, fields = entry
     if fields[0] != BATCH_FIELD or len(fields[1]) < HEADER_BYTES:
         return None  # nobody counted it
     header = BatchHeader._make(HEADER.unpack_from(fields[1]))
-    end = int(entry_id.partition(b"-")[0])
-    return Weight(end, header.record_count, sum(map(len, fields)), header.max_timestamp)
+    return Weight(_end_of(entry_id, bits), header.record_count, sum(map(len, fields)), header.max_timestamp)
+
+
+def _end_of(entry_id: bytes, bits: int) -> int:
+    end = end_of_id(entry_id, bits)
+    if end is None:
+        raise ValueError(f"{entry_id!r} names no offset")
+    return end
 
 
 class Repaired(NamedTuple):
@@ -185,8 +192,8 @@ class IndexRepair:
                 built.add(*weight)
             built.end_row(part.end)
         below_records, below_bytes = totals.records - built.records, totals.bytes - built.bytes
-        # In format `batch` offsets count records, unless compaction has taken some away.
-        is_dense = partition.format == "batch" and totals.start >= totals.compacted_end
+        # Dense offsets count records, unless compaction has taken some away.
+        is_dense = partition.is_dense and totals.start >= totals.compacted_end
         if is_dense:
             below_records = totals.start
         counts = Corrections(

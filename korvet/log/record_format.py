@@ -35,6 +35,7 @@ from korvet.protocol.records.columns import Columns, Contents
 from korvet.protocol.records.control import ABORT, COMMIT, control_record
 from korvet.protocol.records.encoding import NATIVE
 from korvet.protocol.records.record import Header, Record, StoredRecord, text_of
+from korvet.topics.entry_ids import added_ms, width_of
 from korvet.topics.types import AtRest
 
 if NATIVE:
@@ -46,9 +47,6 @@ Entry: TypeAlias = Any
 
 ENTRY_ARGS_MAX = 7900
 """Lua's stack holds 8000 values (LUAI_MAXCSTACK), and a script passes all arguments of XADD through it."""
-
-OFFSETS_END = 2**53
-"""The end of exact numbers in Lua and in scores; an id whose offset would not lie below it has none."""
 
 HEADER = b"header."
 NULL_HEADER = b"nullheader."
@@ -228,13 +226,13 @@ def read_entries(
     records: list[StoredRecord] = []
     owned = [] if owned is None else owned
     append = records.append
-    width = 1 << bits
+    width, shift = width_of(bits)
     prefix: bytes | None = None
     base = 0
     for entry_id, fields in entries:
         ms, _, sequence_text = entry_id.partition(b"-")
         if ms != prefix:
-            prefix, base = ms, int(ms) << bits
+            prefix, base = ms, int(ms) * width + shift
         sequence = int(sequence_text)
         offset = base + sequence
         if sequence >= width or offset >= end:
@@ -284,7 +282,7 @@ def _control_of(fields: list[bytes]) -> int:
 
 def _marker(offset: int, bits: int, fields: list[bytes], control: int) -> StoredRecord:
     timestamp = timestamp_of(fields[5])
-    record = control_record(control == COMMIT, offset >> bits if timestamp is None else timestamp)
+    record = control_record(control == COMMIT, added_ms(offset, bits) if timestamp is None else timestamp)
     return offset, record.timestamp, record.key, record.value, []
 
 
@@ -322,7 +320,7 @@ def _read_fields(
             headers.append((MARKER.decode(), encoding))
         else:
             value = plain
-    return offset, offset >> bits if timestamp is None else timestamp, key, value, headers
+    return offset, added_ms(offset, bits) if timestamp is None else timestamp, key, value, headers
 
 
 def timestamp_of(content: bytes) -> int | None:
@@ -463,9 +461,10 @@ def _split_entries(entries: Sequence[Entry]) -> tuple[Contents, list[bytes], lis
 
 def _runs(ids: Contents, bits: int, end: int) -> list[range] | None:
     """Return the offsets, in runs without gaps; None if an id has no offset below `end`."""
-    if NATIVE and (found := native.parse_runs(ids, bits, end)) is not None:
-        return found
-    width, count = 1 << bits, len(ids)
+    width, shift = width_of(bits)
+    if NATIVE and (found := native.parse_runs(ids, width.bit_length() - 1, end - shift)) is not None:
+        return [range(run.start + shift, run.stop + shift) for run in found] if shift else found
+    count = len(ids)
     runs: list[range] = []
     position = 0
     while position < count:
@@ -478,7 +477,7 @@ def _runs(ids: Contents, bits: int, end: int) -> list[range] | None:
             stop = bisect_right(ids, prefix + b":", stop)
             if not ids[stop - 1].startswith(prefix):  # the next millisecond has one digit more
                 stop = position + 1
-        base = (int(ms) << bits) + low
+        base = int(ms) * width + low + shift
         last = int(ids[stop - 1][len(prefix) :])
         if last >= width or base - low + last >= end:
             return None

@@ -16,7 +16,7 @@ _CONVERT = scripts.get("share/convert")
 def convert_redis_groups(redis: Redis, partition: Partition, *group: str) -> None:
     """Convert the parts that are Redis groups, or that of one group, one at a time; raises KafkaError."""
     keys = (partition.stream, partition.state, partition.share_groups)
-    args: list[Arg] = [partition.topic_id, partition.script_bits, *group]
+    args: list[Arg] = [partition.topic_id, partition.bits, *group]
     while True:
         [reply] = redis.scripts([(_CONVERT, keys, args)])
         if checked(partition.share_groups, reply) != 1:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import Epochs, parse_epochs
-from korvet.log.record_format import OFFSETS_END
 from korvet.log.types import AbortedTransaction, Bounds, RemoteRange
 from korvet.protocol.records.encoding import NATIVE
 from korvet.redis.replies import Reply, listed, malformed
+from korvet.topics.entry_ids import OFFSETS_END, end_of_id, id_of_end
 from korvet.topics.types import Partition
 
 if NATIVE:
@@ -69,24 +69,15 @@ class LogState(NamedTuple):
 def range_start(partition: Partition, offset: int) -> str:
     """Return where an XRANGE from `offset` on begins.
 
-    In format `batch` that is the first id after the offset, since an id is where its batch ends. In format `record`
-    it is exclusive of the offset before: between two milliseconds lie ids that no offset names, and a read that began
+    It is exclusive of what ends there: between two milliseconds lie ids that no offset names, and a read that began
     after them would miss entries that still have to come into the log.
     """
-    if partition.format == "batch":
-        return f"{max(offset, 0) + 1}-0"
-    before, bits = offset - 1, partition.bits
-    return "-" if before < 0 else f"({before >> bits}-{before & (1 << bits) - 1}"
+    return f"({id_of_end(offset, partition.bits)}"
 
 
 def range_end(partition: Partition, end: int | None) -> str:
     """Return where an XRANGE up to the offset `end` (exclusive), which lies between two entries, ends."""
-    if end is None:
-        return "+"
-    if partition.format == "batch":
-        return f"{end}-0"
-    last, bits = max(end - 1, 0), partition.bits  # there is no id 0-0
-    return f"{last >> bits}-{last & (1 << bits) - 1}"
+    return "+" if end is None else id_of_end(end, partition.bits)
 
 
 def state_command(partition: Partition) -> tuple[str, ...]:
@@ -216,12 +207,10 @@ def stale_topic(partition: Partition) -> KafkaError:
 
 def _offset(partition: Partition, entry_id: bytes) -> int | None:
     try:
-        ms, sequence = entry_id.split(b"-")
-        low = int(sequence)
-        offset = (int(ms) << partition.bits) + low
+        end = end_of_id(entry_id, partition.bits)
     except (ValueError, TypeError, AttributeError) as error:
         raise malformed(partition.stream, "an entry's id") from error
-    return offset if low >> partition.bits == 0 and offset < OFFSETS_END else None
+    return None if end is None else end - 1
 
 
 class CompactedSegments:

@@ -63,6 +63,7 @@ from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, malformed
+from korvet.topics.entry_ids import BATCH
 from korvet.topics.registry import PARTITIONS_AT_ONCE
 from korvet.topics.types import Partition
 from korvet.turns import in_parts
@@ -159,13 +160,13 @@ class LogStore:
         replicas: int = 0,
         tag: str = "",
     ) -> Partition:
-        """Return the partition with its names; `bits` is the topic's offset.sequence.bits, 8 to 12."""
+        """Return the partition with its names; `bits` as in topics/entry_ids.py, in format `batch` always BATCH."""
         keys, of = self._keys, (topic, index, tag)
         return Partition(
             topic=topic,
             index=index,
             topic_id=topic_id,
-            bits=bits,
+            bits=BATCH if storage_format == "batch" else bits,
             format=storage_format,
             stream=keys.stream(*of),
             state=keys.state(*of),

@@ -125,7 +125,7 @@ def _call(trim: Trim) -> ScriptCall:
     partition = trim.partition
     keys = (partition.stream, partition.state, partition.index_key, *partition.compacted, partition.aborted)
     limits = (_STEP_ENTRIES_MAX, _STEP_BYTES_MAX)
-    return _TRIM, keys, (partition.topic_id, partition.script_bits, trim.start, trim.first, *limits)
+    return _TRIM, keys, (partition.topic_id, partition.bits, trim.start, trim.first, *limits)
 
 
 def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> TrimState | KafkaError:

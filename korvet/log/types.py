@@ -20,6 +20,7 @@ from korvet.protocol.records.batch import (
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import Record, StoredRecord
+from korvet.topics.entry_ids import DENSE
 from korvet.topics.types import AtRest, Partition
 
 CheckStep = Callable[[], None]
@@ -247,12 +248,12 @@ class Fetched(NamedTuple):
     def first_appended_ms(self, bits: int) -> int | None:
         """Return when the first record was appended, by Redis' clock or its broker's; None if the log does not keep it.
 
-        `bits` are the partition's. An offset of format `record` is a time; a batch has it with LogAppendTime alone.
+        `bits` are the partition's. An offset may be a time; a batch has it with LogAppendTime alone.
         """
         if self.batches:
             header = self.batches[0].header
             return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
-        return self.records[0][0] >> bits if self.records else None
+        return self.records[0][0] >> bits if self.records and bits > DENSE else None
 
     def until(self, end: int) -> Fetched:
         """Return what was found below an offset that lies between two entries, where reading on is of no use."""

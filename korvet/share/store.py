@@ -86,7 +86,7 @@ class SharePartitions:
         for ask in asks:
             args: list[Arg] = [
                 ask.group,
-                ask.partition.script_bits,
+                ask.partition.bits,
                 "",
                 "" if ask.start is None else ask.start,
             ]
@@ -133,7 +133,7 @@ class SharePartitions:
     ) -> list[Acknowledged | KafkaError]:
         calls: list[_Call] = []
         for partition, group, member, ranges, policy in given:
-            args: list[Arg] = [group, partition.script_bits, member, partition.channel]
+            args: list[Arg] = [group, partition.bits, member, partition.channel]
             args += (*policy, what)
             for each in _runs_of_a_type(ranges):
                 args += each
@@ -157,7 +157,7 @@ class SharePartitions:
         calls: list[_Call] = [
             (
                 ask.partition,
-                [ask.group, ask.partition.script_bits, ask.start or 0, _kind(ask), ask.policy.lock_ms],
+                [ask.group, ask.partition.bits, ask.start or 0, _kind(ask), ask.policy.lock_ms],
             )
             for ask in in_turns(asks)
         ]
@@ -189,14 +189,14 @@ def _kind(of: Begin) -> str:
 
 
 def _of_group(group: str, partitions: Sequence[Partition]) -> list[_Call]:
-    return [(each, [group, each.script_bits]) for each in in_turns(partitions)]
+    return [(each, [group, each.bits]) for each in in_turns(partitions)]
 
 
 def _acquire_args(asked: Acquire) -> list[Arg]:
     partition, group, member, readable, records_max, exact, policy, goes_on = asked
     runs = list(_without(readable.runs, readable.archived))
     may_cut = exact or partition.format == "record"
-    args: list[Arg] = [group, partition.script_bits, member, "", "", records_max]
+    args: list[Arg] = [group, partition.bits, member, "", "", records_max]
     args += ("cut" if may_cut else "whole", *policy, readable.start, readable.end, readable.epoch)
     args += (policy.throttled_from, "more" if goes_on else "", len(runs))
     for run in (*runs, *readable.archived):

@@ -150,7 +150,7 @@ def lost_before(began: StreamPosition, logs: Iterable[PartitionSnapshot]) -> dic
         if recreated:
             # Offsets of the topic that was deleted mean nothing in the new one. Nobody knows the first one of a log
             # whose offsets are times.
-            first = 0 if log.partition.format == "batch" else log.start
+            first = 0 if log.partition.is_dense else log.start
         end = min(max(first, log.start), log.end)
         if recreated or first != end:
             losses[key] = DataLoss(log, first, end, topic.id)

@@ -253,5 +253,10 @@ COMPACTION_UNKEYED_REMOVED = Counter(
     "Number of records without a key removed by compaction; other clients wrote them.",
 )
 ENTRIES_RENUMBERED = Counter(
-    "korvet_entries_renumbered", "Number of external entries moved to an offset that Kafka clients can read."
+    "korvet_entries_renumbered",
+    "Number of entries, added by other Redis clients, that got another id, for theirs was not the next offset's.",
+)
+EXTERNAL_ENTRIES_REMOVED = Counter(
+    "korvet_external_entries_removed",
+    "Number of entries, added by other Redis clients, that were removed from logs in format batch.",
 )

@@ -17,6 +17,7 @@ from korvet.config.topic_configs import TOPIC_CONFIGS
 from korvet.config.values import listed
 from korvet.errors import ConfigError, ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
+from korvet.topics.entry_ids import DENSE
 from korvet.topics.types import AtRest
 
 _log = logs.Log(__name__)
@@ -34,7 +35,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int
     max_message_records: int
     """Of a batch in format `record`."""
-    sequence_bits: int
+    id_bits: int
+    """How ids of entries name offsets (entry_ids.py)."""
     format: Literal["record", "batch"]
     recompress: bool
     """Whether a batch in another codec is recompressed when it is appended in format `batch`."""
@@ -86,7 +88,8 @@ def readable(topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
 
     They were not written by this version of Korvet. A name that it does not know harms nothing, and stays.
     """
-    found = {}
+    # A topic of a version without this config has offsets that are times.
+    found = {"offset.encoding": "time"}
     for name, value in overrides.items():
         try:
             found[name] = normalize(name, value) if name in TOPIC_CONFIGS else value
@@ -112,6 +115,9 @@ def value(name: str, overrides: Mapping[str, str], settings: Settings) -> Value:
 def check_together(overrides: Mapping[str, str], settings: Settings) -> None:
     """Raise KafkaError INVALID_CONFIG if a topic's configs, each in its range, contradict each other."""
     _check_at_most("min.compaction.lag.ms", "max.compaction.lag.ms", overrides, settings)
+    if overrides.get("storage.format") == "batch" and overrides.get("offset.encoding") == "time":
+        message = "offset.encoding=time needs storage.format=record: in format batch offsets are always dense"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     if not value("remote.storage.enable", overrides, settings):
         return
     if not settings.lake_path:
@@ -157,7 +163,7 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
         max_message_bytes=int(found("max.message.bytes")),
         max_message_records=int(found("max.message.records")),
-        sequence_bits=int(found("offset.sequence.bits")),
+        id_bits=DENSE if found("offset.encoding") == "dense" else int(found("offset.sequence.bits")),
         format="batch" if found("storage.format") == "batch" else "record",
         recompress=compression != "producer",
         at_rest=AtRest(_AT_REST_CODECS[found("storage.compression")], settings.storage_compression_min_bytes),

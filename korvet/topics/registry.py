@@ -521,6 +521,8 @@ class TopicRegistry:
         configs |= {name: topic_config.normalize(name, value) for name, value in new.configs.items()}
         topic_config.check_together(configs, self._settings)
         # These shape the stored log: a later change of the broker's defaults must not change how it is read.
+        if configs["storage.format"] == "batch":
+            configs["offset.encoding"] = "dense"
         for name in FIXED_AT_CREATION:
             configs[name] = str(topic_config.value(name, configs, self._settings))
         assignment = None if new.assignment is None else [list(some) for some in new.assignment]
@@ -571,7 +573,7 @@ class TopicRegistry:
                     row.name,
                     index,
                     row.id,
-                    config.sequence_bits,
+                    config.id_bits,
                     config.format,
                     config.min_insync_replicas - 1,
                     row.tag(index),

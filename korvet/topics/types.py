@@ -26,9 +26,10 @@ class AtRest(NamedTuple):
 class Partition(msgspec.Struct, frozen=True, gc=False):
     """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`.
 
-    `compacted` are the two streams that compaction writes to in turn; `open_transactions` and `aborted` are sorted sets
-    of transactions. `replicas` is how many replicas of Redis the topic wants to have its records: min.insync.replicas
-    less the master. `tag` is the slot tag in its names, "" without one. `share_groups` is a hash.
+    `bits` say how ids of entries name offsets (topics/entry_ids.py). `compacted` are the two streams that compaction
+    writes to in turn; `open_transactions` and `aborted` are sorted sets of transactions. `replicas` is how many
+    replicas of Redis the topic wants to have its records: min.insync.replicas less the master. `tag` is the slot tag
+    in its names, "" without one. `share_groups` is a hash.
     """
 
     topic: str
@@ -50,9 +51,9 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     tag: str = ""
 
     @property
-    def script_bits(self) -> int:
-        """The bits as scripts of both formats take them: -1 says that offsets count records (format `batch`)."""
-        return -1 if self.format == "batch" else self.bits
+    def is_dense(self) -> bool:
+        """Whether offsets count records."""
+        return self.bits <= 0
 
 
 class TopicPartitions(Sequence[Partition]):

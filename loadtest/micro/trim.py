@@ -41,7 +41,7 @@ def fill(redis: Redis, log: LogStore, size: int, count: int) -> int:
     commands: list[tuple[str | int | bytes, ...]] = []
     weight = rows = 0
     for offset in range(1, count + 1):
-        commands.append(("XADD", partition.stream, f"{offset}-0", "batch", value))
+        commands.append(("XADD", partition.stream, f"0-{offset}", "batch", value))
         weight += size
         if offset % ROW_ENTRIES == 0 or offset * size // ROW_BYTES > rows:
             rows = offset * size // ROW_BYTES

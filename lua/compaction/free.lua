@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Frees the memory of entries that were compacted: they are in the compacted segment, or nowhere. One bounded step.
 -- KEYS     stream, state
--- ARGV     topic id, offset sequence bits (-1: format batch), most entries that one XTRIM takes, most bytes of them if
+-- ARGV     topic id, offset sequence bits (0, -1: dense ids), most entries that one XTRIM takes, most bytes of them if
 --          all are like the first
 -- Returns  {entries freed, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
@@ -29,15 +29,8 @@ if clean_end == 0 then
   return {0, 0}
 end
 
--- The id below which all entries lie below `clean_end`, and no external entry without an offset.
-local id
-if bits < 0 then
-  id = string.format('%d-1', clean_end)
-else
-  local width = 2 ^ bits
-  local ms = math.floor((clean_end - 1) / width)
-  id = string.format('%d-%d', ms, clean_end - ms * width)
-end
+-- @include shared/entry_ids
+local id = id_after(clean_end)
 local first = redis.call('XRANGE', stream, '-', '(' .. id, 'COUNT', 1)[1]
 if not first then
   return {0, 0}

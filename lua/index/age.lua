@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Finds how old the first record of a log is from an offset on. One entry is read.
 -- KEYS     state, stream, clean:0, clean:1
--- ARGV     topic id, offset sequence bits (-1: format batch), offset to look from (-1: the log's start)
+-- ARGV     topic id, offset sequence bits (0: dense ids, -1: format batch), offset to look from (-1: the log's start)
 -- Returns  the record's age (ms) by its timestamp and Redis' clock, negative if the timestamp lies in the future; ""
 --          without a record, or for one without a timestamp
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
@@ -12,6 +12,7 @@ local state, stream, cleans = KEYS[1], KEYS[2], {['0'] = KEYS[3], ['1'] = KEYS[4
 local topic_id, bits, from = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 -- @include shared/whole_number
+-- @include shared/entry_ids
 -- @include shared/external_entry
 local log_append_time_bit = 8 -- of a batch's attributes: its largest timestamp is that of all its records
 
@@ -28,15 +29,8 @@ end
 local function entry(key, first, last)
   if first >= last then
     return nil
-  elseif bits < 0 then -- an id is where its batch ends
-    return redis.call('XRANGE', key, string.format('%d-0', first + 1), string.format('%d-0', last), 'COUNT', 1)[1]
   end
-  local width = 2 ^ bits
-  local function id_of(offset)
-    local ms = math.floor(offset / width)
-    return string.format('%d-%d', ms, offset - ms * width)
-  end
-  return redis.call('XRANGE', key, id_of(first), id_of(last - 1), 'COUNT', 1)[1]
+  return redis.call('XRANGE', key, '(' .. id_of_end(first), id_of_end(last), 'COUNT', 1)[1]
 end
 
 from = math.max(from, start)
@@ -48,8 +42,8 @@ end
 
 local function timestamp_of(id, fields)
   if bits >= 0 then
-    local _, timestamp = measure(fields, tonumber(string.match(id, '^%d+')), 1)
-    return tonumber(timestamp)
+    local _, timestamp = measure(fields, 1)
+    return tonumber(timestamp or bits > 0 and string.match(id, '^%d+') or -1)
   end
   local header = fields[1] == 'batch' and #fields[2] >= 61 and fields[2]
   if not header then

@@ -2,7 +2,7 @@
 -- Counts the records of a log from an offset on: the entries up to the next row of its index, and what that row counts of
 -- all after it. One bounded step.
 -- KEYS     state, index, stream, clean:0, clean:1
--- ARGV     topic id, offset sequence bits (-1: format batch), offset to count from (-1: the log's start), most entries
+-- ARGV     topic id, offset sequence bits (0: dense ids, -1: format batch), offset to count from (-1: the log's start), most entries
 -- Returns  {records, offset from which on there are more to be counted, -1 if these are all}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
@@ -13,6 +13,7 @@ local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]
 
 -- @include shared/index_rows
 -- @include shared/whole_number
+-- @include shared/entry_ids
 local chunk, bytes_left = 100, 4194304 -- entries copied into Lua at once, and bytes in all if all are alike
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'records', 'clean', 'clean_end')
@@ -38,11 +39,6 @@ if not rows then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. index .. ' is malformed')
 end
 local row = rows[1] or {offset = next_offset, records = records}
-local width = 2 ^ bits
-local function id_of(offset)
-  local ms = math.floor(offset / width)
-  return string.format('%d-%d', ms, offset - ms * width)
-end
 
 local counted, fitting = 0, 1 -- few at first, until it is known how large entries are
 while from < row.offset do
@@ -51,15 +47,14 @@ while from < row.offset do
   end
   local is_clean = from < clean_end
   local part_end = math.min(row.offset, is_clean and clean_end or row.offset)
-  local entries = redis.call('XRANGE', is_clean and cleans[held[5]] or stream, id_of(from), id_of(part_end - 1), 'COUNT',
-    fitting)
+  local entries = redis.call('XRANGE', is_clean and cleans[held[5]] or stream, '(' .. id_of_end(from),
+    id_of_end(part_end), 'COUNT', fitting)
   counted = counted + #entries
   if #entries < fitting then
     from = part_end
   else
     local last, size = entries[fitting], 1
-    local ms, sequence = string.match(last[1], '^(%d+)-(%d+)$')
-    from = tonumber(ms) * width + tonumber(sequence) + 1
+    from = end_of_id(last[1])
     for _, field in ipairs(last[2]) do
       size = size + #field
     end

@@ -13,15 +13,16 @@
 --          state); of one batch INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
 --          INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, each as of log/append
 --
--- Offsets are dense from 0, and the entry's id is "<offset just past the batch>-0": the batch that holds an offset is
+-- Offsets are dense from 0, and the entry's id is "0-<offset just past the batch>": the batch that holds an offset is
 -- the first entry after it. Everything that can fail is asked before the first XADD, or is the first XADD.
 
 local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, leader_epoch, channel = ARGV[1], ARGV[2], ARGV[3]
-local first_batch, dense, take_in = 4, true, nil
+local first_batch, bits, dense, take_in = 4, -1, true, nil
 local expelled_max = 1000 -- as many as a step of log/expel removes
 
 -- @include shared/index_steps
+-- @include shared/entry_ids
 -- @include shared/append_begin
 -- @include shared/leader_epoch
 -- @include shared/append_check
@@ -29,20 +30,21 @@ local expelled_max = 1000 -- as many as a step of log/expel removes
 local offset = next_offset
 for n, at in ipairs(placed) do
   offset = bases[n] + tonumber(ARGV[at + 4])
-  local entry_id, last = string.format('%d-0', offset), at + 8 + tonumber(ARGV[at + 8])
+  local entry_id, last = id_of_end(offset), at + 8 + tonumber(ARGV[at + 8])
   if n > 1 then
     redis.call('XADD', stream, entry_id, unpack(ARGV, at + 9, last))
   else
     -- External entries are no records of this format, and one past the log's end would stand in the middle of the log.
     -- If one was deleted its id is still the stream's last, and XADD refuses ours. They are removed here, not in a script
     -- of their own: a client that writes without a pause would always be back before this one.
-    local external = #redis.call('XRANGE', stream, string.format('(%d-0', next_offset), '+', 'COUNT', 1) > 0
+    local external = #redis.call('XRANGE', stream, '(' .. id_of_end(next_offset), '+', 'COUNT', 1) > 0
     local reply = not external and redis.pcall('XADD', stream, entry_id, unpack(ARGV, at + 9, last))
     if external or type(reply) == 'table' and reply.err
         and (string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ')) then
+-- @include shared/renumbering
 -- @include shared/expel_entries
-      local expelled, emptied = expel_entries(stream, next_offset, expelled_max)
-      if not emptied then
+      local expelled, lowest = expel_entries(next_offset, expelled_max)
+      if lowest ~= next_offset then
         return {'EXPEL', expelled}
       end
       answer[4] = expelled

@@ -9,10 +9,12 @@
 -- allow-oom: XSETID counts as a command that takes memory, and this script only frees some.
 
 local stream, state = KEYS[1], KEYS[2]
-local topic_id, limit = ARGV[1], tonumber(ARGV[2])
+local topic_id, limit, bits = ARGV[1], tonumber(ARGV[2]), -1
 
--- @include shared/expel_entries
 -- @include shared/whole_number
+-- @include shared/entry_ids
+-- @include shared/renumbering
+-- @include shared/expel_entries
 
 local held = redis.call('HMGET', state, 'topic', 'next')
 if held[1] ~= topic_id then
@@ -26,5 +28,9 @@ if redis.call('EXISTS', stream) == 0 then
   return {0, 0, held[2]}
 end
 
-local removed, emptied = expel_entries(stream, next_offset, limit)
-return {removed, emptied and 0 or 1, string.format('%d', next_offset)}
+local removed, lowest = expel_entries(next_offset, limit)
+if lowest and lowest > next_offset then
+  next_offset = lowest
+  redis.call('HSET', state, 'next', string.format('%d', next_offset))
+end
+return {removed, lowest and 0 or 1, string.format('%d', next_offset)}

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Takes external entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
--- and moves the others, with all that follow, to free offsets in their order. One bounded step.
+-- Takes external entries (XADDs by others) into a partition's log: advances its end over those whose ids are its next
+-- offsets, and moves the others, with all that follow, to free offsets in their order. One bounded step.
 -- KEYS     stream, state, moving, index, share
--- ARGV     topic id, leader epoch, offset sequence bits, most entries to look at or move, most bytes of them, channel
+-- ARGV     topic id, leader epoch, offset sequence bits (0: dense ids), most entries to look at or move, most bytes of them, channel
 -- Returns  {entries that came to a new offset, 1 if another step is needed else 0, high watermark}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a
 --          malformed state, offsets used up, an entry of more fields than a script can pass on)
@@ -11,21 +11,24 @@
 -- anything can come back. If that is more than one step may do, the entries wait in `moving`:
 --   1. while the stream has entries past `next`: append them to `moving` with their ids, XDEL them;
 --   2. when it has none: XSETID back to the last offset, and bring entries back from `moving`, oldest first.
--- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. An external
+-- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. It holds
+-- where, with dense ids, those end that will have their ids again, of which there may be none. An external
 -- entry that arrives between two steps lands past `next`, where 1. finds it and puts it after all others. Every
 -- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
--- A share group that is a Redis group of the stream gets what it has read past `next` again, for it knows records by their
--- ids, and these are other records' then.
+-- A dense id has no time: an entry without a field `timestamp` is moved too, and comes back with one.
+-- A Redis group gets what it has read under another id again, and what came after that: it knows entries by their ids. With
+-- dense ids that is any group, else only one that is part of a share group.
 -- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
 -- allow-oom: a log is readable when memory is full, and what is moved leaves as much as it takes.
 
 local stream, state, moving, index, share = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local topic_id, leader_epoch, width = ARGV[1], ARGV[2], 2 ^ tonumber(ARGV[3])
+local topic_id, leader_epoch, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, bytes_left, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
-local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
+local dense = bits == 0
 local chunk = 50 -- entries copied into Lua at once
-local arguments_max = 7900 -- Lua's stack holds 8000 values, and XADD has some of its own
+
+-- @include shared/entry_ids
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'first', 'moving', 'bytes', 'max_timestamp', 'interval', 'records',
   'start', 'lake_start', 'epochs')
@@ -33,8 +36,9 @@ if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
 local next_offset, first, is_moving = tonumber(held[2]), tonumber(held[3] or ''), held[4] and true or false
+local kept_end = dense and held[4] ~= '-1' and tonumber(held[4] or '') or nil
 local bytes, largest, interval = tonumber(held[5]), held[6], held[7] or '-1'
-local records, start = tonumber(held[8] or '0'), tonumber(held[9])
+local records, start = dense and next_offset or tonumber(held[8] or '0'), tonumber(held[9])
 local lake_start, epochs = tonumber(held[10] or ''), held[11]
 if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and bytes and records and start
     and tonumber(largest) and tonumber(interval)) then
@@ -45,38 +49,34 @@ local known_next = next_offset
 -- @include shared/index_steps
 -- @include shared/external_entry
 
-local function id_of(offset)
-  local ms = math.floor(offset / width)
-  return string.format('%d-%d', ms, offset - ms * width)
-end
-
--- The offset of an id; nil and its milliseconds for an id that is none. Ids may exceed 2^53: compared, never computed.
-local function offset_of(id)
-  local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
-  ms, sequence = tonumber(ms), tonumber(sequence)
-  if sequence < width and ms < offsets_end / width then
-    return ms * width + sequence, ms
+-- The Redis groups that are parts of share groups, by name (shared/share_begin).
+local share_groups = not dense and {} or nil
+local share_fields = dense and {} or redis.pcall('HKEYS', share)
+for _, field in ipairs(share_fields.err and {} or share_fields) do
+  if string.find(field, '^h:') and string.find(redis.call('HGET', share, field), '^redis ') then
+    share_groups[string.sub(field, 3)] = true
   end
-  return nil, ms
 end
+-- @include shared/renumbering
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function past_next(count)
-  local from = next_offset > 0 and '(' .. id_of(next_offset - 1) or '-'
-  return redis.call('XRANGE', stream, from, '+', 'COUNT', count)
+  return redis.call('XRANGE', stream, '(' .. id_of_end(next_offset), '+', 'COUNT', count)
 end
 
 local function later(one, other)
   return tonumber(other) > tonumber(one) and other or one
 end
 
--- The entry with these fields is the log's last record from now on, at `offset`.
-local function count_in(offset, fields, from)
-  local size, timestamp = measure(fields, math.floor(offset / width), from)
+-- An entry of this size is the log's last record from now on.
+local function count_in(end_offset, size, timestamp)
   local records_before, bytes_before = records, bytes
-  records, bytes = records + 1, bytes + size
+  records, bytes = dense and end_offset or records + 1, bytes + size
   largest, interval = later(largest, timestamp), later(interval, timestamp)
-  first = first or offset
-  next_offset = offset + 1
+  first = first or end_offset - 1
+  next_offset = end_offset
   bytes_left = bytes_left - size
   if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
       or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
@@ -113,70 +113,16 @@ local function take_in()
       return 'nothing'
     end
     for _, entry in ipairs(entries) do
-      local offset = offset_of(entry[1])
-      if not offset then
+      local end_offset, size, timestamp = end_of_id(entry[1]), measure(entry[2], 1)
+      if not end_offset or dense and (end_offset ~= next_offset + 1 or not timestamp) then
         return 'unreadable'
       end
       if limit == 0 or bytes_left <= 0 then
         return 'more'
       end
-      count_in(offset, entry[2], 1)
+      count_in(end_offset, size, timestamp or time_of(entry[1], now_ms))
       limit, taken = limit - 1, taken + 1
     end
-  end
-end
-
-local function stream_ids()
-  if redis.call('EXISTS', stream) == 0 then
-    return '0-0', 0, '0-0'
-  end
-  local info, named = redis.call('XINFO', 'STREAM', stream), {}
-  for i = 1, #info, 2 do
-    named[info[i]] = info[i + 1]
-  end
-  return named['last-generated-id'], named['entries-added'], named['max-deleted-entry-id']
-end
-
--- The Redis groups that are parts of share groups, by name (shared/share_begin).
-local share_groups = {}
-local share_fields = redis.pcall('HKEYS', share)
-for _, field in ipairs(share_fields.err and {} or share_fields) do
-  if string.find(field, '^h:') and string.find(redis.call('HGET', share, field), '^redis ') then
-    share_groups[string.sub(field, 3)] = true
-  end
-end
-
--- Has those that are past `next` go on there.
-local function set_groups_back()
-  if not next(share_groups) or redis.call('EXISTS', stream) == 0 then
-    return
-  end
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local named = {}
-    for at = 1, #info, 2 do
-      named[info[at]] = info[at + 1]
-    end
-    local offset, ms = offset_of(named['last-delivered-id'])
-    if share_groups[named.name] and (offset or (ms + 1) * width) >= next_offset then
-      local last = next_offset > 0 and id_of(next_offset - 1) or '0-0'
-      redis.call('XGROUP', 'SETID', stream, named.name, last)
-    end
-  end
-end
-
--- Makes the log's last offset the stream's last id again, so that XADD takes the next one. XSETID refuses an id below
--- the largest deleted one, so that one is put back first: what was moved is not deleted. 0-0 would not be taken.
-local function set_back(last_id, added, deleted, to_next)
-  local end_id = next_offset > 1 and id_of(next_offset - 1) or '0-1'
-  local deleted_offset = offset_of(deleted)
-  if not deleted_offset or deleted_offset >= next_offset then
-    deleted = end_id
-  end
-  deleted = deleted == '0-0' and '0-1' or deleted
-  redis.call('XSETID', stream, last_id, 'ENTRIESADDED', added, 'MAXDELETEDID', deleted)
-  if to_next then
-    redis.call('XSETID', stream, end_id)
-    set_groups_back()
   end
 end
 
@@ -186,8 +132,9 @@ local failure
 local function evacuate()
   local last_id, added, deleted = stream_ids()
   local moved, room, emptied = 0, bytes_left, false
+  local waiting = redis.call('XLEN', moving)
   while moved < limit and bytes_left > 0 and not failure do
-    local entries, ids = past_next(math.min(fitting(moved, room), limit - moved)), {}
+    local entries, ids, others = past_next(math.min(fitting(moved, room), limit - moved)), {}, {}
     for _, entry in ipairs(entries) do
       if #entry[2] > arguments_max then
         failure = string.format('%s: entry %s has %d fields, too many to renumber it; remove it with XDEL', stream,
@@ -195,14 +142,16 @@ local function evacuate()
         break
       end
       redis.call('XADD', moving, '*', 'id', entry[1], unpack(entry[2]))
-      ids[#ids + 1] = entry[1]
-      bytes_left = bytes_left - measure(entry[2], 0, 1)
+      ids[#ids + 1], waiting = entry[1], waiting + 1
+      if not dense or kept_end or end_of_id(entry[1]) ~= next_offset + waiting then
+        kept_end = kept_end or next_offset + waiting - 1
+        others[#others + 1] = entry[1]
+      end
+      bytes_left = bytes_left - measure(entry[2], 1)
     end
     if #ids > 0 then
-      redis.call('XDEL', stream, unpack(ids))
-      for group in pairs(share_groups) do
-        redis.call('XACK', stream, group, unpack(ids))
-      end
+      remove(ids, next_offset)
+      forget(others)
     end
     moved = moved + #ids
     if #entries == 0 then
@@ -212,33 +161,44 @@ local function evacuate()
   end
   -- Even when nothing moved: the last id may be that of an entry which its writer deleted.
   if last_id ~= '0-0' then
-    set_back(last_id, added - moved, deleted, emptied)
+    set_back(next_offset, last_id, added - moved, deleted, emptied)
+  end
+  if emptied then
+    go_on_at(dense and (kept_end or next_offset + waiting) or next_offset)
   end
   limit = limit - moved
   return emptied
 end
 
--- Step 2. An entry keeps its id if that is free and an offset; else it gets the next free offset, in its own
--- millisecond or as soon after it as possible, for without a timestamp field its id is its time.
+-- Step 2. An entry keeps its id if that is free and an offset; else it gets the next free offset: with dense ids the log's
+-- end, else in its own millisecond or as soon after it as possible, for without a field `timestamp` its id is its time.
 local function bring_back()
-  local time = redis.call('TIME')
-  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
   local changed, brought, room = 0, 0, bytes_left
+  local lowest = end_of_id((stream_ids()))
   while limit > 0 and bytes_left > 0 and not failure do
     local entries, ids = redis.call('XRANGE', moving, '-', '+', 'COUNT', math.min(fitting(brought, room), limit)), {}
     for _, entry in ipairs(entries) do
       local fields = entry[2]
-      local old, ms = offset_of(fields[2])
-      local free = old or (ms < offsets_end / width and ms or now_ms) * width
-      local offset = math.max(next_offset, free, 2) -- 0-1 is what an empty log is set back to
-      if offset >= offsets_end then
+      local old_id, free = fields[2], 0
+      local size, timestamp = measure(fields, 3)
+      if dense and not timestamp then
+        timestamp = time_of(old_id, now_ms)
+        fields[#fields + 1], fields[#fields + 2] = 'timestamp', timestamp
+        size = size + #'timestamp' + #timestamp
+      elseif not dense then
+        local ms = tonumber(string.match(old_id, '^%d+'))
+        free = end_of_id(old_id) or (ms < offsets_end / 2 ^ bits and ms or now_ms) * 2 ^ bits + 1
+      end
+      local end_offset = math.max(next_offset + 1, lowest + 1, free)
+      if next_offset == offsets_end then
         failure = 'the offsets of ' .. stream .. ' are used up'
         break
       end
-      redis.call('XADD', stream, id_of(offset), unpack(fields, 3))
+      local id = id_of_end(end_offset)
+      redis.call('XADD', stream, id, unpack(fields, 3))
       ids[#ids + 1] = entry[1]
-      changed = changed + (offset == old and 0 or 1)
-      count_in(offset, fields, 3)
+      changed = changed + (id == old_id and 0 or 1)
+      count_in(end_offset, size, timestamp or time_of(id, now_ms))
     end
     if #ids > 0 then
       redis.call('XDEL', moving, unpack(ids))
@@ -261,11 +221,13 @@ if not is_moving then
   else
     -- No entry is left, but the last id may be that of a deleted one, above which XADD must go on.
     local last_id, added, deleted = stream_ids()
-    local last = offset_of(last_id)
-    if not last then
-      set_back(last_id, added, deleted, true)
-    elseif last_id ~= '0-0' and last >= next_offset then
-      next_offset = last + 1
+    local last_end = end_of_id(last_id)
+    if last_id ~= '0-0' and (not last_end or last_end > next_offset) then
+      if dense or not last_end then
+        last_end = set_back(next_offset, last_id, added, deleted, true)
+        go_on_at(next_offset)
+      end
+      next_offset = math.max(next_offset, last_end)
     end
   end
 end
@@ -281,7 +243,10 @@ if is_moving then
 end
 
 if next_offset > known_next then
-  redis.call('HSET', state, 'next', string.format('%d', next_offset), 'records', string.format('%d', records),
+  if not dense then
+    redis.call('HSET', state, 'records', string.format('%d', records))
+  end
+  redis.call('HSET', state, 'next', string.format('%d', next_offset),
     'bytes', string.format('%d', bytes), 'max_timestamp', largest, 'interval', interval)
   if new_epochs then
     redis.call('HSET', state, 'epochs', new_epochs)
@@ -291,7 +256,7 @@ if first then
   redis.call('HSET', state, 'first', string.format('%d', first))
 end
 if is_moving then
-  redis.call('HSET', state, 'moving', '1')
+  redis.call('HSET', state, 'moving', dense and string.format('%d', kept_end or -1) or '1')
 else
   redis.call('HDEL', state, 'moving')
 end

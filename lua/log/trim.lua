@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Moves the start of a log up, and frees the memory of what lies below it. One bounded step.
 -- KEYS     stream, state, index, clean:0, clean:1, aborted
--- ARGV     topic id, offset sequence bits (-1: format batch), the log's new start (-1: none), the
+-- ARGV     topic id, offset sequence bits (0, -1: dense ids), the log's new start (-1: none), the
 --          first record's offset from there on (-1: none is known), most entries of a step if their bytes
 --          are not known, most bytes of a step if the index knows them
 -- Returns  {log start, records that left the log, entries that were freed, 1 if another step is needed else 0}
@@ -25,6 +25,7 @@ local rows_max = 64 -- index rows of one step
 local large_nodes = 100 -- times the limit, for nodes that hold more entries than it
 
 -- @include shared/whole_number
+-- @include shared/entry_ids
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'records', 'start_records',
   'clean_end', 'aborted')
@@ -69,7 +70,7 @@ if moves then
   elseif below then
     gone, start_bytes = below.records, below.bytes
   end
-  if bits < 0 and start >= clean_end then
+  if bits <= 0 and start >= clean_end then
     gone = start -- dense: the offset is the count, unless records were compacted away
   end
   left = math.max(gone - start_records, 0)
@@ -84,19 +85,9 @@ if moves then
   end
 end
 
--- The id below which all entries lie below `offset`, and no external entry without an offset.
-local function id_of(offset)
-  if bits < 0 then
-    return string.format('%d-1', offset)
-  end
-  local width = 2 ^ bits
-  local ms = math.floor((offset - 1) / width)
-  return string.format('%d-%d', ms, offset - ms * width)
-end
-
 local given = 0
 local function trim(keys, offset, most)
-  local id, removed = id_of(offset), 0
+  local id, removed = id_after(offset), 0
   for _, key in ipairs(keys) do
     removed = removed + redis.call('XTRIM', key, 'MINID', '~', id, 'LIMIT', most)
   end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Takes what a member of a share group says of records that it has acquired: all of it or nothing.
 -- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits, member, channel of the partition, ms of a lock, most deliveries, most
+-- ARGV     topic id, group, offset sequence bits (0: dense ids), member, channel of the partition, ms of a lock, most deliveries, most
 --          records in flight, "session" to release what the member has of the ranges, or else ""; for each range of offsets, in
 --          order, first and last offset and a type: 0 (gap), 1 (accept), 2 (release), 3 (reject), 4 (renew: its lock begins again)
 -- Returns  1 if something is available again, else 0; that is announced, and that no more so much is in flight that nothing
@@ -26,6 +26,7 @@ local RELEASE, RENEW = '2', '4'
 local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_ranges
+-- @include shared/entry_ids
 -- @include shared/share_redis
 
 local acquired_end = math.huge -- the offset after the last one that was acquired

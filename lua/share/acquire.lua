@@ -2,7 +2,7 @@
 -- Gives a member of a share group what is available of the records that were read for it, or begins the group's part of a
 -- partition.
 -- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits, member, where to begin if there is no part (offset; "": at no place),
+-- ARGV     topic id, group, offset sequence bits (0: dense ids), member, where to begin if there is no part (offset; "": at no place),
 --          "redis" if the part is to be a Redis group, "ranges" if not ("": as it is), most records, "cut" if a run of
 --          offsets may be cut (else "whole"), ms of a lock, most deliveries, most records in flight, offset read from, end
 --          and leader epoch of the records read, deliveries after which a record is throttled, "more" if the
@@ -36,6 +36,7 @@ local first_run, after_runs = 18, 18 + 2 * tonumber(ARGV[17])
 local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_ranges
+-- @include shared/entry_ids
 -- @include shared/share_redis
 
 if kind == 'redis' and wanted_kind == 'ranges' then

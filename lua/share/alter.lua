@@ -1,7 +1,7 @@
 #!lua
 -- Has a share group begin at an offset of a partition, within its log, whatever it has in flight.
 -- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits, the offset, "redis" if a part that is not there yet is to be a Redis group
+-- ARGV     topic id, group, offset sequence bits (0: dense ids), the offset, "redis" if a part that is not there yet is to be a Redis group
 --          else "ranges", ms of a lock
 -- Returns  1
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
@@ -17,6 +17,7 @@ local wanted_kind, new_lock_ms = ARGV[5], tonumber(ARGV[6])
 
 local is_replaced = true
 -- @include shared/share_begin
+-- @include shared/entry_ids
 -- @include shared/share_redis
 
 to = math.min(math.max(to, log_start), log_end)

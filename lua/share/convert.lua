@@ -2,7 +2,7 @@
 -- Makes a part of kind redis one of kind ranges, and destroys its Redis group, since entries are to leave the stream before
 -- they leave the log. Plain workers of that group are refused from then on (NOGROUP).
 -- KEYS     stream, state, share
--- ARGV     topic id, offset sequence bits, group (none: any one)
+-- ARGV     topic id, offset sequence bits (0: dense ids), group (none: any one)
 -- Returns  1 if a part was converted, 0 if there is none of kind redis
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part; too much is pending)
 --
@@ -29,6 +29,7 @@ end
 local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_ranges
+-- @include shared/entry_ids
 -- @include shared/share_redis
 
 if kind ~= 'redis' then

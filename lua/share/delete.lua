@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Deletes a share group's part of a partition, with its Redis group.
 -- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits
+-- ARGV     topic id, group, offset sequence bits (0: dense ids)
 -- Returns  1 if there was a part, 0 if not
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
@@ -15,6 +15,7 @@ local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local is_replaced = true
 -- @include shared/share_begin
+-- @include shared/entry_ids
 -- @include shared/share_redis
 
 if kind == 'redis' and read_group() then

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Reads where a share group is in a partition.
 -- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits
+-- ARGV     topic id, group, offset sequence bits (0: dense ids)
 -- Returns  {start, first offset that nobody has had yet, records in flight, the state's epochs, "initial" if nothing of it was
 --          acknowledged, released or delivered again, else ""}, texts; nil if there is no part
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
@@ -16,6 +16,7 @@ local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_ranges
+-- @include shared/entry_ids
 -- @include shared/share_redis
 
 if not header then

@@ -1,9 +1,7 @@
 -- The first part of an append, in place: the topic id and the partition's state.
--- Needs   stream, state, topic_id, dense (offsets count records)
+-- Needs   stream, state, topic_id, dense (offsets count records); shared/entry_ids
 -- Leaves  next_offset, log_end (the same; in format record the next record may lie later), start, first, bytes, records,
---         largest and interval (texts), epochs, lake_start, bytes_before, records_before, held, now_ms, offsets_end
-local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
-
+--         largest and interval (texts), epochs, lake_start, bytes_before, records_before, held, now_ms
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'interval', 'records',
   'moving', 'lake_start', 'epochs')
 if held[1] ~= topic_id then

@@ -1,6 +1,7 @@
--- Defines measure(fields, ms, from): the bytes of an entry as stored, and its timestamp (text) as readers see it, which
--- is its first field `timestamp` that holds an int64, else the milliseconds of its id. Its fields begin at `from`.
-local function measure(fields, ms, from)
+-- Defines measure(fields, from): the bytes of an entry as stored, and its timestamp (text), which is its first field
+-- `timestamp` that holds an int64; nil without one. Its fields begin at `from`.
+-- time_of(id, now_ms): the timestamp (text) of one without such a field: the milliseconds of its id, with a dense id now.
+local function measure(fields, from)
   local size, timestamp = 0, nil
   for at = from, #fields, 2 do
     local name, content = fields[at], fields[at + 1]
@@ -13,5 +14,10 @@ local function measure(fields, ms, from)
       end
     end
   end
-  return size, timestamp or string.format('%d', ms)
+  return size, timestamp
+end
+
+local function time_of(id, now_ms)
+  local ms = string.match(id, '^%d+')
+  return (ms == '0' or tonumber(ms) > 9007199254740992) and string.format('%d', now_ms) or ms
 end

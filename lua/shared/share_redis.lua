@@ -1,26 +1,23 @@
 -- A part of kind redis: a Redis group of the stream, whose pending entries are what is in flight.
--- Needs   stream, group, bits
+-- Needs   stream, group, bits; shared/entry_ids
 -- Leaves  id_of(offset), offset_of(id): nil if it is none; read_group(), which returns the first offset that the group has
 --         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
 --         group; create_group(start); first_pending(to, from), the offset of the first pending entry, at most `to`, at
 --         least `from` (nil: any); header_of(first, lock_ms, begun_ms), the header of such a part; begin_locks_again();
 --         each_of(ids, call), which calls it with as many ids at once as Lua can pass
-local width = 2 ^ bits
-
 local function id_of(offset)
-  local ms = math.floor(offset / width)
-  return string.format('%d-%d', ms, offset - ms * width)
+  return id_of_end(offset + 1)
 end
 
 local function offset_of(id)
-  local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
-  ms, sequence = tonumber(ms), tonumber(sequence)
-  return sequence < width and ms < 9007199254740992 / width and ms * width + sequence or nil
+  local end_offset = end_of_id(id)
+  return end_offset and end_offset - 1
 end
 
--- An id after the last offset of its millisecond is before the first of the next one.
+-- An id after the last offset of its millisecond is before the first of the next one; with dense ids, after all.
 local function position_of(id)
-  return offset_of(id) or math.min((tonumber(string.match(id, '^%d+')) + 1) * width, 9007199254740992)
+  local after = bits > 0 and (tonumber(string.match(id, '^%d+')) + 1) * 2 ^ bits or offsets_end
+  return offset_of(id) or math.min(after, offsets_end)
 end
 
 local function read_group()

@@ -23,7 +23,7 @@ KAFKAS_DYNAMIC = """
 
 OWN_DYNAMIC = """
     log.level log.levels memory.refuse.percent memory.throttle.percent message.max.records
-    offset.sequence.bits redis.placement storage.compression storage.compression.min.bytes
+    offset.encoding offset.sequence.bits redis.placement storage.compression storage.compression.min.bytes
     storage.format storage.format.topics throttle.max.ms
 """
 

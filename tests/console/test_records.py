@@ -157,7 +157,7 @@ def test_a_batch_that_the_broker_cannot_read_is_named_after_the_records_before_i
         entries = raw.xrange(f"korvet:{name}:0")
         raw.delete(f"korvet:{name}:0")
         for entry_id, fields in entries:
-            kept = {"batch": "garbage"} if entry_id == b"2-0" else fields
+            kept = {"batch": "garbage"} if entry_id == b"0-2" else fields
             raw.xadd(f"korvet:{name}:0", kept, id=entry_id)
     page = console.data("records", topic=name, seek=seek)
     assert texts(page) == ["before"]

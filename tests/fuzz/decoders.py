@@ -122,7 +122,7 @@ def _records_case(rng: Random) -> str:
 def _stored_case(rng: Random, produced: ProducedBatch) -> None:
     """Read a batch of format `batch` as compaction and the lake do; producers' records are not decoded there."""
     end = _BASE_OFFSET + produced.header.record_count
-    batches, _ = read_batches([(b"%d-0" % end, [FIELD, bytes(produced.view)])], end)
+    batches, _ = read_batches([(b"0-%d" % end, [FIELD, bytes(produced.view)])], end)
     [stored] = batches
     try:
         records = stored_records(stored.header, stored.payload, stored.base_offset, BYTES_MAX)
@@ -131,7 +131,7 @@ def _stored_case(rng: Random, produced: ProducedBatch) -> None:
     kept = [each for each in records if rng.random() < 0.5]
     if kept and all(0 <= each[0] - stored.base_offset <= stored.header.last_offset_delta for each in kept):
         retained = retained_batch(stored.header, stored.base_offset, kept)
-        [again], _ = read_batches([(b"%d-0" % end, [FIELD, retained])], end)
+        [again], _ = read_batches([(b"0-%d" % end, [FIELD, retained])], end)
         assert stored_records(again.header, again.payload, again.base_offset, 2 * BYTES_MAX) == kept
     try:
         batches_to_arrow(0, batches, BYTES_MAX)

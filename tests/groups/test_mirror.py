@@ -32,7 +32,7 @@ def test_many_commits_move_a_redis_group_once_to_the_last_soon(worker: Stores, c
         worker.commit(offset)
     requests = requests_of(worker.redis)
     clock.advance(deferred.DELAY_S)
-    assert worker.redis_groups() == [(b"billing", b"99-0")]
+    assert worker.redis_groups() == [(b"billing", b"0-99")]
     worker.store.flush()
     assert requests == [("commands", 1)]
 

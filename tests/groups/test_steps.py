@@ -345,7 +345,7 @@ def test_a_deletion_that_is_killed_at_any_step_is_seen_by_nobody_as_a_half(
     for at in range(50):
         other.commit()
         other.flush()
-        assert other.redis_groups() == [(b"billing", b"1-0")]
+        assert other.redis_groups() == [(b"billing", b"0-1")]
         dying.at(at, served=served)
         with contextlib.suppress(StorageUnavailableError):
             delete[how](worker)

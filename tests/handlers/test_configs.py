@@ -73,7 +73,7 @@ def test_a_topic_has_all_configs_and_their_kafka_types(scene: Scene) -> None:
     assert list(found) == list(TOPIC_CONFIGS)
     assert all(config.documentation for config in found.values())
     assert not any(config.is_sensitive for config in found.values())
-    fixed = {"offset.sequence.bits", "redis.placement", "storage.format"}
+    fixed = {"offset.encoding", "offset.sequence.bits", "redis.placement", "storage.format"}
     assert {name for name, config in found.items() if config.read_only} == fixed
     types = {
         "cleanup.policy": ConfigType.LIST,
@@ -101,9 +101,18 @@ def test_synonyms_are_the_places_that_a_value_may_come_from(scene: Scene) -> Non
     ]
     assert chain(found["retention.ms"]) == [("retention.ms", "6", DYNAMIC_TOPIC)]
     alone = {name for name, config in found.items() if not config.synonyms}
+    encoded = {"offset.encoding"}  # dense in format batch, whatever the broker's default is
     flags = {"remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable"}
     throttled = {f"{role}.replication.throttled.replicas" for role in ("leader", "follower")}
-    assert alone == {"flush.ms", "segment.jitter.ms", "segment.ms", "lake.partitioning", *flags, *throttled}
+    assert alone == {
+        "flush.ms",
+        "segment.jitter.ms",
+        "segment.ms",
+        "lake.partitioning",
+        *encoded,
+        *flags,
+        *throttled,
+    }
     groups = described(scene, GROUP, "billing")
     assert groups.keys() == GROUP_CONFIGS.keys()
     assert chain(groups["consumer.session.timeout.ms"]) == [("consumer.session.timeout.ms", "45000", DEFAULT)]

@@ -17,7 +17,7 @@ SESSION = (
     *("README.md#A first session", "README.md#Command line"),
     *("docs/records.md#Write from Redis", "docs/groups.md#List, describe, delete, reset"),
 )
-STARTS = ("README.md#Start", "docs/cluster.md#On one machine", "docs/records.md#Choose the format")
+STARTS = ("README.md#Start", "docs/cluster.md#On one machine", "docs/records.md#Choose the layout")
 SECONDS_MAX = 300.0
 
 # Prints replies in the form of redis-cli at a terminal, where that is not installed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from korvet.errors import KafkaError
 from korvet.log.compaction_store import CompactionPass, CompactionState, CompactionStore, Retained
+from korvet.topics.entry_ids import end_of_id
 from tests.support.log_bench import Bench
 
 NOTHING_ELSE = Retained(records=0, bytes=0, interval=-1, rows=(), history=(), tombstones=False)
@@ -45,5 +46,4 @@ def compact(bench: Bench, *kept: int, compacted_end: int | None = None, free: bo
 
 def offset_after(bench: Bench, entry_id: bytes) -> int:
     """Return the offset just past an entry."""
-    ms, sequence = (int(part) for part in entry_id.split(b"-"))
-    return ms if bench.format == "batch" else (ms << bench.bits) + sequence + 1
+    return end_of_id(entry_id, bench.partition.bits) or 0

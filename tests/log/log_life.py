@@ -26,6 +26,7 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.stats import LogStats
 from korvet.topics import config as topic_config
+from korvet.topics.entry_ids import end_of_id
 from korvet.topics.types import AtRest
 from tests.support.batches import Header, Record
 from tests.support.domain import NO_LAKE
@@ -343,9 +344,8 @@ class LogLife:
         for stream, begin in streams:
             entries = cast("list[tuple[bytes, list[bytes]]]", self.redis.call("XRANGE", stream, "-", "+"))
             for entry_id, fields in entries:
-                ms, sequence = map(int, entry_id.split(b"-"))
-                last = ms - 1 if self.format == "batch" else (ms << self._bits) + sequence
-                if begin <= last < self.end:
+                entry_end = end_of_id(entry_id, partition.bits)
+                if entry_end is not None and begin < entry_end <= self.end:
                     stored += sum(map(len, fields))
         return stored
 

@@ -78,7 +78,7 @@ def test_external_entries_below_the_end_are_left_out_and_warned_about(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.append(b"a")
-    bench.external(1, "2-7")
+    bench.external(1, "0-3")
     bench.raw.hset(bench.partition.state, "next", 5)  # as only somebody who writes Korvet's own keys can
     assert bench.append(b"b") == 5
     assert [record.value for record in bench.records()] == [b"a", b"b"]
@@ -123,13 +123,13 @@ def test_a_damaged_entry_is_one_clear_error_and_what_follows_can_be_read(bench: 
     bench.append(b"b")
     [(_, first), _] = bench.raw.xrange(bench.partition.stream)
     bench.raw.delete(bench.partition.stream)
-    bench.raw.xadd(bench.partition.stream, first, id="1-0")
-    bench.raw.xadd(bench.partition.stream, {"batch": "garbage"}, id="2-0")
+    bench.raw.xadd(bench.partition.stream, first, id="0-1")
+    bench.raw.xadd(bench.partition.stream, {"batch": "garbage"}, id="0-2")
     assert bench.append(b"c") == 2
     [damaged] = bench.logs.read([Read(bench.partition, 1, 10)])
     assert code_of(damaged) == ErrorCode.CORRUPT_MESSAGE
     assert isinstance(damaged, KafkaError)
-    assert damaged.message.startswith(f"{bench.partition.stream}: an entry (2-0: ")
+    assert damaged.message.startswith(f"{bench.partition.stream}: an entry (0-2: ")
     [before] = bench.logs.read([Read(bench.partition, 0, 10)])
     assert isinstance(before, Fetched)
     assert (before.next_offset, before.more) == (1, True)

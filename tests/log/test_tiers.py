@@ -123,7 +123,7 @@ def test_what_both_tiers_hold_is_found_by_time_in_redis(redis_url: str, reader: 
             made.worker.append(TOPIC, Record(b"v", timestamp=at))
         made.archive(3)
         made.trim(1)
-        made.worker.redis.call("XDEL", made.partition.stream, "2-0")
+        made.worker.redis.call("XDEL", made.partition.stream, "0-2")
         assert find(made, 2) == OffsetFound(2, 3, made.log.epochs.current(made.partition.stream))
 
 

@@ -14,6 +14,7 @@ import redis
 
 from korvet.redis import scripts
 from korvet.redis.scripts import Script
+from korvet.topics.entry_ids import OFFSETS_END, end_of_id, id_of_end
 
 TOPIC_ID = "topic-id-1"
 STREAM = "korvet:orders:0"
@@ -28,7 +29,6 @@ SIDE_KEYS = (PRODUCERS, INDEX, MOVING, *CLEAN, *TRANSACTIONS, SHARE)
 """What a partition has besides its stream and its state."""
 REGISTRY = "korvet:topics"
 CHANGES = "{korvet:topics}:changes"
-OFFSETS_END = 2**53
 STEP_BYTES = 1 << 20
 EPOCH = 7
 """The leader epoch of the worker that runs the scripts."""
@@ -175,9 +175,9 @@ class Log:
         """Return the offsets of all entries; fails where an id is none."""
         found = []
         for entry_id, _ in self.client.xrange(STREAM):
-            ms, sequence = (int(part) for part in entry_id.split(b"-"))
-            assert sequence < 1 << self.bits
-            found.append((ms << self.bits) + sequence)
+            end = end_of_id(entry_id, self.bits)
+            assert end is not None
+            found.append(end - 1)
         assert all(offset < OFFSETS_END for offset in found)
         return found
 
@@ -185,7 +185,7 @@ class Log:
         return [fields[b"value"].decode() for _, fields in self.client.xrange(STREAM)]
 
     def id_of(self, offset: int) -> str:
-        return f"{offset >> self.bits}-{offset & (1 << self.bits) - 1}"
+        return id_of_end(offset + 1, self.bits)
 
     def last_id(self) -> str:
         made: bytes = self.client.xinfo_stream(STREAM)["last-generated-id"]
@@ -225,8 +225,8 @@ class BatchLog(Log):
     def offsets(self) -> list[int]:
         found: list[int] = []
         for entry_id, values in self.batches():
-            end, sequence = entry_id.split(b"-")
-            assert sequence == b"0"
+            ms, end = entry_id.split(b"-")
+            assert ms == b"0"
             found += range(int(end) - len(values), int(end))
         return found
 

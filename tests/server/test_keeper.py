@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import redis
 
 from korvet.cluster.leases import LeaseStore
 from korvet.cluster.pipelines import (
@@ -86,6 +87,19 @@ def test_a_round_takes_in_foreign_entries_that_no_offset_can_name(
     assert all(int(entry_id.split(b"-")[1]) < 1024 for entry_id, _ in entries)
 
 
+def test_after_a_round_redis_takes_the_next_id_again_in_a_log_with_dense_ids(
+    keeper: Keeper, here: Domain, raw_redis: Any
+) -> None:
+    here.topics.create(TopicSpec(name="bills", partitions=1, configs={"offset.encoding": "dense"}))
+    [task] = [task for task in keeper_tasks.every(keeper.context.settings) if task.name == "take_in_dense"]
+    raw_redis.xadd("korvet:bills:0", {"value": "first"})
+    with pytest.raises(redis.ResponseError, match="equal or smaller"):
+        raw_redis.xadd("korvet:bills:0", {"value": "refused"}, id="0-*")
+    assert keeper.lease.renew()
+    task.make()(keeper.context, lambda: None)
+    assert raw_redis.xadd("korvet:bills:0", {"value": "second"}, id="0-*") == b"0-2"
+
+
 def test_a_round_rebuilds_an_index(keeper: Keeper, raw_redis: Any) -> None:
     now_ms = int(time.time() * 1000)
     for n in range(5000):
@@ -111,7 +125,7 @@ def test_a_keeper_without_the_lease_does_nothing(keeper: Keeper, settings: Setti
 def test_every_task_stops_with_the_token_of_an_earlier_holding(
     keeper: Keeper, settings: Settings, tmp_path: Path, here: Domain, raw_redis: Any
 ) -> None:
-    configs = {"cleanup.policy": "compact,delete"}
+    configs = {"cleanup.policy": "compact,delete", "offset.encoding": "dense"}
     here.topics.create(TopicSpec(name="both", partitions=1, configs=configs))
     raw_redis.zadd("korvet:groups", {"overdue": 1})
     raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")

@@ -99,7 +99,7 @@ def test_a_node_that_is_away_costs_a_round_its_own_logs(
         lines = [each for each in lines if each.get("task") != "pipelines"]
         assert {each["node"] for each in lines} == {gone.address}
         tasks = sorted(str(each.get("task")) for each in lines)
-        assert tasks == ["None", "expire_producers", "reindex", "renumber", "retention"]
+        assert tasks == ["None", "expire_producers", "reindex", "retention", "take_in"]
 
 
 def test_a_node_that_hangs_does_not_hold_up_the_others(redis_cluster: RedisCluster, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: re
     with domain(redis_url, Settings(offset_sequence_bits=8)) as made:
         made.topics.create(TopicSpec(name="orders"))
     with domain(redis_url, Settings(offset_sequence_bits=12)) as later:
-        assert later.topics.get("orders").config.sequence_bits == 8
+        assert later.topics.get("orders").config.id_bits == 8
     assert raw_redis.hlen("korvet:topics") == 1
 
 

@@ -22,13 +22,14 @@ from korvet.server.keeper.due import TakenNames
 from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, expire_offsets
 from korvet.server.keeper.log_tasks import (
     FINISH_TOPICS_MS,
+    TAKE_IN_DENSE_MS,
     CompactLogs,
     EnforceRetention,
+    TakeIn,
     expire_producers,
     finish_creations,
     finish_deletions,
     reindex,
-    renumber,
 )
 from korvet.server.keeper.stats_tasks import CollectLakeLag, CollectStats, collect_pipelines, figures_ms
 from korvet.server.keeper.transaction_tasks import FinishTransactions
@@ -77,7 +78,8 @@ def every(settings: Settings, metrics_directory: Path | None = None, *, clock: C
             on_nodes=True,
         ),
         Task("expire_producers", lambda: expire_producers, check_ms, on_nodes=True),
-        Task("renumber", lambda: renumber, check_ms, on_nodes=True),
+        Task("take_in", partial(TakeIn, dense=False), check_ms, on_nodes=True),
+        Task("take_in_dense", partial(TakeIn, dense=True), lambda _context: TAKE_IN_DENSE_MS, on_nodes=True),
         Task("reindex", lambda: reindex, check_ms, on_nodes=True),
         Task("retention", EnforceRetention, check_ms, on_nodes=True),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from korvet import logs
@@ -16,6 +16,7 @@ from korvet.log.trim import Reason, Trimmer, TrimStore
 from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.telemetry import metrics
 from korvet.topics.config import TopicConfig
+from korvet.topics.entry_ids import DENSE
 from korvet.topics.types import Partition
 
 _log = logs.Log(__name__)
@@ -143,22 +144,39 @@ def reindex(context: Context, check_lease: CheckLease) -> None:
                 _log.info("index rebuilt", key=partition.index_key, rows=outcome.rebuilt)
 
 
-def renumber(context: Context, check_lease: CheckLease) -> None:
-    """Take external entries into logs (format `record`), or remove them (format `batch`), if nothing else does."""
-    for some in context.partitions():
-        for partition in some:
-            more = True
-            while more:
+class TakeIn:
+    """Takes external entries into logs (format `record`), or removes them (format `batch`), if nothing else does.
+
+    `dense`: those of the logs of records with dense ids, else of the others. Warns once of each error.
+    """
+
+    def __init__(self, *, dense: bool) -> None:
+        self._dense = dense
+        self._warned: set[str] = set()
+
+    def __call__(self, context: Context, check_lease: CheckLease) -> None:
+        """Look at every log, and go on with those that need more steps."""
+        warnings: set[str] = set()
+        logs_of = context.logs(lambda config: (config.id_bits == DENSE) == self._dense)
+        for partitions in in_steps(partition for _, partition in logs_of):
+            left: Sequence[Partition] = partitions
+            while left:
                 check_lease()
-                try:
-                    step = context.log_store.external.step(partition)
-                except StorageUnavailableError:
-                    raise
-                except KafkaError as error:
-                    _log.warning("external entries not renumbered", key=partition.stream, reason=error)
-                    break
-                metrics.ENTRIES_RENUMBERED.inc(step.moved)
-                more = step.more
+                left = self._step(context, left, warnings)
+        self._warned = warnings
+
+    def _step(self, context: Context, partitions: Sequence[Partition], warnings: set[str]) -> list[Partition]:
+        unfinished = []
+        for partition, step in zip(partitions, context.log_store.external.steps(partitions), strict=True):
+            if isinstance(step, StorageUnavailableError):
+                raise step
+            if isinstance(step, KafkaError):
+                warnings.add(f"{partition.stream}: {step}")
+                if f"{partition.stream}: {step}" not in self._warned:
+                    _log.warning("external entries not renumbered", key=partition.stream, reason=step)
+            elif step.more:
+                unfinished.append(partition)
+        return unfinished
 
 
 def expire_producers(context: Context, check_lease: CheckLease) -> None:
@@ -186,6 +204,9 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
         metrics.PRODUCERS_EXPIRED.inc(expired)
         _log.info("expired inactive producers", count=expired)
 
+
+TAKE_IN_DENSE_MS = 5000
+"""How long Redis may refuse an XADD of `0-*` to a log with dense ids that nobody uses, after one of another id."""
 
 FINISH_TOPICS_MS = 5000
 """How long a topic stays unfinished if the broker that created it (until its claim ended) or deleted it is gone."""

@@ -184,21 +184,21 @@ def test_nodes_of_more_entries_than_a_step_takes_are_freed_too(log: DirtyLog) ->
 def test_of_large_entries_a_step_takes_fewer(log: DirtyLog) -> None:
     log.client.delete(STREAM)
     for end in range(1, 9):
-        log.client.execute_command("XADD", STREAM, f"{end}-0", "batch", "b" * 100_000)
+        log.client.execute_command("XADD", STREAM, f"0-{end}", "batch", "b" * 100_000)
     log.client.hset(STATE, "clean_end", "7")
     assert [log.free(bits=-1, bytes_max=250_000) for _ in range(4)] == [[2, 1], [2, 1], [2, 1], [1, 1]]
     assert log.free(bits=-1, bytes_max=250_000) == [0, 0]
-    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"8-0"]
+    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"0-8"]
 
 
 def test_a_batch_that_ends_where_the_compacted_part_does_is_freed(log: DirtyLog) -> None:
     with nodes_of(log.client, 1):
         log.client.delete(STREAM)
         for end in (5, 10, 15):
-            log.client.execute_command("XADD", STREAM, f"{end}-0", "batch", "b")
+            log.client.execute_command("XADD", STREAM, f"0-{end}", "batch", "b")
         log.client.hset(STATE, "clean_end", "10")
         assert log.free(bits=-1) == [2, 1]
-    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"15-0"]
+    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"0-15"]
 
 
 def emptied(log: DirtyLog) -> DirtyLog:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
+from korvet.topics.entry_ids import OFFSETS_END
 from tests.lua.support import (
-    OFFSETS_END,
     PRODUCERS,
     STATE,
     STREAM,

@@ -11,10 +11,10 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from korvet.topics.entry_ids import OFFSETS_END
 from tests.lua.support import (
     ABORTED,
     INDEX,
-    OFFSETS_END,
     OPEN,
     PRODUCERS,
     STATE,

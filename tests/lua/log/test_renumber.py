@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import MOVING, OFFSETS_END, SHARE, STREAM, Log, announced, unchanged
+from korvet.topics.entry_ids import OFFSETS_END
+from tests.lua.support import MOVING, SHARE, STREAM, Log, announced, unchanged
 
 BITS = (8, 10, 12)
 AHEAD_MS = 3_600_000
