@@ -96,17 +96,18 @@ class BrokerStore:
     def register(self, registration: Registration, lease_ms: int) -> None:
         """Register a broker, or renew its registration, for `lease_ms` from now on.
 
-        Raises KafkaError DUPLICATE_BROKER_REGISTRATION if a live broker at another address has the id.
+        Raises KafkaError DUPLICATE_BROKER_REGISTRATION if a live broker at another address has the id,
+        UNSUPPORTED_VERSION if a later version has written data that this one would misread.
         """
-        self._run(_REGISTER, registration.arguments(lease_ms, own=False))
+        self._run(_REGISTER, registration.arguments(lease_ms, own=False), self._keys.data_format)
 
     def unregister(self, registration: Registration) -> None:
         """End the registration of this start of the broker, so that no client is sent there any more."""
         self._run(_UNREGISTER, (registration.broker_id, registration.incarnation))
 
-    def _run(self, script: scripts.Script, args: Sequence[Arg]) -> None:
+    def _run(self, script: scripts.Script, args: Sequence[Arg], *keys: str) -> None:
         with errors_about(self._keys.brokers):
-            self._redis.script(script, (self._keys.brokers,), args)
+            self._redis.script(script, (self._keys.brokers, *keys), args)
 
     def begin_read(self) -> Pending[list[Reply]]:
         """Ask who is live; commands given to Redis before the replies are awaited share their round trip.

@@ -10,6 +10,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from korvet.cluster.data_format import OWN
+
 
 class Endpoint(NamedTuple):
     """The host and port that a listener advertises."""
@@ -32,4 +34,5 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ARGV of lua/broker/register.lua; `own`: only an earlier start of this broker can have the id."""
         host, port = next(iter(self.listeners.values()))
         listeners = msgspec.json.encode(self.listeners)
-        return self.broker_id, host, port, self.incarnation, lease_ms, "own" if own else "ask", listeners
+        who = (self.broker_id, host, port, self.incarnation, lease_ms, "own" if own else "ask", listeners)
+        return *who, *msgspec.structs.astuple(OWN)

@@ -284,6 +284,7 @@ class Archiver:
             if not any(partition.ranges or partition.passed for partition in each.partitions):
                 continue
             try:
+                self._source.lake.claim()
                 tables[each.topic.id] = each.table or self._source.lake.create(
                     each.topic.of, by_date=each.topic.by_date
                 )

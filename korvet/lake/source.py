@@ -20,6 +20,7 @@ from korvet.config.dynamic import DEFAULT
 from korvet.config.settings import Settings
 from korvet.config.values import key_values, listed
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
+from korvet.lake.data_format import check_redis
 from korvet.lake.table import Lake, LakeTopic
 from korvet.log import high_watermark
 from korvet.log.index import IndexStore
@@ -29,6 +30,7 @@ from korvet.log.store import LogStore
 from korvet.log.types import Bounds
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.topics.entry_ids import DENSE
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, TopicRow
 
@@ -232,7 +234,7 @@ class LakeStores(NamedTuple):
         `ids` are those of topics that had one and have a table: they count too. Raises KafkaError and
         StorageUnavailableError; ValueError, which says why, for a name that is none of them.
         """
-        found = {row.name: row for row in self.topics.load().rows.values() if row.state == "live"}
+        found = {row.name: row for row in self._rows() if row.state == "live"}
         for name in names:
             if name not in found:
                 raise ValueError(f"there is no topic {name}")
@@ -250,6 +252,11 @@ class LakeStores(NamedTuple):
         insync = altered.get(_MIN_INSYNC, str(self.source.min_insync_replicas))
         return [_topic(row, self.logs, default, insync) for row in sorted(rows, key=lambda each: each.name)]
 
+    def _rows(self) -> Collection[TopicRow]:
+        """Return the rows of all topics; raises KafkaError, also for data that a later version has written."""
+        check_redis(self.redis, Keys(self.source.namespace))
+        return self.topics.load().rows.values()
+
     def topic(self, name: str) -> SourceTopic:
         """Return a topic, with a remote tier or without.
 
@@ -260,12 +267,12 @@ class LakeStores(NamedTuple):
 
     def named(self, names: Collection[str]) -> list[SourceTopic]:
         """Return topics, with a remote tier or without; raises as `topic`."""
-        ids = [row.id for row in self.topics.load().rows.values() if row.name in names]
+        ids = [row.id for row in self._rows() if row.name in names]
         return self.remote_topics(names, ids=ids) if names else []
 
     def matching(self, pattern: str) -> list[SourceTopic]:
         """Return the topics whose whole names match; raises KafkaError and StorageUnavailableError."""
-        rows = self.topics.load().rows.values()
+        rows = self._rows()
         return self._described(row for row in rows if row.state == "live" and re.fullmatch(pattern, row.name))
 
     def retentions(self) -> dict[str, RetentionLimits]:
@@ -276,7 +283,7 @@ class LakeStores(NamedTuple):
         [altered] = self.configs.load(DEFAULT)
         default = self.source.retention
         found = {}
-        for row in self.topics.load().rows.values():
+        for row in self._rows():
             # A topic's own config, else the dynamic default of brokers, else what they were started with.
             own = {f"log.{name}": text for name, text in row.configs.items()}
             ms, size, policies = (own.get(name, altered.get(name)) for name in _RETENTION)
@@ -312,7 +319,8 @@ def has_remote_tier(row: TopicRow) -> bool:
 
 def _topic(row: TopicRow, logs: LogStore, timestamp_type: str, insync: str) -> SourceTopic:
     # A topic keeps both from its creation, whatever a broker's settings say now.
-    bits = int(row.configs.get("offset.sequence.bits", _BITS_DEFAULT))
+    dense = row.configs.get("offset.encoding") == "dense"
+    bits = DENSE if dense else int(row.configs.get("offset.sequence.bits", _BITS_DEFAULT))
     form: Literal["record", "batch"] = "batch" if row.configs.get("storage.format") == "batch" else "record"
     replicas = int(row.configs.get(_MIN_INSYNC, insync)) - 1
     partitions = (

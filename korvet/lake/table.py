@@ -29,6 +29,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from korvet.config.values import key_values
 from korvet.errors import LakeError
+from korvet.lake import data_format
 from korvet.lake.files import (
     DATA_COLUMNS,
     StorageOptions,
@@ -55,6 +56,9 @@ _LEFT_OUT = "left-out"
 _UNREADABLE = "unreadable"
 _SEALED = "korvet.sealed"
 """The table's property that says up to which merge it is sealed."""
+
+_CHECKED: set[tuple[str, bool]] = set()
+"""The lakes that this process may read, and those that it may write."""
 
 AsOf: TypeAlias = int | datetime
 """A table as it was after a commit, by its number, or at a time."""
@@ -404,6 +408,7 @@ class Lake(NamedTuple):
         """Return the topic's table, as it is or was; None if nothing was ever archived of it. Raises LakeError."""
         if self.path:
             uri = self.uri(of)
+            self._check_format(to_write=False)
             with lake_errors(uri), contextlib.suppress(TableNotFoundError):
                 version = as_of if isinstance(as_of, int) else None
                 table = DeltaTable(uri, version=version, storage_options=self.storage_options)
@@ -415,6 +420,7 @@ class Lake(NamedTuple):
     def create(self, of: LakeTopic, *, by_date: bool = False) -> ArchiveTable:
         """Return the topic's table, created if there is none, then partitioned `by_date` or not; raises LakeError."""
         uri = self.uri(of)
+        self.claim()
         with lake_errors(uri):
             DeltaTable.create(
                 uri,
@@ -426,10 +432,21 @@ class Lake(NamedTuple):
                 configuration=_PROPERTIES,
                 storage_options=self.storage_options,
             )
+        self.claim()  # with the first table came the lake's root
         table = self.open(of)
         if table is None:
             raise LakeError(f"{uri}: the table was removed while it was created")
         return table
+
+    def claim(self) -> None:
+        """Note in the lake, once it has a root, that this version writes to it; raises LakeError if it may not."""
+        self._check_format(to_write=True)
+
+    def _check_format(self, *, to_write: bool) -> None:
+        if (self.path, to_write) not in _CHECKED:
+            with lake_errors(self.path), contextlib.suppress(TableNotFoundError):
+                data_format.check(self.path, filesystem(self.path, self.storage_options), to_write=to_write)
+                _CHECKED.add((self.path, to_write))
 
     def tables(self) -> list[LakeTopic]:
         """Return the tables whose place is that of a topic's, by name and id; raises LakeError.

@@ -42,6 +42,7 @@ class Keys:
         self.cluster_id = f"{namespace}:cluster-id"
         self.epoch = f"{namespace}:epoch"
         self.brokers = f"{namespace}:brokers"
+        self.data_format = f"{{{namespace}:brokers}}:format"
         self.groups = f"{namespace}:groups"
         self.groups_looked_at = f"{{{namespace}:groups}}:looked-at"
         self.transactions = f"{namespace}:transactions"

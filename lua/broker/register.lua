@@ -1,11 +1,13 @@
 #!lua flags=allow-oom
 -- Registers a broker, or renews its registration: until that expires no other broker gets its id.
--- KEYS     brokers
+-- KEYS     brokers, format
 -- ARGV     broker id (-1: any that is free), host, port, incarnation (unique per start of a broker), lease in ms,
 --          "own" (only an earlier start of this broker can have the id) or "ask", advertised addresses by listener (JSON:
---          name -> [host, port])
+--          name -> [host, port]), the broker's version, its format, the lowest formats that may read and that may write
+--          what this one writes
 -- Returns  the broker's id
--- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id)
+-- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id), UNSUPPORTED_VERSION (the data is of
+--          a format that this version may not write)
 --
 -- Host and port are those of one listener, the same one at every start: they identify the broker, and brokers of a
 -- version without listeners advertise them.
@@ -14,10 +16,17 @@
 -- was made before the clock was set back: it ends after twice the time that this broker asks for. allow-oom: a broker must start when memory is full, for
 -- topics are deleted through it.
 
-local brokers = KEYS[1]
+local brokers, data_format = KEYS[1], KEYS[2]
 local id, host, port, incarnation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local lease_ms, own, listeners = tonumber(ARGV[5]), ARGV[6] == 'own', cjson.decode(ARGV[7])
+local version, own_format, reader, writer = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11]
 local forgotten_after_ms = 86400000
+
+local held = redis.call('HMGET', data_format, 'format', 'writer', 'version')
+if held[1] and not (tonumber(held[1]) and tonumber(held[2] or '') and tonumber(held[2]) <= own_format) then
+  return redis.error_reply(string.format('UNSUPPORTED_VERSION the data was written by Korvet %s (format %s), and %s (format'
+    .. ' %d) may not write it', tostring(held[3]), held[1], version, own_format))
+end
 
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -69,6 +78,9 @@ if row and row.incarnation == incarnation then
 elseif row and row['until'] > now_ms and not own and not is_here(row) then
   return redis.error_reply(string.format('DUPLICATE_BROKER_REGISTRATION broker.id %s belongs to a live broker at %s:%s,'
     .. ' whose registration runs for another %d ms', field, tostring(row.host), tostring(row.port), row['until'] - now_ms))
+end
+if not held[1] or tonumber(held[1]) < own_format then
+  redis.call('HSET', data_format, 'version', version, 'format', ARGV[9], 'reader', reader, 'writer', writer)
 end
 redis.call('HSET', brokers, field, cjson.encode({
   host = host, port = port, listeners = listeners, incarnation = incarnation, started = started_ms,

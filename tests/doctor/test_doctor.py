@@ -136,6 +136,28 @@ def test_a_redis_that_is_set_up_badly(options: list[str], what: str, level: Leve
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "row", "said"),
+    [
+        (
+            "{korvet:brokers}:format",
+            {"version": "9.1", "format": 12, "reader": 1, "writer": 12},
+            "may not write it: take Korvet 9.1 or later",
+        ),
+        (
+            "korvet:topics",
+            {"orders": '{"configs":{"storage.format":"batch"}}'},
+            "1 topics in format batch (orders) are of a Korvet before 0.2",
+        ),
+    ],
+)
+def test_data_of_another_version_is_an_error(durable: str, key: str, row: dict[str, Any], said: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        client.hset(key, mapping=row)
+        assert said in bad(redis_server.examine(settings(redis__url=durable)))["redis"].said
+
+
+@pytest.mark.slow
 def test_the_limit_of_memory_that_is_advised_is_two_thirds_of_the_machine_s(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         total = client.info("memory")["total_system_memory"]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.errors import StorageUnavailableError
+from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.lake.archiver import Archiver, ArchiveRound, LostRange
 from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.table import Lake, LakeTopic
@@ -39,6 +39,17 @@ def test_a_topic_deleted_meanwhile_is_no_failure_and_a_re_created_one_starts_ove
     topics.produce(recreated.partitions[0], b"3")
     assert topics.archiver().round(topics.run).records == 1
     topics.check(recreated)
+
+
+def test_records_that_this_version_would_misread_are_not_archived(topics: Topics, raw_redis: Any) -> None:
+    topic = topics.make("orders", "record")
+    topics.produce(topic.partitions[0], b"1")
+    fields = {"version": "9.1", "format": 12, "reader": 12, "writer": 12}
+    raw_redis.hset("{korvet:brokers}:format", mapping=fields)
+    with pytest.raises(KafkaError, match=r"may not read it: take Korvet 9\.1 or later"):
+        topics.archiver().round(topics.run)
+    raw_redis.hset("{korvet:brokers}:format", "reader", 1)
+    assert topics.archiver().round(topics.run).records == 1
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)

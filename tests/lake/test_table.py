@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from korvet.cluster.data_format import OWN, DataFormat
 from korvet.errors import LakeError
+from korvet.lake import data_format, table
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import ROW_GROUP_ROWS, TableFile, filesystem
 from korvet.lake.schema import SCHEMA
@@ -82,6 +85,36 @@ def test_a_table_is_made_once(lake: Lake) -> None:
     table = lake.create(OF)
     table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
     assert lake.create(OF).next_offset(0) == 2
+
+
+def test_a_lake_says_who_wrote_it_and_is_left_alone_by_a_version_that_would_misread_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, file = Lake(str(tmp_path / "lake")), tmp_path / "lake" / data_format.FILE
+    lake.create(OF)
+    own = msgspec.json.decode(file.read_bytes(), type=DataFormat)
+    assert own == OWN
+    assert lake.tables() == [OF]
+    file.unlink()  # as of a version that wrote none
+    monkeypatch.setattr(table, "_CHECKED", set())
+    assert lake.open(OF) is not None
+    lake.claim()
+    assert file.exists()
+    later = msgspec.structs.replace(OWN, version="9.1", format=12, writer=12)
+    for content, refused in (
+        (later, {"write": "may not write it: take Korvet 9.1 or later"}),
+        (msgspec.structs.replace(later, reader=12), {"read": "may not read it", "write": "may not write it"}),
+        ({"format": "x"}, {"read": "restore it", "write": "restore it"}),
+    ):
+        file.write_bytes(msgspec.json.encode(content))
+        for use, act in {"read": lambda: lake.open(OF), "write": lake.claim}.items():
+            monkeypatch.setattr(table, "_CHECKED", set())
+            if use in refused:
+                with pytest.raises(LakeError, match=refused[use]):
+                    act()
+            else:
+                act()
+        assert file.read_bytes() == msgspec.json.encode(content)
 
 
 def test_a_lake_that_cannot_be_read_is_one_clear_error(tmp_path: Path, lake: Lake) -> None:

@@ -112,6 +112,25 @@ def test_a_broker_that_lost_its_id_says_so_once_and_serves_on(
         processes.wait_until(lambda: ops.total(broker, "korvet_broker_registered") == 1, "the metric says so")
 
 
+def test_a_broker_stops_when_a_later_version_has_written_data_that_it_would_misread(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    key = "{korvet:brokers}:format"
+    values = (f"redis.url={redis_url}", "broker.lease.ms=300")
+    with echo_broker(tmp_path / "running", *values, workers=1) as broker:
+        assert raw_redis.hgetall(key)[b"format"] == b"1"
+        raw_redis.hset(key, mapping={"version": "9.1", "format": "12", "reader": "11", "writer": "12"})
+        assert broker.process.wait(START_SECONDS_MAX) == 0
+        said = "the data was written by Korvet 9.1 (format 12), and 0.1.0 (format 1) may not write it"
+        [line] = [line for line in broker.log().splitlines() if "this broker stops" in line]
+        assert said in line
+    with echo_broker(tmp_path / "new", *values, ready=False) as new:
+        assert refusal(new) == f"korvet: redis.url: {said}: take Korvet 9.1 or later"
+    raw_redis.hset(key, "writer", "some")
+    with echo_broker(tmp_path / "malformed", *values, ready=False) as new:
+        assert refusal(new).startswith(f"korvet: redis.url: {key} is malformed: ")
+
+
 def test_an_embedded_server_knows_its_broker_again_after_a_crash(tmp_path: Path) -> None:
     # At another port, and long before its lease has run out.
     data = tmp_path / "data"

@@ -104,7 +104,7 @@ def test_a_master_that_a_start_cannot_do_without_is_named() -> None:
             broker_id=1, listeners={"PLAINTEXT": Endpoint("127.0.0.1", 9092)}, incarnation="first"
         )
         with pytest.raises(
-            ConfigError, match=f"{away.address}, which has korvet:brokers: Connection refused"
+            ConfigError, match=f"{away.address}, which has {{korvet:brokers}}:format: Connection refused"
         ):
             redis_check.register(settings, start, own=False)
 

@@ -10,6 +10,8 @@ Besides, the keeper keeps its own broker registered.
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +26,7 @@ from korvet.cluster.brokers import BrokerStore
 from korvet.cluster.leases import LeaseStore
 from korvet.cluster.registration import Registration
 from korvet.config.settings import Settings
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper import Run, Task, every
@@ -228,6 +230,10 @@ def keep_registered(
             store.register(registration, lease_ms)
             failing = False
         except KafkaError as error:
+            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+                _log.error("this broker stops: a later version has written data", reason=error)
+                os.kill(os.getppid(), signal.SIGTERM)
+                break
             # Clients of this broker are served all the same: it always lists itself.
             if not failing:
                 _log.warning("cannot register this broker", reason=error)

@@ -23,6 +23,8 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import AskError, NoPermissionError
 
+from korvet.cluster import data_format
+from korvet.cluster.data_format import DataFormat
 from korvet.cluster.registration import Registration
 from korvet.config.dynamic import DEFAULT, Layers, merge_valid
 from korvet.config.settings import Settings
@@ -385,18 +387,50 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
     """Register this broker and return its id, with broker.id -1 a free one.
 
     `own`: no other broker can have the id of the settings, only an earlier start of this one. Raises ConfigError where
-    a live broker has it.
+    a live broker has it, and for data that this version may not write, or can no longer read.
     """
-    key = Keys(settings.namespace).brokers
+    keys = Keys(settings.namespace)
+    names = keys.brokers, keys.data_format
     asked = start.arguments(settings.broker_lease_ms, own=own)
     with connected(settings) as masters:
+        check_format(masters, keys)
         try:
-            return int(_at(masters, key, lambda client: client.evalsha(_REGISTER.sha, 1, key, *asked)))
+            return int(
+                _at(masters, names[0], lambda client: client.evalsha(_REGISTER.sha, 2, *names, *asked))
+            )
         except redis.ResponseError as error:
             name, _, problem = one_line(error).partition(" ")
+            if name == ErrorCode.UNSUPPORTED_VERSION.name:
+                raise ConfigError(f"redis.url: {problem}: take that version or a later one") from None
             if name != ErrorCode.DUPLICATE_BROKER_REGISTRATION.name:
                 raise
             raise ConfigError(f"{problem}: give each broker an id of its own (-1 takes a free one)") from None
+
+
+def check_format(masters: Masters, keys: Keys) -> DataFormat | None:
+    """Return who wrote the data, None if no version since 0.2; raises ConfigError if this version may not write it."""
+    key = keys.data_format
+    try:
+        stored = data_format.read(_at(masters, key, lambda client: client.hmget(key, data_format.FIELDS)))
+    except (ValueError, redis.ResponseError) as error:
+        raise ConfigError(f"redis.url: {key} is malformed: {one_line(error)}") from None
+    if stored is None:
+        _refuse_old_batches(masters, keys)
+    elif problem := stored.refusal(to_write=True):
+        raise ConfigError(f"redis.url: {problem}")
+    return stored
+
+
+def _refuse_old_batches(masters: Masters, keys: Keys) -> None:
+    """Raise ConfigError if a version before 0.2 has left topics in format `batch`: the ids of their entries differ."""
+    with contextlib.suppress(redis.ResponseError):  # no hash, which the workers say
+        rows = _at(masters, keys.topics, lambda client: client.hgetall(keys.topics))
+        names = sorted(name.decode() for name, row in rows.items() if b'"storage.format":"batch"' in row)
+        if names:
+            raise ConfigError(
+                f"redis.url: {len(names)} topics in format batch ({', '.join(names[:3])}) are of a Korvet before 0.2, "
+                "whose ids this version cannot read: delete them with that version, or choose another namespace"
+            )
 
 
 def try_out(masters: Masters, settings: Settings) -> None:

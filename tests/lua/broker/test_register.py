@@ -9,7 +9,7 @@ import pytest
 
 from tests.lua.support import now_ms, refused, run
 
-BROKERS = "korvet:brokers"
+BROKERS, FORMAT = "korvet:brokers", "{korvet:brokers}:format"
 LEASE, FENCE = "korvet:keeper", "{korvet:keeper}:fence"
 LEASE_MS = 60_000
 DAY_MS = 86_400_000
@@ -23,10 +23,12 @@ def register(
     incarnation: str = "a",
     lease_ms: int = LEASE_MS,
     own: str = "ask",
+    *,
+    data_format: tuple[str, int, int, int] = ("0.2.0", 5, 4, 4),
 ) -> int:
     listeners = json.dumps({"INSIDE": ["kafka.example", port], "OUT": ["out.example", 9094]})
-    args = (broker_id, "kafka.example", port, incarnation, lease_ms, own, listeners)
-    return int(run(client, "broker/register", (BROKERS,), args))
+    args = (broker_id, "kafka.example", port, incarnation, lease_ms, own, listeners, *data_format)
+    return int(run(client, "broker/register", (BROKERS, FORMAT), args))
 
 
 def unregister(client: Any, broker_id: int = 1, incarnation: str = "a") -> int:
@@ -160,3 +162,20 @@ def test_a_registration_that_a_clock_set_back_made_long_ends_soon(raw_redis: Any
     found = {field: json.loads(text) for field, text in raw_redis.hgetall(BROKERS).items()}
     assert 0 < found[b"1"].pop("until") - now_ms(raw_redis) <= 2 * LEASE_MS
     assert found[b"1"] == {name: value for name, value in rows[b"1"].items() if name != "until"}
+
+
+@pytest.mark.parametrize(("own_format", "held"), [(5, b"5"), (6, b"6"), (4, b"5")])
+def test_the_data_keeps_the_highest_format_that_has_written_it(
+    raw_redis: Any, own_format: int, held: bytes
+) -> None:
+    register(raw_redis)
+    register(raw_redis, data_format=("0.3.0", own_format, own_format, own_format))
+    assert raw_redis.hget(FORMAT, "format") == held
+
+
+def test_a_version_that_may_not_write_the_data_is_refused(raw_redis: Any) -> None:
+    register(raw_redis)
+    with refused(
+        raw_redis, r"^UNSUPPORTED_VERSION the data was written by Korvet 0.2.0 \(format 5\), and 0.1.0"
+    ):
+        register(raw_redis, data_format=("0.1.0", 3, 3, 3))

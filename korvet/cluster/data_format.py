@@ -1,0 +1,51 @@
+"""The format of the data in Redis and in the lake: which versions of Korvet may read it, and which may write it.
+
+A version has a number, FORMAT, that is raised by a change which an earlier version would misread. What is stored names
+the lowest numbers that may read and write it: in Redis the hash `{korvet:brokers}:format`, written and looked at by
+each registration of a broker (lua/broker/register.lua), in the lake the file `_korvet_format.json` in its root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from korvet import __version__
+
+FIELDS = ("version", "format", "reader", "writer")
+"""Of the hash in Redis."""
+
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class DataFormat(msgspec.Struct, frozen=True):
+    """Who wrote the data: a version and its number, and the lowest numbers that may read and may write the data."""
+
+    version: str
+    format: Number
+    reader: Number
+    writer: Number
+
+    def refusal(self, *, to_write: bool) -> str:
+        """Return why this version must leave the data alone, "" if it may use it."""
+        needed, use = (self.writer, "write") if to_write else (self.reader, "read")
+        if needed <= OWN.format:
+            return ""
+        return (
+            f"the data was written by Korvet {self.version} (format {self.format}), and {__version__} "
+            f"(format {OWN.format}) may not {use} it: take Korvet {self.version} or later"
+        )
+
+
+OWN = DataFormat(__version__, format=1, reader=1, writer=1)
+"""Format 1: batches have the ids `0-<end>`; topics have `offset.encoding`."""
+
+
+def read(fields: Sequence[bytes | None]) -> DataFormat | None:
+    """Return what the hash holds, None if it is not there; raises ValueError for anything else."""
+    if not any(fields):
+        return None
+    texts = [(field or b"").decode(errors="replace") for field in fields]
+    return msgspec.convert(dict(zip(FIELDS, texts, strict=True)), DataFormat, strict=False)
