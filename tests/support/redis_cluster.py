@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import signal
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from redis.crc import key_slot
 from korvet.redis.keys import Keys
 from korvet.redis.slots import tag_of
 from tests.support.processes import free_port, wait_until
-from tests.support.redis_servers import started
+from tests.support.redis_servers import ServerProcess, started
 
 SLOTS = 16384
 _MIGRATE_TIMEOUT_MS = 60_000
@@ -32,7 +31,7 @@ _TLS_FILES = {"cert": TLS / "certificate.pem", "key": TLS / "key.pem", "ca-cert"
 _UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
 
 
-class ClusterNode:
+class ClusterNode(ServerProcess):
     """One server of a cluster, and a plain redis-py client of it alone, over its unix socket."""
 
     def __init__(self, *options: str, tls: bool = False) -> None:
@@ -99,21 +98,6 @@ class ClusterNode:
         except _UNANSWERED:
             return False
 
-    def kill(self) -> None:
-        """Kill it, as a crash would."""
-        self._process.kill()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        """Let it take what it is sent, and do and answer nothing of it until `thaw` (SIGSTOP)."""
-        self._process.send_signal(signal.SIGSTOP)
-        self._frozen = True
-
-    def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
-        self._process.send_signal(signal.SIGCONT)
-        self._frozen = False
-
     def restart(self) -> None:
         """Start it on what it had on disk: with the append-only file off, on its part in the cluster alone."""
         flags = {
@@ -129,7 +113,6 @@ class ClusterNode:
             flags |= {f"tls-{name}-file": str(path) for name, path in _TLS_FILES.items()}
         named = itertools.chain(*((f"--{name}", value) for name, value in flags.items()))
         self._process = started(self._directory.name, *named, *self._options)
-        self._frozen = False
 
     def meet(self, other: ClusterNode) -> None:
         """Make the other one known to it."""

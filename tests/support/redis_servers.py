@@ -93,7 +93,30 @@ def master() -> Iterator[Master]:
         made.client.close()
 
 
-class DurableServer:
+class ServerProcess:
+    """A program that a test kills or stops."""
+
+    _process: subprocess.Popen[bytes]
+    _frozen = False
+
+    def kill(self) -> None:
+        """Kill it, as a crash would."""
+        self._process.kill()
+        self._process.wait()
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """Let it take what it is sent, and do and answer nothing of it until `thaw` (SIGSTOP)."""
+        self._process.send_signal(signal.SIGSTOP)
+        self._frozen = True
+
+    def thaw(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._process.send_signal(signal.SIGCONT)
+        self._frozen = False
+
+
+class DurableServer(ServerProcess):
     """A server that has everything on disk when it answers, and can be killed; a context manager.
 
     Not `everysec`: while the disk is busy that puts writes off, and a kill loses them.
@@ -110,19 +133,6 @@ class DurableServer:
         """Start it on what it had written."""
         durable = ("--appendonly", "yes", "--appendfsync", "always")
         self._process = started(self._directory.name, *durable, *self._options)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._process.kill()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        """Let it take what it is sent, and do and answer nothing of it until `crash` or `thaw`."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
-        self._process.send_signal(signal.SIGCONT)
 
     def crash(self) -> None:
         """Kill it and start it again on what it had written."""

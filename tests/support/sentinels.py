@@ -7,7 +7,6 @@ replicas ten times as often as by default, so all know each other within a secon
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ from typing import Any
 import redis
 
 from tests.support.processes import die_with_tests, free_port, wait_until
-from tests.support.redis_servers import program, started, wait_until_ready
+from tests.support.redis_servers import ServerProcess, program, started, wait_until_ready
 
 MASTER = "mymaster"
 _UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
 
 
-class Server:
+class Server(ServerProcess):
     """A server that keeps records, and a plain redis-py client of it alone, over its unix socket."""
 
     def __init__(self, *options: str, password: str = "") -> None:
@@ -46,19 +45,6 @@ class Server:
         """Whether it is a replica that has what its master has."""
         return bool(self.client.info("replication").get("master_link_status") == "up")
 
-    def kill(self) -> None:
-        """Kill it, as a crash would."""
-        self._process.kill()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        """Let it take what it is sent, and do and answer nothing of it until `thaw` (SIGSTOP)."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
-        self._process.send_signal(signal.SIGCONT)
-
     def close(self) -> None:
         """Kill it, and remove its files."""
         self.client.close()
@@ -66,7 +52,7 @@ class Server:
         self._directory.cleanup()
 
 
-class Sentinel:
+class Sentinel(ServerProcess):
     """A Sentinel that watches one master, and a client of it."""
 
     def __init__(
@@ -114,15 +100,6 @@ class Sentinel:
         counts = (found["num-other-sentinels"], len(slaves))
         well = [each["flags"] for each in slaves] == ["slave"] * replicas
         return counts == (sentinels, replicas) and found["flags"] == "master" and well
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._process.kill()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        """Let it accept connections and answer nothing (SIGSTOP)."""
-        self._process.send_signal(signal.SIGSTOP)
 
     def close(self) -> None:
         """Kill it, and remove its files."""
