@@ -10,7 +10,7 @@ import pytest
 
 from korvet.protocol.types import ScramMechanism
 from tests.support.broker import Broker
-from tests.support.identity_provider import Provider, identity_provider
+from tests.support.identity_provider import Provider
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 from tests.support.sasl_broker import PASSWORDS, bootstrap, sasl_broker
@@ -20,12 +20,6 @@ from tests.support.topic_client import Client
 USER, PASSWORD = "bob", "bob-secret"
 SCRAM_FIRST = (2, 6, 1)
 """First librdkafka whose SCRAM is right: before, it sends its own nonce twice, which Kafka 4 refuses too."""
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with identity_provider() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

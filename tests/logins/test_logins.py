@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import Broker
-from tests.support.identity_provider import Provider, identity_provider
+from tests.support.identity_provider import Provider
 from tests.support.records import topic_name
 from tests.support.sasl_broker import PASSWORD, PASSWORDS, USER, bootstrap, sasl_broker
 
@@ -23,12 +23,6 @@ GUESS = {"franz_go": "at least v3.9\n", "kafkajs": ""}
 
 Run = Callable[[str, str], subprocess.CompletedProcess[str]]
 """Logs in by a mechanism with a secret."""
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with identity_provider() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

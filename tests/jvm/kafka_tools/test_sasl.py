@@ -12,7 +12,7 @@ from korvet.protocol.types import ScramMechanism
 from tests.jvm import jars
 from tests.jvm.tools import AtBroker, Tools, kafka_tools
 from tests.support.broker import Broker
-from tests.support.identity_provider import AUDIENCE, Provider, identity_provider
+from tests.support.identity_provider import AUDIENCE, Provider
 from tests.support.records import topic_name
 from tests.support.sasl_broker import PASSWORD, PASSWORDS, USER, bootstrap, sasl_broker
 from tests.support.sasl_client import SaslClient
@@ -24,12 +24,6 @@ _LOGINS = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthB
 
 Config = Callable[[str, str], str]
 """Returns the path of a file that logs in by a mechanism, with a password or as valid as one."""
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with identity_provider() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
