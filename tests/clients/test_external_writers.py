@@ -5,28 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import redis
-from confluent_kafka import Message, Producer
 
 from tests.support import reading, redis_servers
 from tests.support.broker import Broker
-from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 
 BITS = 10
-
-
-def produce(broker: Broker, topic: str, *records: dict[str, Any]) -> list[int]:
-    offsets: list[int] = []
-
-    def delivered(error: object, message: Message) -> None:
-        assert error is None, error
-        offsets.append(message.offset() or 0)
-
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for record in records:
-        producer.produce(topic, partition=0, on_delivery=delivered, **record)
-    assert producer.flush(WAIT_SECONDS_MAX) == 0
-    return offsets
 
 
 def offset_of(entry_id: bytes) -> int:
@@ -77,8 +61,8 @@ def test_records_of_kafka_clients_are_read_by_xrange_in_the_documented_layout(
     topic = topic_name("external")
     reading.create_topic(broker.bootstrap, topic)
     headers = [("h", b"one"), ("h", b"two"), ("empty", b""), ("null", None)]
-    offsets = produce(
-        broker,
+    offsets = reading.produce(
+        broker.bootstrap,
         topic,
         {"key": b"k", "value": b"v", "headers": headers, "timestamp": 1_700_000_000_000},
         {"key": None, "value": b"", "timestamp": 1_700_000_000_001},

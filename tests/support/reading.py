@@ -1,13 +1,21 @@
-"""Reading whole partitions with confluent-kafka: for tests of what happened to the log, not of the client."""
+"""Writing records and reading whole partitions with confluent-kafka: for tests of the log, not of the client."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -28,6 +36,25 @@ def topic_id(bootstrap: str, topic: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(WAIT_SECONDS_MAX)
     return str(described.topic_id)
+
+
+def produce(bootstrap: str, topic: str, *records: Mapping[str, Any], **config: str) -> list[int]:
+    """Write records, the arguments of `Producer.produce` by name; returns their offsets."""
+    return send(Producer({"bootstrap.servers": bootstrap, **config}), topic, *records)
+
+
+def send(producer: Producer, topic: str, *records: Mapping[str, Any]) -> list[int]:
+    """Do so with a producer that may have a transaction open."""
+    offsets: list[int] = []
+
+    def delivered(error: object, message: Message) -> None:
+        assert error is None, error
+        offsets.append(message.offset() or 0)
+
+    for record in records:
+        producer.produce(topic, on_delivery=delivered, **record)
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    return offsets
 
 
 @contextlib.contextmanager
@@ -63,20 +90,28 @@ def read_all(bootstrap: str, topic: str, partitions: Iterable[int], count: int) 
 
 def read_to_end(bootstrap: str, topic: str, count: int, isolation: str) -> list[list[Received]]:
     """Read what each of a topic's `count` partitions has for that isolation level now."""
+    return [*partitions_to_end(bootstrap, [(topic, index) for index in range(count)], isolation).values()]
+
+
+def partitions_to_end(
+    bootstrap: str, partitions: Iterable[tuple[str, int]], isolation: str
+) -> dict[tuple[str, int], list[Received]]:
+    """Read what partitions of several topics have for that isolation level now."""
     config = {"enable.partition.eof": True, "isolation.level": isolation}
-    received: list[list[Received]] = [[] for _ in range(count)]
-    ended: set[int | None] = set()
+    received: dict[tuple[str, int], list[Received]] = {partition: [] for partition in partitions}
+    left = set(received)
     deadline = time.monotonic() + WAIT_SECONDS_MAX
-    with consumer(bootstrap, topic, range(count), **config) as running:
-        while len(ended) < count:
-            assert time.monotonic() < deadline, f"{topic} ends only in partitions {ended}"
+    with consumer(bootstrap, "", (), **config) as running:
+        running.assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in received])
+        while left:
+            assert time.monotonic() < deadline, f"{left} do not end"
             for message in running.consume(1000, timeout=0.05):
                 error = message.error()
+                partition = (message.topic() or "", message.partition() or 0)
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    left.discard(partition)
                 else:
-                    record = as_received(message)
-                    received[record.partition].append(record)
+                    received[partition].append(as_received(message))
     return received
 
 
