@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from korvet.admin.errors import (
     AdminError,
@@ -41,7 +44,9 @@ from korvet.protocol.records.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     MAGIC,
+    TRANSACTIONAL_BIT,
     BatchHeader,
+    with_payload,
 )
 from korvet.protocol.records.stored import each_stored_record
 from korvet.protocol.wire import Buffer
@@ -53,6 +58,29 @@ _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes of a batch, and of all slices together, by default."""
 
 _WAIT_MS = 500
+_READ_COMMITTED = 1
+_SHARE_BYTES_MIN = 1024 * 1024
+
+T = TypeVar("T")
+_Part = tuple[TopicPartition, PartitionData]
+
+
+class FetchedBatch(NamedTuple):
+    """A batch of a log: its header, and its records as they are stored."""
+
+    header: BatchHeader
+    payload: memoryview
+
+
+class CommittedSlice(msgspec.Struct, frozen=True):
+    """A slice of a log without markers and aborted records. The first batch may begin before the offset asked for.
+
+    `next_offset` is where the next slice begins; `stable_end` is the first offset of an open transaction, else the end.
+    """
+
+    batches: list[FetchedBatch]
+    next_offset: int
+    stable_end: int
 
 
 class Records:
@@ -84,26 +112,67 @@ class Records:
             [b'value', b'value']
         """
 
-        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, LogSlice]:
+        def slices(parts: Iterable[_Part]) -> Outcomes[TopicPartition, LogSlice]:
+            room = _Room(decompressed_bytes_max, records_max)
+            return {key: _slice(key, data, offsets[key], room) for key, data in parts}
+
+        return self._fetch(offsets, slices, bytes_max=bytes_max, wait_ms=wait_ms)
+
+    def read_committed(
+        self, offsets: Mapping[TopicPartition, int], *, bytes_max: int, wait_ms: int = 0
+    ) -> Outcomes[TopicPartition, CommittedSlice]:
+        """Return for each partition the committed batches from this offset on, as they are stored, or an error.
+
+        `bytes_max` and errors as for `read`; UnreadableBatchError for a batch whose CRC is wrong.
+        """
+
+        def slices(parts: Iterable[_Part]) -> Outcomes[TopicPartition, CommittedSlice]:
+            return {key: _committed_slice(key, data, offsets[key]) for key, data in parts}
+
+        return self._fetch(
+            offsets,
+            slices,
+            bytes_max=bytes_max,
+            wait_ms=wait_ms,
+            # Shares of thousands of partitions would be less than their batches.
+            share_min=min(bytes_max, _SHARE_BYTES_MIN),
+            isolation_level=_READ_COMMITTED,
+        )
+
+    def _fetch(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        slices: Callable[[Iterable[_Part]], Outcomes[TopicPartition, T]],
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        share_min: int = 1,
+        isolation_level: int = 0,
+    ) -> Outcomes[TopicPartition, T]:
+        """Send fetch requests, and return what `slices` makes of the partitions of each response."""
+
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, T]:
             def wanted(key: TopicPartition) -> FetchPartition:
-                share = max(bytes_max // len(keys), 1)
+                share = max(bytes_max // len(keys), share_min)
                 return FetchPartition(
                     partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
                 )
 
-            topics = [FetchTopic(topic=name, partitions=some) for name, some in by_topic(keys, wanted)]
             request = FetchRequest(
-                max_wait_ms=min(wait_ms, attempt.timeout_ms), min_bytes=1, max_bytes=bytes_max, topics=topics
+                max_wait_ms=min(wait_ms, attempt.timeout_ms),
+                min_bytes=1,
+                max_bytes=bytes_max,
+                isolation_level=isolation_level,
+                topics=[FetchTopic(topic=name, partitions=some) for name, some in by_topic(keys, wanted)],
             )
             response = attempt.send(request, FetchResponse, _VERSIONS)
             raise_error_in(response.error_code)
-            room = _Room(decompressed_bytes_max, records_max)
-            return {
-                key: _slice(key, each, offsets[key], room)
+            return slices(
+                (key, data)
                 for topic in response.responses
-                for each in topic.partitions
-                if (key := TopicPartition(topic.topic, each.partition_index)) in offsets
-            }
+                for data in topic.partitions
+                if (key := TopicPartition(topic.topic, data.partition_index)) in offsets
+            )
 
         return self._client.for_each(offsets, self._client.to_leaders, ask)
 
@@ -250,6 +319,31 @@ def _take(
             if len(records) + len(found) >= room.records_max:
                 break
     records += found
+
+
+def _committed_slice(key: TopicPartition, data: PartitionData, offset: int) -> CommittedSlice | AdminError:
+    error = error_in(data.error_code, subject=f"partition {key}")
+    if error is not None:
+        return error
+    begun = sorted(data.aborted_transactions or (), key=lambda aborted: aborted.first_offset, reverse=True)
+    aborted: set[int] = set()  # producers with an aborted transaction that the marker has not ended yet
+    batches = []
+    next_offset = offset
+    try:
+        for header, payload in _batches(_joined(data.records)):
+            if with_payload(header, bytes(payload), header.codec).crc != header.crc:
+                message = f"partition {key}: the CRC of the batch at offset {header.base_offset} is wrong"
+                return UnreadableBatchError(message, header.base_offset + header.last_offset_delta + 1)
+            next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
+            while begun and begun[-1].first_offset < next_offset:
+                aborted.add(begun.pop().producer_id)
+            if header.attributes & CONTROL_BIT:
+                aborted.discard(header.producer_id)
+            elif not (header.attributes & TRANSACTIONAL_BIT and header.producer_id in aborted):
+                batches.append(FetchedBatch(header, payload))
+    except KafkaError as failed:
+        return BadAnswerError(f"partition {key}: {failed.message}")
+    return CommittedSlice(batches, next_offset, data.last_stable_offset)
 
 
 def _joined(records: Buffer | list[Buffer] | None) -> bytes:

@@ -44,7 +44,7 @@ _COMMANDS = {
     ),
     "topics": (
         "korvet.cli.topics",
-        "Create, list, describe, alter and delete topics, and assign them to brokers; of any Kafka cluster.",
+        "Create, copy, list, describe, alter and delete topics, and assign them to brokers; of any Kafka cluster.",
     ),
     "configs": (
         "korvet.cli.configs",

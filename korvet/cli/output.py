@@ -225,13 +225,13 @@ class ProgressLine:
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown
-        self._records = self._bytes = 0
+        self.records = self._bytes = 0
         self._began = time.monotonic()
         self._next = self._began + _SECONDS_BETWEEN
 
     def add(self, records: int, size: int) -> None:
         """Count more records and their bytes."""
-        self._records += records
+        self.records += records
         self._bytes += size
         if self._shown and time.monotonic() >= self._next:
             self._write("")
@@ -244,8 +244,8 @@ class ProgressLine:
 
     def _write(self, end: str) -> None:
         seconds = max(time.monotonic() - self._began, 0.001)
-        rate = round(self._records / seconds)
-        text = f"{self._records:,} records, {format_bytes(self._bytes)}, {rate:,} records/s"
+        rate = round(self.records / seconds)
+        text = f"{self.records:,} records, {format_bytes(self._bytes)}, {rate:,} records/s"
         sys.stderr.write(f"\r{text}\x1b[K{end}")
         sys.stderr.flush()
 

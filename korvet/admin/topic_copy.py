@@ -1,0 +1,307 @@
+"""Copies a topic into a new one: its committed records, and the offsets that groups have committed.
+
+The records of each partition come in order into the partition of the same number, by an idempotent producer. An offset
+of a group becomes that of the first record copied from there on, or the end if there is none. Nobody may write to the
+source or commit offsets in it meanwhile: the copy checks both at its end.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+import msgspec
+
+from korvet.admin.client import AdminClient
+from korvet.admin.connection import Deadline
+from korvet.admin.errors import AdminError, OffsetOutOfRangeError
+from korvet.admin.groups import EMPTY, SHARE
+from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
+from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
+from korvet.admin.records import CommittedSlice, FetchedBatch
+from korvet.admin.topics import NewTopic
+from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
+from korvet.errors import KafkaError
+from korvet.protocol.records.batch import HEADER, HEADER_BYTES, LOG_APPEND_TIME_BIT, BatchHeader
+from korvet.protocol.records.record import StoredRecord
+from korvet.protocol.records.stored import retained_batch, stored_records
+
+_FETCH_BYTES = 16 * 1024 * 1024
+_WAIT_MS = 500
+_DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+_REBUILT_BYTES = 256 * 1024
+_SMALL_BYTES = 16 * 1024
+"""Smaller batches are joined: a request for each would take longer than decoding them."""
+
+_RECORD_BYTES, _HEADER_OF_RECORD_BYTES = 30, 6
+"""Most bytes that lengths, deltas and attributes of a record, and of a header of it, take in a rebuilt batch."""
+
+
+class CopyError(AdminError):
+    """The topic cannot be copied, or not to the end; the message says why."""
+
+
+class CopiedOffset(msgspec.Struct, frozen=True):
+    """A group's committed offset, of a share group its start, in the source and in the target."""
+
+    group: str
+    partition: int
+    before: int
+    after: int
+
+
+class _CopiedBatch(NamedTuple):
+    """A batch to produce, and the offset in the source of each of its records."""
+
+    content: bytes
+    offsets: Sequence[int]
+
+
+_Commits = dict[str, dict[TopicPartition, CommittedOffset]]
+
+
+class TopicCopy:
+    """One copy: the constructor plans it and changes nothing, `create` creates the target, `run` copies."""
+
+    def __init__(self, admin: AdminClient, source: str, target: str, configs: Mapping[str, str]) -> None:
+        """Override by `configs` those that the source itself has.
+
+        Raises AdminError: UnknownTopicOrPartitionError, CopyError for groups with members.
+        """
+        self._admin = admin
+        self._target = target
+        partitions = settled(admin.topics.describe([source]))[source].partitions
+        self._partitions = [TopicPartition(source, description.partition) for description in partitions]
+        resource = Resource.topic(source)
+        own: dict[str, str | None] = {
+            config.name: config.value
+            for config in settled(admin.configs.describe([resource]))[resource].values()
+            if config.source is ConfigSource.TOPIC
+        }
+        self._new = NewTopic(target, len(partitions), len(partitions[0].replicas), configs={**own, **configs})
+        self._share_groups: set[str] = set()
+        self._commits = self._committed()
+        self._positions = self._at(EARLIEST)
+        self._ends = self._at(LATEST)
+        # The committed offsets of each partition that the copy has not reached, and what became of the others.
+        self._awaited = {
+            key: sorted({offsets[key].offset for offsets in self._commits.values() if key in offsets})
+            for key in self._partitions
+        }
+        self._reached: dict[tuple[TopicPartition, int], int] = {}
+
+    def create(self) -> None:
+        """Create the target. Raises AdminError: TopicExistsError."""
+        settled(self._admin.topics.create([self._new]))
+
+    def run(self, on_progress: Callable[[int, int], None]) -> list[CopiedOffset]:
+        """Copy records and offsets into the target that `create` has created; returns the offsets.
+
+        Calls `on_progress` with records and bytes as they are appended. Raises AdminError: the target is incomplete.
+        """
+        self._admin.retry(self._check_leaders)
+        bytes_max = batch_bytes_max(self._admin, self._target) or sys.maxsize
+        producer = IdempotentProducer(self._admin, new_identity(self._admin))
+        deadline = self._admin.deadline()
+        while left := {key: offset for key, offset in self._positions.items() if offset < self._ends[key]}:
+            slices = self._read(left)
+            self._append(producer, slices, bytes_max, on_progress)
+            if any(self._positions[key] > offset for key, offset in left.items()):
+                deadline = self._admin.deadline()
+            else:
+                self._check_more_can_come(slices, deadline)
+        self._check_unchanged()
+        return self._commit()
+
+    def _at(self, timestamp: int) -> dict[TopicPartition, int]:
+        offsets = settled(self._admin.offsets.at(dict.fromkeys(self._partitions, timestamp)))
+        return {key: offset.offset for key, offset in offsets.items()}
+
+    def _committed(self) -> _Commits:
+        """Return the offsets of all groups in the source. Raises CopyError if one of these groups has members."""
+        groups = self._admin.groups.list()
+        self._share_groups = {group.group_id for group in groups if group.type == SHARE}
+        starts = settled(
+            self._admin.offsets.of_share_groups(dict.fromkeys(self._share_groups, self._partitions))
+        )
+        commits: _Commits = {}
+        for group in groups:
+            group_id = group.group_id
+            commits[group_id] = (
+                {key: CommittedOffset(offset.start) for key, offset in starts[group_id].items()}
+                if group_id in starts
+                else self._admin.offsets.committed(group_id, self._partitions, stable=True)
+            )
+        # Old brokers list no states; they refuse the commit then.
+        live = [
+            group.group_id for group in groups if commits[group.group_id] and group.state not in ("", EMPTY)
+        ]
+        if live:
+            raise CopyError("; ".join(f"group {group_id} has members: stop them" for group_id in live))
+        return {group_id: offsets for group_id, offsets in commits.items() if offsets}
+
+    def _check_leaders(self, deadline: Deadline) -> None:
+        """Raise a retriable error while brokers do not know the new topic."""
+        topology = self._admin.topology_now([self._target], deadline)
+        for key in self._partitions:
+            leader = topology.leader(self._in_target(key))
+            if isinstance(leader, AdminError):
+                leader.retriable = True
+                raise leader
+
+    def _in_target(self, key: TopicPartition) -> TopicPartition:
+        return key._replace(topic=self._target)
+
+    def _read(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, CommittedSlice]:
+        """Return the next slices; of partitions whose next records retention has deleted, only move the position."""
+        outcomes = self._admin.records.read_committed(positions, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)
+        deleted = [key for key, outcome in outcomes.items() if isinstance(outcome, OffsetOutOfRangeError)]
+        starts = self._at(EARLIEST) if deleted else {}
+        for key in deleted:
+            if starts[key] > positions[key]:
+                self._positions[key] = starts[key]
+                del outcomes[key]
+        return settled(outcomes)
+
+    def _append(
+        self,
+        producer: IdempotentProducer,
+        slices: Mapping[TopicPartition, CommittedSlice],
+        bytes_max: int,
+        on_progress: Callable[[int, int], None],
+    ) -> None:
+        """Append the records of slices, one batch of each partition at a time."""
+        batches: list[list[tuple[TopicPartition, _CopiedBatch]]] = []
+        for key, slice_ in slices.items():
+            try:
+                of_key = [
+                    (key, batch) for batch in _batches_of(slice_.batches, self._positions[key], bytes_max)
+                ]
+            except KafkaError as error:
+                message = f"partition {key}, after offset {self._positions[key]}: {error.message}"
+                raise CopyError(message) from error
+            batches.append(of_key)
+            self._positions[key] = slice_.next_offset
+        for row in zip_longest(*batches):
+            sending = dict(filter(None, row))
+            sent = settled(
+                producer.send({self._in_target(key): batch.content for key, batch in sending.items()})
+            )
+            for key, batch in sending.items():
+                self._reach(key, batch.offsets, sent[self._in_target(key)])
+                on_progress(len(batch.offsets), len(batch.content))
+
+    def _reach(self, key: TopicPartition, offsets: Sequence[int], base_offset: int) -> None:
+        """Note what becomes of the committed offsets up to the last of `offsets`, copied from `base_offset` on."""
+        awaited = self._awaited[key]
+        while awaited and awaited[0] <= offsets[-1]:
+            if base_offset < 0:
+                raise CopyError(f"{self._in_target(key)} has a batch whose offset its broker has forgotten")
+            offset = awaited.pop(0)
+            self._reached[key, offset] = base_offset + bisect_left(offsets, offset)
+
+    def _check_more_can_come(
+        self, slices: Mapping[TopicPartition, CommittedSlice], deadline: Deadline
+    ) -> None:
+        """Raise CopyError if the slices, which are empty, will not have records, or had none until the deadline."""
+        for key, slice_ in slices.items():
+            if slice_.stable_end <= self._positions[key]:
+                raise CopyError(
+                    f"partition {key} has an open transaction, from offset {slice_.stable_end} on"
+                )
+            if not deadline.left():
+                raise CopyError(f"partition {key} has no records at offset {self._positions[key]}")
+
+    def _check_unchanged(self) -> None:
+        """Raise CopyError if somebody has written to the source, or committed an offset in it."""
+        for key, end in self._at(LATEST).items():
+            if end != self._ends[key]:
+                raise CopyError(
+                    f"partition {key} has grown from offset {self._ends[key]} to {end}: stop its writers"
+                )
+        commits = self._committed()
+        changed = [
+            group_id
+            for group_id in sorted(commits | self._commits)
+            if commits.get(group_id) != self._commits.get(group_id)
+        ]
+        if changed:
+            raise CopyError(
+                "; ".join(f"group {group_id} has committed: stop its members" for group_id in changed)
+            )
+
+    def _commit(self) -> list[CopiedOffset]:
+        """Commit the offsets of all groups in the target."""
+        ends = settled(self._admin.offsets.at({self._in_target(key): LATEST for key in self._partitions}))
+        copied = []
+        for group_id, commits in self._commits.items():
+            after: dict[TopicPartition, CommittedOffset] = {}
+            for key, commit in commits.items():
+                in_target = self._in_target(key)
+                offset = self._reached.get((key, commit.offset), ends[in_target].offset)
+                after[in_target] = CommittedOffset(offset, metadata=commit.metadata)
+                copied.append(CopiedOffset(group_id, key.partition, commit.offset, offset))
+            if group_id in self._share_groups:
+                starts = {key: commit.offset for key, commit in after.items()}
+                outcomes = self._admin.offsets.alter_share_group(group_id, starts)
+            else:
+                outcomes = self._admin.offsets.alter(group_id, after)
+            try:
+                settled(outcomes)
+            except AdminError as error:
+                raise CopyError(f"group {group_id}: {error}") from error
+        return copied
+
+
+def _batches_of(batches: Iterable[FetchedBatch], begin: int, bytes_max: int) -> Iterator[_CopiedBatch]:
+    """Yield batches of the records from offset `begin` on, of `bytes_max` at most unless a record takes more.
+
+    A batch that a producer could send is passed on; others lose records to compaction, have gaps between offsets or the
+    broker's times, or begin before `begin`. Raises KafkaError.
+    """
+    room = min(_REBUILT_BYTES, bytes_max - HEADER_BYTES)
+    size, records = 0, list[StoredRecord]()
+    before: BatchHeader | None = None
+    for header, payload in batches:
+        is_whole = header.base_offset >= begin and header.record_count == header.last_offset_delta + 1 > 0
+        passes = is_whole and not header.attributes & LOG_APPEND_TIME_BIT
+        passes = passes and _SMALL_BYTES <= header.size_bytes <= bytes_max
+        if before is not None and records and (passes or before.codec != header.codec):
+            yield _rebuilt(before, records)
+            size, records = 0, []
+        if passes:
+            plain = header._replace(attributes=header.codec)
+            offsets = range(header.base_offset, header.base_offset + header.record_count)
+            yield _CopiedBatch(HEADER.pack(*plain) + payload, offsets)
+            continue
+        before = header
+        for record in stored_records(header, payload, header.base_offset, _DECOMPRESSED_BYTES_MAX):
+            if record[0] < begin:
+                continue
+            record_size = _size(record)
+            if records and size + record_size > room:
+                yield _rebuilt(header, records)
+                size, records = 0, []
+            size += record_size
+            records.append(record)
+    if before is not None and records:
+        yield _rebuilt(before, records)
+
+
+def _rebuilt(header: BatchHeader, records: Sequence[StoredRecord]) -> _CopiedBatch:
+    """Return a batch of these records as a producer sends it, compressed as the batch with this header."""
+    offsets = [record[0] for record in records]
+    plain = header._replace(base_offset=0, attributes=header.codec, last_offset_delta=len(records) - 1)
+    return _CopiedBatch(
+        retained_batch(plain, 0, [(index, *record[1:]) for index, record in enumerate(records)]), offsets
+    )
+
+
+def _size(record: StoredRecord) -> int:
+    _, _, key, value, headers = record
+    contents = [key, value, *(content for _, content in headers)]
+    names = sum(len(name.encode()) + _HEADER_OF_RECORD_BYTES for name, _ in headers)
+    return _RECORD_BYTES + names + sum(len(content) for content in contents if content is not None)
