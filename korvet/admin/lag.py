@@ -1,9 +1,9 @@
 """The lag of groups: from offsets, as any client can compute it, and as a broker of Korvet has counted it.
 
 Kafka's protocol has offsets, no counts. Where offsets are dense their difference is the count, apart from records that
-compaction has removed. In Korvet's storage format `record` an offset has a time in its upper bits, and a difference is
-no count: for such a log only a lag of 0 is known. A broker of Korvet counts the lag in both formats, in
-records and in seconds, and publishes it in /metrics. The lag of a share group is in its broker's answer.
+compaction has removed. With Korvet's offset.encoding=time an offset has a time in its upper bits, and a difference is
+no count: for such a log only a lag of 0 is known. A broker of Korvet counts the lag of all topics, in records and in
+seconds, and publishes it in /metrics. The lag of a share group is in its broker's answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`korvet consume`: writes records of topics to standard output, as text or JSON.
 
 aiokafka reads them, from partitions of the caller's choice or those that a group assigns. Offsets may have gaps of any
-size, as in compacted topics and in Korvet's storage format `record`, where they are made of the time: nothing here
+size, as in compacted topics and with Korvet's offset.encoding=time, where they are made of the time: nothing here
 counts records by offsets.
 """
 

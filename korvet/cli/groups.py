@@ -17,7 +17,7 @@ from korvet.admin.errors import AdminError
 from korvet.admin.groups import CLASSIC, CONSUMER, SHARE, STREAMS, GroupDescription
 from korvet.admin.lag import CountedLags, PartitionProgress, counted_lags, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, ShiftBy, Target, ToOffset, ToTimestamp
-from korvet.admin.types import TopicPartition
+from korvet.admin.types import TIME_CODED_FROM, TopicPartition
 from korvet.cli.options import (
     GROUP,
     parse_time_of,
@@ -127,7 +127,7 @@ def describe(
     """Show state, members, offsets and lag of groups.
 
     Lag is in records, from the committed offset to the end of the log. It is "-" if offsets do not show it: for a topic
-    in storage format `record` whose end the group has not reached. Where nothing is committed it is "up to" the records
+    with offset.encoding=time whose end the group has not reached. Where nothing is committed it is "up to" the records
     of the log: the group starts at the first of them or after the last, as its auto.offset.reset says. With --metrics
     it is what the cluster has counted, at most log.figures.interval.ms ago, or 10 ms for each
     partition of the cluster if that is longer, and five minutes at most, with the age of the oldest of these records
@@ -155,6 +155,7 @@ def describe(
                 _print_members(row["members"])
             else:
                 _print_partitions(row["offsets"], ages=bool(ops), is_share=row["type"] == SHARE)
+        _print_times([] if members else rows)
     report_failures("group", outcomes)
 
 
@@ -240,6 +241,19 @@ def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool, is_share: b
     print_rows(columns, rows, numbers, empty=empty)
 
 
+def _print_times(groups: Sequence[dict[str, Any]]) -> None:
+    """Say of which topics in the tables the offsets are times."""
+    rows = [row for group in groups if group["type"] != SHARE for row in group["offsets"]]
+    topics = sorted(
+        {row["topic"] for row in rows if row["end"] is not None and row["end"] >= TIME_CODED_FROM}
+    )
+    if topics:
+        click.echo(
+            f"Lag counts records. Offsets of {printable(', '.join(topics))} are times (offset.encoding=time): "
+            "end minus committed offset is not a number of records."
+        )
+
+
 def _not_counted(row: Mapping[str, Any]) -> dict[str, str]:
     """Return what a row shows for what a broker could count and has not: it may take log.figures.interval.ms."""
     if (row["committed"] is None and row["start"] is None) or row["end"] is None:
@@ -288,7 +302,7 @@ def reset_offsets(
     """Reset the committed offsets of a group without members; without --execute only show the new offsets.
 
     Of a share group it moves the starts: all from there on is delivered, also what was acknowledged before.
-    An offset outside the log becomes the nearest one inside. Offsets of topics in storage format `record` are not
+    An offset outside the log becomes the nearest one inside. With offset.encoding=time offsets are not
     dense: a shift by N there is not a shift by N records.
     """
     if all_topics == bool(topics):

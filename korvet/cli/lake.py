@@ -184,7 +184,7 @@ def _status_cells(each: PartitionStatus) -> tuple[str, ...]:
 def verify(target: LakeTarget, *, as_json: bool) -> int:
     """Look for gaps, duplicates, disorder, wrong statistics and damaged files, and compare with Redis.
 
-    Each file is read whole. "Compared" are the records that Redis has too. In storage format `record` offsets are
+    Each file is read whole. "Compared" are the records that Redis has too. With offset.encoding=time offsets are
     sparse: there a missing record is noticed only while Redis has it. Exit code 1 if something is wrong; each finding
     is a line on stderr. Offsets of batches that did not decode are known holes and no finding: their bytes are kept.
     """

@@ -21,7 +21,7 @@ from korvet.admin.groups import GroupDescription
 from korvet.admin.lag import GroupPartition, PartitionProgress, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
 from korvet.admin.transactions import UNDECIDED, Transaction, TransactionDescription
-from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
+from korvet.admin.types import TIME_CODED_FROM, ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
 from korvet.console.api_client import ApiClient, ApiClients
 from korvet.console.query import Page, Query
@@ -305,7 +305,7 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
 
     The lag in records is the difference of offsets where these are dense, else the one that the keeper counted last.
     Where nothing is committed there is no lag; `uncommitted` is how many records the log has then. `committed` of a
-    share group is where it starts.
+    share group is where it starts. `timed_topics` are those whose offsets are times.
     """
     name = query.text("name")
     described = settled(client.groups.describe([name]))[name]
@@ -338,6 +338,13 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
             }
             for each in progress
         ],
+        "timed_topics": sorted(
+            {
+                each.partition.topic
+                for each in progress
+                if each.end is not None and each.end >= TIME_CODED_FROM
+            }
+        ),
     }
 
 

@@ -10,6 +10,8 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +27,7 @@ from korvet.errors import ConfigError
 from korvet.log.replication import insync_of
 from korvet.redis import blocking
 from korvet.redis import url as redis_url
-from korvet.redis.keys import Keys
+from korvet.redis.keys import Keys, decode_group_id
 from korvet.server.supervisor import redis_check, startup
 from korvet.server.supervisor.server_facts import ServerFacts
 
@@ -33,7 +35,7 @@ _PINGS = 21
 _SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
 _FORK_SLOW_US = 1_000_000
 _MIN_INSYNC, _BITS = "min.insync.replicas", "offset.sequence.bits"
-_NAMED_MAX = 10
+_GROUPS_AT_ONCE = 500
 # Small commands, large replies, waits for replicas, news of appends; keeper, ops and what a restart overlaps.
 _CONNECTIONS_PER_WORKER, _CONNECTIONS_BESIDE = 4, 8
 
@@ -204,7 +206,10 @@ def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str,
         topics = dict(_topic_configs(masters.of(keys.topics), keys))
         if in_sync:
             yield from _topics_out_of_sync(topics, settings, min(in_sync))
-        yield from _topics_that_end(topics)
+        timed = {name: configs for name, configs in topics.items() if _has_times(configs)}
+        yield from _topics_that_end(timed)
+        if masters.name_of(keys.groups) in infos:
+            yield from _lags_by_time(masters, timed.keys(), keys, infos)
 
 
 def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:
@@ -228,9 +233,9 @@ def _number(configs: Mapping[str, str], name: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() else default
 
 
-def _named(topics: Sequence[str]) -> str:
-    more = f" and {len(topics) - _NAMED_MAX} more" if len(topics) > _NAMED_MAX else ""
-    return ", ".join(topics[:_NAMED_MAX]) + more
+def _named(topics: Sequence[str], count_max: int = 10) -> str:
+    more = f" and {len(topics) - count_max} more" if len(topics) > count_max else ""
+    return ", ".join(topics[:count_max]) + more
 
 
 def _topics_out_of_sync(
@@ -246,12 +251,42 @@ def _topics_out_of_sync(
 
 
 def _topics_that_end(topics: Mapping[str, dict[str, str]]) -> Iterator[Finding]:
-    """Yield the topics whose offsets end within decades."""
+    """Yield the topics with offsets of times that end within decades."""
     months = {name: offsets_end_soon(_number(configs, _BITS, 8)) for name, configs in topics.items()}
     if soon := [f"{name} ({month})" for name, month in months.items() if month]:
         said = f"no more records can be written, once their offsets end, to {_named(soon)}"
         yield warning(
             "offsets", said, "move them to topics with offset.sequence.bits of 11 or less before that"
+        )
+
+
+def _has_times(configs: Mapping[str, str]) -> bool:
+    """Return whether the offsets of a topic are made of times."""
+    return configs.get("storage.format") != "batch" and configs.get("offset.encoding", "time") == "time"
+
+
+def _lags_by_time(
+    masters: blocking.Masters, timed: AbstractSet[str], keys: Keys, infos: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Yield the `timed` topics that groups read: a difference of their offsets is no lag."""
+    names = cast("list[bytes]", masters.of(keys.groups).zrange(keys.groups, 0, -1)) if timed else []
+    by_master: dict[str, list[str]] = {}
+    for name in names:
+        key = keys.group_offsets(decode_group_id(name.decode(errors="replace")))
+        by_master.setdefault(masters.name_of(key), []).append(key)
+    committed: set[str] = set()
+    for offsets in (by_master[master] for master in by_master.keys() & infos.keys()):
+        for first in range(0, len(offsets), _GROUPS_AT_ONCE):
+            pipeline = masters.of(offsets[0]).pipeline(transaction=False)
+            for key in offsets[first : first + _GROUPS_AT_ONCE]:
+                pipeline.hkeys(key)
+            fields = (reply for reply in pipeline.execute(raise_on_error=False) if isinstance(reply, list))
+            streams = map(keys.parse_stream, chain.from_iterable(fields))
+            committed |= {stream[0] for stream in streams if stream}
+    if misread := sorted(timed & committed):
+        said = f"monitors that subtract offsets show a wrong lag of groups in {_named(misread, 3)}: offsets are times"
+        yield ok(
+            "lag", said, "give new topics offset.encoding=dense; korvet topics copy moves records and groups"
         )
 
 

@@ -52,10 +52,11 @@ def test_groups_are_listed_with_their_states(broker: InProcessBroker, topic: str
     assert topic in [each["group"] for each in as_json(broker, "list", "--type", "classic")]
 
 
-def test_a_group_is_described_by_partitions_with_its_lag(
-    broker: InProcessBroker, client: Client, name: str
+@pytest.mark.parametrize("storage_format", ["batch", "record"])
+def test_a_group_is_described_by_partitions_with_its_lag_if_offsets_are_dense(
+    broker: InProcessBroker, client: Client, name: str, storage_format: str
 ) -> None:
-    client.create(name, partitions=3)
+    client.create(name, partitions=3, storage_format=storage_format, offset_encoding="dense")
     client.append(name, *[b"value"] * 5, partition=0)
     client.append(name, b"value", partition=1)
     commit(broker, name, name, 2, 1)
@@ -99,11 +100,12 @@ def test_a_lag_that_offsets_do_not_show_is_what_the_metrics_say(
     commit(broker, name, name, ends[0] - 3, ends[1])
     with metrics((page or "").replace("NAME", name).encode()) as address:
         asked = ["describe", name, *(["--metrics", address] if page is not None else [])]
-        rows = table(done(groups(broker, *asked)))
+        *lines, note = done(groups(broker, *asked)).splitlines()
         [described] = as_json(broker, *asked)
     assert [(row["lag"], row.get("lag_seconds")) for row in described["offsets"]] == lags
     assert [row["end"] for row in described["offsets"]] == ends
-    assert [row[4:-1] for row in rows] == cells
+    assert [row[4:-1] for row in table("\n".join(lines))] == cells
+    assert note.startswith(f"Lag counts records. Offsets of {name} are times")
 
 
 @pytest.mark.parametrize(("storage_format", "count"), [("batch", 3), ("record", None)])
@@ -115,7 +117,7 @@ def test_where_nothing_is_committed_a_lag_is_up_to_the_whole_log(
     # As it was counted before the offsets were deleted.
     stale = f'korvet_consumer_group_lag_records{{group="{name}",topic="{name}",partition="0"}} 7\n'
     with joined(broker.bootstrap, name, name), metrics(stale.encode()) as address:
-        *_, line = done(groups(broker, "describe", name, "--metrics", address)).splitlines()
+        _, _, line, *_ = done(groups(broker, "describe", name, "--metrics", address)).splitlines()
         [described] = as_json(broker, "describe", name, "--metrics", address)
     [row] = described["offsets"]
     assert (row["lag"], row["lag_seconds"], row["uncommitted"]) == (None, None, count)

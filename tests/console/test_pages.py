@@ -161,6 +161,11 @@ def test_a_group_has_members_offsets_and_lag(
             assert (data["type"], data["state"], data["lag"]) == (protocol, "Stable", 2)
             [row] = console.data("groups", q=name)["groups"]
             assert (row["type"], row["state"], row["count"]) == (protocol, "Stable", 1)
+    assert data["timed_topics"] == []
+    client.create(f"{name}-timed", storage_format="record")
+    client.append(f"{name}-timed", b"one")
+    console.changed("POST", "groups/offsets", move | {"topic": f"{name}-timed"})
+    assert console.data("group", name=name)["timed_topics"] == [f"{name}-timed"]
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])

@@ -225,11 +225,18 @@ def test_settings_of_the_start_that_clients_have_altered(durable: str) -> None:
 
 
 @pytest.mark.slow
-def test_topics_whose_offsets_end_in_our_time(durable: str) -> None:
+def test_topics_whose_offsets_are_times(durable: str) -> None:
+    layouts = {"a": ["time", "12"], "b": ["time", "11"], "c": ["time", "many"], "d": ["dense", "12"]}
     with redis.Redis.from_url(durable) as client:
-        for name, bits in (("a", "12"), ("b", "11"), ("c", "many")):
-            client.hset("korvet:topics", name, json.dumps({"configs": {"offset.sequence.bits": bits}}))
-    assert "to a (September 2039)" in bad(redis_server.examine(settings(redis__url=durable)))["offsets"].said
+        for name, values in layouts.items():
+            configs = dict(zip(("offset.encoding", "offset.sequence.bits"), values, strict=True))
+            client.hset("korvet:topics", name, json.dumps({"configs": configs}))
+        client.hset("korvet:topics", "e", json.dumps({"configs": {"storage.format": "batch"}}))
+        client.hset("korvet:group:%7Bone%7D:offsets", mapping={f"korvet:{name}:0": "{}" for name in "acde"})
+        client.zadd("korvet:groups", {"%7Bone%7D": 0, "no commits": 0})
+    findings = {finding.what: finding for finding in redis_server.examine(settings(redis__url=durable))}
+    assert findings["offsets"].said.endswith("to a (September 2039)")
+    assert (findings["lag"].level, "groups in a, c: offsets" in findings["lag"].said) == (Level.OK, True)
 
 
 @pytest.mark.slow

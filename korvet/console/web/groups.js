@@ -7,7 +7,7 @@ import { count, plural } from "./format.js";
 import { filter, steps } from "./listing.js";
 
 const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Assigning: "busy", Reconciling: "busy", NotReady: "bad", Dead: "bad" };
-const UNKNOWN = "In storage format record offsets do not count records. The broker whose keeper holds the lease shows the lag once it has counted it.";
+const UNKNOWN = "With offset.encoding=time offsets do not count records. The broker whose keeper holds the lease shows the lag once it has counted it.";
 
 const PROTOCOLS = { consumer: " · consumer protocol", share: " · share group", streams: " · streams group" };
 
@@ -87,6 +87,9 @@ export const group = {
         : null,
       h("h2", {}, "Partitions"),
       offsets(data),
+      data.timed_topics.length && !shares
+        ? h("p", { class: "facts" }, `Lag counts records. Offsets of ${data.timed_topics.join(", ")} are times (offset.encoding=time): end minus committed offset is not a number of records.`)
+        : null,
       h("h2", {}, "Members"),
       members(data),
     ];
