@@ -191,14 +191,15 @@ def _connections(info: Mapping[str, Any], settings: Settings) -> Iterator[Findin
 def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield what is true of the keys that all brokers share; `infos` has the masters that answer."""
     keys = Keys(settings.namespace)
-    needed = (keys.cluster_id, keys.brokers, keys.data_format, keys.keeper_lease, keys.topics)
+    # The format of the data is where the brokers are.
+    needed = (keys.cluster_id, keys.brokers, keys.keeper_lease, keys.topics)
     away = {key for key in needed if masters.name_of(key) not in infos}
     for key in sorted(away):
         said = f"{masters.name_of(key)}, which has {key}, is away"
         yield error("registry", said, redis_cluster.REPLACE)
     if keys.cluster_id not in away:
         yield _cluster_id(masters, settings)
-    if not away & {keys.data_format, keys.topics}:
+    if not away & {keys.brokers, keys.topics}:
         stored = redis_check.check_format(masters, keys)
         yield ok("data format", f"{stored.format}, of Korvet {stored.version}" if stored else "none yet")
     in_sync = [found for found in masters.each(_in_sync).values() if isinstance(found, int)]
