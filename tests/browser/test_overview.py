@@ -33,9 +33,7 @@ def overview(
 ) -> Iterator[Page]:
     """Give the page, of which nothing is cut or wider than the screen."""
     context = browser.new_context(
-        base_url=f"http://{broker.ops_address}",
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,
+        base_url=f"http://{broker.ops_address}", viewport={"width": width, "height": 900}, color_scheme=scheme
     )
     page = context.new_page()
     page.goto("/")

@@ -55,10 +55,7 @@ def test_a_name_that_no_setting_has_here_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("name", "text", "kept"),
-    [
-        ("log.retention.ms", " 5 ", "5"),
-        ("leader.replication.throttled.rate", "0", "0"),
-    ],
+    [("log.retention.ms", " 5 ", "5"), ("leader.replication.throttled.rate", "0", "0")],
 )
 def test_a_value_is_kept_as_it_is_shown(name: str, text: str, kept: str) -> None:
     assert normalize(name, text, THIS_BROKER) == kept

@@ -63,10 +63,7 @@ def test_a_report_merges_versions_and_requests_with_one_cause() -> None:
     same_cause = [
         Difference("Fetch", version, f"fetch: {label}", "A", "1", "2") for label in "xy" for version in (3, 4)
     ]
-    assert list(report(same_cause)) == [
-        "Fetch: fetch: x v3-4; fetch: y v3-4",
-        "    A: Kafka 1, Korvet 2",
-    ]
+    assert list(report(same_cause)) == ["Fetch: fetch: x v3-4; fetch: y v3-4", "    A: Kafka 1, Korvet 2"]
 
 
 def test_each_row_has_a_reason_and_names_requests_of_a_room() -> None:

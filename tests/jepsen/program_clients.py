@@ -28,17 +28,7 @@ from tests.jepsen.clients import (
     Protocol,
     Reading,
 )
-from tests.jepsen.history import (
-    Acknowledged,
-    Committed,
-    Committing,
-    Ended,
-    Fetched,
-    History,
-    Put,
-    Sent,
-    now,
-)
+from tests.jepsen.history import Acknowledged, Committed, Committing, Ended, Fetched, History, Put, Sent, now
 from tests.support import processes
 
 _NANOSECONDS = 1_000_000_000

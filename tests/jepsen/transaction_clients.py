@@ -13,27 +13,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tests.jepsen.checker import Violation
-from tests.jepsen.clients import (
-    COPIERS,
-    COPIES,
-    PARTITIONS,
-    RECONNECT,
-    TRANSACTIONS,
-    Client,
-    record_of,
-)
+from tests.jepsen.clients import COPIERS, COPIES, PARTITIONS, RECONNECT, TRANSACTIONS, Client, record_of
 from tests.jepsen.history import Committing, Ended, History, Log, Put, now, value_of
 from tests.support.processes import wait_until
 

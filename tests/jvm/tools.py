@@ -110,11 +110,7 @@ def kafka_tools(directory: Path, *more: str) -> Iterator[Tools]:
     with (
         (directory / "java.err").open("wb") as err,
         subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            preexec_fn=die_with_tests,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, preexec_fn=die_with_tests
         ) as process,
     ):
         try:

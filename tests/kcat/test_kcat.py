@@ -11,14 +11,7 @@ import time
 
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX
-from tests.support.records import (
-    CODECS,
-    PARTITIONS,
-    Received,
-    Sample,
-    check_exactly,
-    topic_name,
-)
+from tests.support.records import CODECS, PARTITIONS, Received, Sample, check_exactly, topic_name
 from tests.support.topic_client import Client
 
 COUNT = 1000

@@ -73,9 +73,7 @@ def test_topics_without_a_remote_tier_are_left_alone(topics: Topics) -> None:
     topics.make("orders", "batch")
     topics.make("plain", "batch", number=1, remote_storage_enable="true")
     topics.stores.topics.alter(
-        "plain",
-        topic_id(1),
-        lambda row: msgspec.structs.replace(row, configs={"storage.format": "batch"}),
+        "plain", topic_id(1), lambda row: msgspec.structs.replace(row, configs={"storage.format": "batch"})
     )
     assert [each.name for each in topics.stores.remote_topics()] == ["orders"]
     with pytest.raises(ValueError, match="topic plain has no remote tier"):

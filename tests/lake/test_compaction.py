@@ -18,15 +18,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import LakeError
 from korvet.lake import compaction
-from korvet.lake.compaction import (
-    Merge,
-    MergeTask,
-    commit,
-    compact,
-    is_own,
-    plan_merges,
-    rewrite,
-)
+from korvet.lake.compaction import Merge, MergeTask, commit, compact, is_own, plan_merges, rewrite
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import TableFile, filesystem
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition

@@ -89,11 +89,7 @@ def test_transactional_and_control_batches_keep_what_a_reader_needs_of_them() ->
     marker = batch(Record(key=b"\x00\x00\x00\x01", value=b"\x00" * 6), producer_id=4, epoch=2)
     control = stored(with_attributes(marker, TRANSACTIONAL_BIT | CONTROL_BIT), 2)
     rows = batches_to_arrow(0, [plain, data, control], BYTES_MAX)
-    assert rows.column("attributes").to_pylist() == [
-        None,
-        TRANSACTIONAL_BIT,
-        TRANSACTIONAL_BIT | CONTROL_BIT,
-    ]
+    assert rows.column("attributes").to_pylist() == [None, TRANSACTIONAL_BIT, TRANSACTIONAL_BIT | CONTROL_BIT]
     assert rows.column("producer_id").to_pylist() == [None, 4, 4]
     assert rows.column("producer_epoch").to_pylist() == [None, 2, 2]
     assert rows.column("key")[2].as_py() == b"\x00\x00\x00\x01"

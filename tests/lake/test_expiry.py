@@ -28,12 +28,7 @@ from korvet.lake.expiry import (
 from korvet.lake.files import TableFile
 from korvet.lake.scan import snapshots
 from korvet.lake.source import RetentionLimits
-from korvet.lake.table import (
-    ArchiveTable,
-    CommitConflictError,
-    Lake,
-    LakeTopic,
-)
+from korvet.lake.table import ArchiveTable, CommitConflictError, Lake, LakeTopic
 from korvet.lake.tasks import archive_ranges
 from korvet.log.offsets import OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore

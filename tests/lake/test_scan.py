@@ -449,9 +449,7 @@ def test_what_compaction_removed_is_no_finding(once: OnceCompacted) -> None:
     assert (found.rows, found.compared) == (4, 1)
 
 
-def test_what_is_in_the_lake_only_is_not_passed_over_for_what_redis_has_after_it(
-    once: OnceCompacted,
-) -> None:
+def test_what_is_in_the_lake_only_is_not_passed_over_for_what_redis_has_after_it(once: OnceCompacted) -> None:
     partition = once.log.partition
     offsets = [each.offset for each in once.log.model]
     for start in offsets[1:]:

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from korvet.lake import tasks
-from korvet.lake.scan import (
-    first_offset_from,
-    offset_after,
-    snapshots,
-)
+from korvet.lake.scan import first_offset_from, offset_after, snapshots
 from korvet.lake.schema import HEADERS, OFFSET, VALUE
 from korvet.lake.tasks import RangeReader
 from korvet.lake.verify import status, verify
@@ -130,10 +126,7 @@ def test_rows_have_the_headers_of_their_records_alone(log: Log) -> None:
     producer = log.producer(7)
     at = producer.write(Record(b"v", b"k", 5, (("name", b"text"),)), Record(b"w", b"k", 5))
     producer.commit()
-    assert log.in_redis() == [
-        (at, b"v", [{"key": "name", "value": b"text"}]),
-        (at + 1, b"w", None),
-    ]
+    assert log.in_redis() == [(at, b"v", [{"key": "name", "value": b"text"}]), (at + 1, b"w", None)]
 
 
 @pytest.mark.parametrize("entries", [1, 2, 3, 2000])

@@ -90,10 +90,7 @@ def test_a_killed_archiver_leaves_iceberg_to_the_next_one(topics: Topics, point:
 def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage_format: Format) -> None:
     topic = topics.make("orders", storage_format, partitions=2)
     all_kinds(topics, topic)
-    with (
-        started(archive, NOWHERE, *where(topics)) as one,
-        started(archive, NOWHERE, *where(topics)) as other,
-    ):
+    with started(archive, NOWHERE, *where(topics)) as one, started(archive, NOWHERE, *where(topics)) as other:
         for at in range(200):
             topics.produce(topic.partitions[at % 2], b"%d" % at)
         complete(one, other)

@@ -45,12 +45,7 @@ def held(bootstrap: str, topic: str, partitions: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "work",
-    [
-        Requests("few", 8, 3),
-        Requests("all", 20, 3, 10, walk=True),
-        Requests("large", 2, 2, 2450),
-    ],
+    "work", [Requests("few", 8, 3), Requests("all", 20, 3, 10, walk=True), Requests("large", 2, 2, 2450)]
 )
 def test_the_requests_that_are_counted_are_in_the_log(load: Load, tmp_path: Path, work: Requests) -> None:
     peer = KorvetBatch(tmp_path)

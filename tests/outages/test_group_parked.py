@@ -153,12 +153,7 @@ def assignment(topic: str, partitions: Iterable[int]) -> bytes:
 @pytest.mark.parametrize("first", ["the retry", "the leader"])
 @pytest.mark.parametrize("fields", [{}, {"group_instance_id": "i"}], ids=["dynamic", "static"])
 def test_a_join_parked_on_a_worker_that_is_killed_lands_when_it_is_retried(
-    doomed: Doomed,
-    there: Client,
-    elsewhere: Client,
-    seen: Seen,
-    first: str,
-    fields: Any,
+    doomed: Doomed, there: Client, elsewhere: Client, seen: Seen, first: str, fields: Any
 ) -> None:
     leader = Member(there, seen.group)
     leader.join()
@@ -278,10 +273,7 @@ def test_a_real_member_parked_on_a_worker_that_is_killed_comes_to_its_part(
     reading.create_topic(bootstrap, group, PARTITIONS)
     kept = coordinator(brokers, group)
     [elsewhere] = [each for each in brokers if each is not kept]
-    with (
-        Client(elsewhere.address) as client,
-        Crowd(bootstrap, group, session_ms=30_000) as crowd,
-    ):
+    with Client(elsewhere.address) as client, Crowd(bootstrap, group, session_ms=30_000) as crowd:
         leader = Member(client, group, protocols={"range": subscription(group)})
         leader.join()
         leader.sync({leader.id: assignment(group, range(PARTITIONS))})

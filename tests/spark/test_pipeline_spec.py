@@ -99,7 +99,7 @@ WRONG = {
     ],
     "[sources.orders": [("[sources.my-orders", "sources.my-orders: a view's name has letters, digits and _")],
     'watermark = ["timestamp", "10 minutes"]': [
-        ('watermark = ["timestamp"]', "sources.orders.watermark: expected a list of length 2"),
+        ('watermark = ["timestamp"]', "sources.orders.watermark: expected a list of length 2")
     ],
     'schema = "id BIGINT, amount DOUBLE"': [
         ("", "sources.orders.value: schema, schema_file or infer is required"),

@@ -23,9 +23,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 from pyspark.sql.functions import col
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from korvet.lake.compaction import compact
 from korvet.lake.scan import ScanPart

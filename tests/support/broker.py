@@ -83,9 +83,7 @@ class Broker:
     def wait_until_ready(self) -> None:
         """Wait for the announcement; fails with what the broker printed when it ended instead."""
         processes.wait_until(
-            lambda: self.process.poll() is not None or "is ready" in self.output(),
-            "ready",
-            START_SECONDS_MAX,
+            lambda: self.process.poll() is not None or "is ready" in self.output(), "ready", START_SECONDS_MAX
         )
         assert self.process.poll() is None, f"the broker ended at its start:\n{self.log()}"
         self.bootstrap = self._printed(_BOOTSTRAP)

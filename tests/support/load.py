@@ -133,9 +133,7 @@ class KafkaPythonLoad(Load):
 
     def _open(self) -> None:
         self._producer = KafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            enable_idempotence=True,
-            metadata_max_age_ms=self._metadata_ms,
+            bootstrap_servers=self._bootstrap, enable_idempotence=True, metadata_max_age_ms=self._metadata_ms
         )
 
     def _send(self, partition: int, value: bytes) -> None:
@@ -164,9 +162,7 @@ class AiokafkaLoad(Load):
 
     async def _start(self) -> None:
         self._producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            enable_idempotence=True,
-            metadata_max_age_ms=self._metadata_ms,
+            bootstrap_servers=self._bootstrap, enable_idempotence=True, metadata_max_age_ms=self._metadata_ms
         )
         await self._producer.start()
 

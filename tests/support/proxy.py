@@ -103,10 +103,7 @@ class Proxy:
         self.connections += 1
         server = self._connect()
         self._open += [client, server]
-        pumps = [
-            gevent.spawn(self._pump, client, server),
-            gevent.spawn(self._pump, server, client),
-        ]
+        pumps = [gevent.spawn(self._pump, client, server), gevent.spawn(self._pump, server, client)]
         gevent.joinall(pumps, count=1)
         gevent.killall(pumps)
         for end in (client, server):

@@ -117,11 +117,7 @@ def test_what_kafka_refuses_is_refused(name: str, value: str | None, says: str) 
 
 @pytest.mark.parametrize(
     ("value", "kept"),
-    [
-        ("compact,delete", "compact,delete"),
-        (" delete ,\tcompact ", "delete,compact"),
-        ("", ""),
-    ],
+    [("compact,delete", "compact,delete"), (" delete ,\tcompact ", "delete,compact"), ("", "")],
 )
 def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(value: str, kept: str) -> None:
     assert topic_config.normalize("cleanup.policy", value) == kept

@@ -30,15 +30,7 @@ def test_any_other_character_makes_it_no_name(before: str, wrong: str, after: st
     assert "'.', '_' and '-'" in refused.value.message
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("", "empty"),
-        (".", "'.'"),
-        ("..", "'..'"),
-        ("x" * 250, "250"),
-    ],
-)
+@pytest.mark.parametrize(("name", "said"), [("", "empty"), (".", "'.'"), ("..", "'..'"), ("x" * 250, "250")])
 def test_what_is_no_name_although_it_looks_like_one(name: str, said: str) -> None:
     with pytest.raises(KafkaError) as refused:
         check_name(name)

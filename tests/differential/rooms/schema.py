@@ -38,10 +38,7 @@ _CUTS = {
     "one byte too many": lambda data: data + b"\0",
     "40 bytes too many": lambda data: data + b"z" * 40,
 }
-_HEADERS = {
-    "no client id": Request(client_id=None),
-    "long client id": Request(client_id="c" * 3000),
-}
+_HEADERS = {"no client id": Request(client_id=None), "long client id": Request(client_id="c" * 3000)}
 _FLEXIBLE_HEADERS = {
     "unknown tag": Request(body_tags=b"\1\x63\3abc"),
     "tag longer than the request": Request(body_tags=b"\1\x63\x7fabc"),

@@ -90,11 +90,7 @@ def elect(tools: AtBroker, kind: str, *which: str) -> str:
 
 
 def test_elections_are_answered_with_the_reason_that_they_change_nothing(
-    tools: AtBroker,
-    topic: str,
-    file: File,
-    cluster_redis: str,
-    tmp_path_factory: pytest.TempPathFactory,
+    tools: AtBroker, topic: str, file: File, cluster_redis: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     flags = ("--redis-url", cluster_redis, "--broker-id", "2")
     first = ("--topic", topic, "--partition", "0")

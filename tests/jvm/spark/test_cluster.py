@@ -82,10 +82,7 @@ def kill_once(victim: str, killed: Path) -> None:
 
 @pytest.mark.usefixtures("two_executors")
 def test_both_executors_archive_and_a_task_reads_one_node_of_a_redis_cluster(
-    spark: SparkSession,
-    redis_cluster: RedisCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, redis_cluster: RedisCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with topics_in(redis_cluster.url, tmp_path / "lake") as topics:
         topic = topics.make("orders", "batch", partitions=8)

@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jvm.streams.test_streams import (
-    PARTITIONS,
-    Brokers,
-    Instances,
-    Lines,
-    check,
-    results,
-    write_labels,
-)
+from tests.jvm.streams.test_streams import PARTITIONS, Brokers, Instances, Lines, check, results, write_labels
 from tests.jvm.tools import AtBroker, kafka_tools
 from tests.support import reading, redis_servers
 from tests.support.processes import wait_until

@@ -9,16 +9,7 @@ import pytest
 import redis
 
 from korvet.topics.entry_ids import OFFSETS_END
-from tests.lua.support import (
-    PRODUCERS,
-    STATE,
-    STREAM,
-    BatchLog,
-    Log,
-    announced,
-    refused,
-    unchanged,
-)
+from tests.lua.support import PRODUCERS, STATE, STREAM, BatchLog, Log, announced, refused, unchanged
 
 HOUR_MS = 3_600_000
 SEQUENCE_MAX = 2**31 - 1

@@ -12,17 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.topics.entry_ids import OFFSETS_END
-from tests.lua.support import (
-    ABORTED,
-    INDEX,
-    OPEN,
-    PRODUCERS,
-    STATE,
-    STREAM,
-    BatchLog,
-    Log,
-    unchanged,
-)
+from tests.lua.support import ABORTED, INDEX, OPEN, PRODUCERS, STATE, STREAM, BatchLog, Log, unchanged
 
 
 def results(answer: list[Any]) -> list[tuple[Any, int]]:
