@@ -20,21 +20,12 @@ def test_committed_offsets_come_back_with_epoch_and_metadata(
     admin: AdminClient, client: Client, name: str
 ) -> None:
     client.create(name, partitions=3)
-    zero, two = TopicPartition(name, 0), TopicPartition(name, 2)
+    zero, one, two = (TopicPartition(name, index) for index in range(3))
+    assert admin.offsets.committed(name) == {}
     noted = CommittedOffset(7, leader_epoch=0, metadata="by hand")
     assert admin.offsets.alter(name, {zero: 5, two: noted}) == {zero: None, two: None}
     assert admin.offsets.committed(name) == {zero: CommittedOffset(5), two: noted}
-
-
-def test_only_the_named_partitions_are_returned(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name, partitions=3)
-    places = [TopicPartition(name, index) for index in range(3)]
-    settled(admin.offsets.alter(name, {places[0]: 1, places[1]: 2}))
-    assert admin.offsets.committed(name, places[1:]) == {places[1]: CommittedOffset(2)}
-
-
-def test_a_group_that_is_not_there_has_committed_nothing(admin: AdminClient, name: str) -> None:
-    assert admin.offsets.committed(name) == {}
+    assert admin.offsets.committed(name, [one, two]) == {two: noted}
 
 
 def test_what_cannot_be_committed_keeps_nothing_else_from_being(
@@ -46,6 +37,8 @@ def test_what_cannot_be_committed_keeps_nothing_else_from_being(
     assert outcomes[zero] is None
     assert code_of(outcomes[one]) is ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert isinstance(outcomes[two], UnknownTopicOrPartitionError)
+    with pytest.raises(BrokerError, match="OFFSET_METADATA_TOO_LARGE"):
+        settled(outcomes)
     assert admin.offsets.committed(name) == {zero: CommittedOffset(4)}
 
 
@@ -81,12 +74,6 @@ def test_asking_for_a_topic_does_not_make_it(admin: AdminClient, name: str) -> N
         topology = admin.topology([name])
         assert topology.partitions == {}
         assert isinstance(topology.failed[name], BrokerError)
-
-
-def test_settled_raises_the_first_error(admin: AdminClient, topic: str) -> None:
-    outcomes = admin.offsets.alter(topic, {TopicPartition(topic, 0): 1, TopicPartition(topic, 1): 1})
-    with pytest.raises(UnknownTopicOrPartitionError):
-        settled(outcomes)
 
 
 def test_what_was_committed_can_be_deleted_by_partition(

@@ -80,18 +80,6 @@ def test_reading_begins_at_a_time(broker: InProcessBroker, topic: str) -> None:
     assert values(broker, topic, "-o", "2024-01-01") == []
 
 
-def test_the_last_records_are_counted_over_gaps_of_any_size(
-    broker: InProcessBroker, client: Client, name: str
-) -> None:
-    client.create(name, storage_format="record")
-    for number in range(40):
-        client.append(name, *[b"%d.%d" % (number, each) for each in range(number % 4 + 1)])
-    everything = values(broker, name)
-    assert len(everything) == 100
-    for count in (1, 2, 7, 50, 99, 100):
-        assert values(broker, name, "-o", f"-{count}") == everything[-count:]
-
-
 def test_records_are_written_as_a_template_says(broker: InProcessBroker, topic: str) -> None:
     headers = [("a", b"1"), ("b", None)]
     write(broker, topic, {"key": "k", "value": "v\xe9", "headers": headers, "timestamp": 1700000000123})

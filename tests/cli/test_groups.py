@@ -153,18 +153,19 @@ def test_members_are_described_with_their_partitions(
         assert row[-2:] == [f"{name}:0", f"{name}:1"]
 
 
-def test_a_share_group_is_listed_described_by_its_members_and_deleted(
-    broker: InProcessBroker, client: Client, name: str
+@pytest.mark.parametrize(("kind", "protocol", "head"), [("share", "simple", ", simple"), ("streams", "", "")])
+def test_a_share_or_streams_group_is_listed_described_by_its_members_and_deleted(
+    broker: InProcessBroker, client: Client, name: str, kind: str, protocol: str, head: str
 ) -> None:
     client.create(name, partitions=2)
-    with sharing(client, name, name) as member_id:
-        assert [name, "Stable", "share", "share"] in table(done(groups(broker, "list", "--type", "share")))
+    with (sharing if kind == "share" else streaming)(client, name, name) as member_id:
+        assert [name, "Stable", kind, kind] in table(done(groups(broker, "list", "--type", kind)))
         printed = done(groups(broker, "describe", "--members", name)).splitlines()
-        assert printed[0] == f"{name}: Stable, 1 member, simple"
+        assert printed[0] == f"{name}: Stable, 1 member{head}"
         [member] = table("\n".join(printed[1:]))
         assert member == [member_id, "-", "wire", "/127.0.0.1", f"{name}:0", f"{name}:1"]
         [described] = as_json(broker, "describe", name)
-        assert (described["type"], described["protocol"]) == ("share", "simple")
+        assert (described["type"], described["protocol"]) == (kind, protocol)
         assert "NON_EMPTY_GROUP" in failed(groups(broker, "delete", "--yes", name))
     assert done(groups(broker, "delete", "--yes", name)) == f"deleted {name}\n"
 
@@ -223,27 +224,11 @@ def test_a_share_group_is_described_by_partitions_with_its_starts_and_lag(
     assert shown == [["2", "3.5"], ["2", "uncounted"]]
 
 
-def test_a_streams_group_is_listed_and_described(broker: InProcessBroker, client: Client, name: str) -> None:
-    client.create(name, partitions=2)
-    with streaming(client, name, name) as member_id:
-        listed = table(done(groups(broker, "list", "--type", "streams")))
-        assert [name, "Stable", "streams", "streams"] in listed
-        printed = done(groups(broker, "describe", "--members", name)).splitlines()
-        assert printed[0] == f"{name}: Stable, 1 member"
-        [member] = table("\n".join(printed[1:]))
-        assert member == [member_id, "-", "wire", "/127.0.0.1", f"{name}:0", f"{name}:1"]
-    assert done(groups(broker, "delete", "--yes", name)) == f"deleted {name}\n"
-
-
 def test_an_unknown_group_fails_and_the_others_are_described(broker: InProcessBroker, topic: str) -> None:
     commit(broker, topic, topic, 0)
     result = groups(broker, "describe", "nobody", topic)
     assert failed(result) == "Error: group nobody: GROUP_ID_NOT_FOUND: Group nobody not found.\n"
     assert f"{topic}: Empty" in result.stdout
-
-
-def test_all_groups_are_described_without_naming_them(broker: InProcessBroker, topic: str) -> None:
-    commit(broker, topic, topic, 0)
     assert topic in [group["group"] for group in as_json(broker, "describe", "--all-groups")]
 
 

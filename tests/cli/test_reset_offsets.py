@@ -89,15 +89,6 @@ def test_a_new_group_is_created_by_its_offsets(broker: InProcessBroker, client: 
     assert committed(broker, group, name) == [10, 0]
 
 
-def test_times_are_found_in_format_record_too(broker: InProcessBroker, client: Client, name: str) -> None:
-    client.create(name, storage_format="record")
-    first = client.append(name, *(Record(timestamp=FIRST_MS + 1000 * number) for number in range(10)))
-    assert reset(broker, name, "--topic", name, "--to-timestamp", str(FIRST_MS + 2500)) == [
-        (name, 0, None, first + 3)
-    ]
-    assert reset(broker, name, "--topic", name, "--to-offset", "5") == [(name, 0, None, first)]
-
-
 def test_the_table_says_whether_anything_was_changed(
     broker: InProcessBroker, client: Client, name: str
 ) -> None:
