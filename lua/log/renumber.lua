@@ -11,13 +11,14 @@
 -- anything can come back. If that is more than one step may do, the entries wait in `moving`:
 --   1. while the stream has entries past `next`: append them to `moving` with their ids, XDEL them;
 --   2. when it has none: XSETID back to the last offset, and bring entries back from `moving`, oldest first.
--- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. It holds
--- where, with dense ids, those end that will have their ids again, of which there may be none. An external
--- entry that arrives between two steps lands past `next`, where 1. finds it and puts it after all others. Every
--- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
+-- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. An
+-- external entry that arrives between two steps lands past `next`, where 1. finds it and puts it after all others. With
+-- dense ids the stream's last id is then the one of the last entry that waits, so `0-*` makes no id that one of these will
+-- have. Every entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
 -- A dense id has no time: an entry without a field `timestamp` is moved too, and comes back with one.
 -- A Redis group gets what it has read under another id again, and what came after that: it knows entries by their ids. With
--- dense ids that is any group, else only one that is part of a share group.
+-- dense ids that is any group, else only one that is part of a share group. If the move takes several steps it gets all
+-- that lies past `next` again: between two steps it may have passed entries that wait.
 -- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
 -- allow-oom: a log is readable when memory is full, and what is moved leaves as much as it takes.
 
@@ -36,7 +37,6 @@ if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
 local next_offset, first, is_moving = tonumber(held[2]), tonumber(held[3] or ''), held[4] and true or false
-local kept_end = dense and held[4] ~= '-1' and tonumber(held[4] or '') or nil
 local bytes, largest, interval = tonumber(held[5]), held[6], held[7] or '-1'
 local records, start = dense and next_offset or tonumber(held[8] or '0'), tonumber(held[9])
 local lake_start, epochs = tonumber(held[10] or ''), held[11]
@@ -128,11 +128,12 @@ end
 
 local failure
 
--- Step 1; returns true when nothing is left past `next`.
+-- Step 1; when nothing is left past `next`, returns the lowest end that the next entry can follow.
 local function evacuate()
   local last_id, added, deleted = stream_ids()
   local moved, room, emptied = 0, bytes_left, false
-  local waiting = redis.call('XLEN', moving)
+  local waiting, lowest = redis.call('XLEN', moving), lowest_end(next_offset, deleted)
+  local kept_end = lowest
   while moved < limit and bytes_left > 0 and not failure do
     local entries, ids, others = past_next(math.min(fitting(moved, room), limit - moved)), {}, {}
     for _, entry in ipairs(entries) do
@@ -143,9 +144,10 @@ local function evacuate()
       end
       redis.call('XADD', moving, '*', 'id', entry[1], unpack(entry[2]))
       ids[#ids + 1], waiting = entry[1], waiting + 1
-      if not dense or kept_end or end_of_id(entry[1]) ~= next_offset + waiting then
-        kept_end = kept_end or next_offset + waiting - 1
+      if not dense or end_of_id(entry[1]) ~= lowest + waiting then
         others[#others + 1] = entry[1]
+      elseif kept_end == lowest + waiting - 1 then
+        kept_end = kept_end + 1
       end
       bytes_left = bytes_left - measure(entry[2], 1)
     end
@@ -164,17 +166,17 @@ local function evacuate()
     set_back(next_offset, last_id, added - moved, deleted, emptied)
   end
   if emptied then
-    go_on_at(dense and (kept_end or next_offset + waiting) or next_offset)
+    go_on_at(kept_end)
   end
   limit = limit - moved
-  return emptied
+  return emptied and lowest
 end
 
 -- Step 2. An entry keeps its id if that is free and an offset; else it gets the next free offset: with dense ids the log's
 -- end, else in its own millisecond or as soon after it as possible, for without a field `timestamp` its id is its time.
-local function bring_back()
+local function bring_back(lowest)
   local changed, brought, room = 0, 0, bytes_left
-  local lowest = end_of_id((stream_ids()))
+  lowest = math.max(lowest, end_of_id('0-0'))
   while limit > 0 and bytes_left > 0 and not failure do
     local entries, ids = redis.call('XRANGE', moving, '-', '+', 'COUNT', math.min(fitting(brought, room), limit)), {}
     for _, entry in ipairs(entries) do
@@ -232,13 +234,17 @@ if not is_moving then
   end
 end
 if is_moving then
-  if evacuate() then
-    changed = bring_back()
+  local lowest = evacuate()
+  if lowest then
+    changed = bring_back(lowest)
   end
   is_moving = redis.call('XLEN', moving) > 0 or #past_next(1) > 0
   more = is_moving and 1 or 0
-  if redis.call('XLEN', moving) == 0 then
+  local waiting = redis.call('XLEN', moving)
+  if waiting == 0 then
     redis.call('DEL', moving)
+  elseif dense and lowest then
+    redis.call('XSETID', stream, id_of_end(math.max(next_offset, lowest) + waiting))
   end
 end
 
@@ -256,7 +262,7 @@ if first then
   redis.call('HSET', state, 'first', string.format('%d', first))
 end
 if is_moving then
-  redis.call('HSET', state, 'moving', dense and string.format('%d', kept_end or -1) or '1')
+  redis.call('HSET', state, 'moving', '1')
 else
   redis.call('HDEL', state, 'moving')
 end

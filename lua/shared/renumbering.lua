@@ -3,9 +3,10 @@
 -- Needs   stream, bits, share_groups (name -> true; nil: all groups count); shared/entry_ids
 -- Leaves  arguments_max: no entry of more fields and values can be moved; stream_ids(): last id, entries added, largest
 --         deleted id; remove(ids, end_offset): takes the first entries past the end of the log out of the stream;
---         set_back(end_offset, last_id, added, deleted, is_empty): counts `added` entries, and makes that end the last id if
---         nothing is left past it, returns the lowest end that the next entry can follow; forget(ids): for groups these
---         entries are no longer pending; go_on_at(end_offset): groups that have read past it go on there
+--         lowest_end(end_offset, deleted): the lowest end that the next entry can follow; set_back(end_offset, last_id, added,
+--         deleted, is_empty): counts `added` entries, and makes that lowest end the last id if nothing is left past it, returns
+--         it; forget(ids): for groups these entries are no longer pending; go_on_at(end_offset): groups that have read past
+--         it go on there
 local arguments_max = 7900 -- Lua's stack holds 8000 values, and XADD has some of its own
 
 local function stream_ids()
@@ -28,15 +29,17 @@ local function remove(ids, end_offset)
   end
 end
 
--- What was removed is not deleted. Where a writer has deleted an entry of an empty log itself, 0-1 is the lowest last id.
+-- Where a writer has deleted an entry of an empty log itself, Redis takes no last id below 0-1.
+local function lowest_end(end_offset, deleted)
+  return id_of_end(end_offset) == '0-0' and deleted ~= '0-0' and end_of_id('0-1') or end_offset
+end
+
+-- What was removed is not deleted.
 local function set_back(end_offset, last_id, added, deleted, is_empty)
-  local end_id, deleted_end = id_of_end(end_offset), end_of_id(deleted)
-  local is_lowest = end_id == '0-0'
-  if is_lowest and deleted ~= '0-0' then
-    end_id = '0-1'
-  end
+  local lowest, deleted_end = lowest_end(end_offset, deleted), end_of_id(deleted)
+  local end_id = id_of_end(lowest)
   if deleted == '0-0' then
-    deleted = is_lowest and '0-0' or '0-1'
+    deleted = end_id == '0-0' and '0-0' or '0-1'
   elseif not deleted_end or deleted_end > end_offset then
     deleted = end_id
   end
@@ -44,7 +47,7 @@ local function set_back(end_offset, last_id, added, deleted, is_empty)
   if is_empty then
     redis.call('XSETID', stream, end_id)
   end
-  return end_id == '0-0' and 0 or end_of_id(end_id)
+  return lowest
 end
 
 local function is_before(one, other)

@@ -160,9 +160,9 @@ class Log:
                 return int(moved)
         raise AssertionError("the log does not settle")
 
-    def external(self, entry_id: str, value: str) -> str:
+    def external(self, entry_id: str, value: str, *fields: str) -> str:
         """XADD as anybody may; return the id."""
-        made: bytes = self.client.execute_command("XADD", STREAM, entry_id, "value", value)
+        made: bytes = self.client.execute_command("XADD", STREAM, entry_id, "value", value, *fields)
         return made.decode()
 
     def state(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.lua import support
 from tests.lua.support import EPOCH, INDEX, MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, Log, run, unchanged
 
 BITS = range(8, 13)
@@ -15,11 +16,6 @@ AHEAD_MS = 3_600_000
 @pytest.fixture(params=[0, 2, 3], ids=["own fields", "two shared fields", "three shared fields"])
 def log(raw_redis: Any, request: pytest.FixtureRequest) -> Log:
     return Log(raw_redis, shared=request.param)
-
-
-def future_ms(log: Log) -> int:
-    seconds, _ = log.client.time()
-    return int(seconds) * 1000 + AHEAD_MS
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -45,7 +41,7 @@ def test_a_large_batch_is_one_script(log: Log) -> None:
 @pytest.mark.parametrize("bits", BITS)
 def test_offsets_go_on_contiguously_when_the_clock_goes_back(raw_redis: Any, bits: int) -> None:
     log = Log(raw_redis, bits)
-    ahead = future_ms(log)
+    ahead = support.now_ms(raw_redis) + AHEAD_MS
     last = (ahead << bits) + (1 << bits) - 2
     log.external(log.id_of(last), "from the future")
     assert log.appended("a", "b", "c") == last + 1
@@ -66,23 +62,6 @@ def test_an_entry_without_an_offset_must_be_renumbered_first(log: Log, unreadabl
     log.settle()
     log.appended("a")
     assert log.values() == ["x", "a"]
-
-
-def test_an_entry_without_an_offset_is_found_between_readable_ones(log: Log) -> None:
-    ahead = future_ms(log)
-    for n, sequence in enumerate((0, 1023, 1024, 5000)):
-        log.external(f"{ahead}-{sequence}", str(n))
-    log.external(f"{ahead + 1}-0", "4")
-    assert log.append("a")[0] == b"RENUMBER"
-
-
-def test_an_entry_just_after_the_last_offset_of_a_millisecond_is_found(log: Log) -> None:
-    ahead = future_ms(log)
-    log.external(f"{ahead}-1022", "x")
-    log.appended("a")
-    assert log.next() == (ahead + 1) << 10
-    log.external(f"{ahead}-1024", "no offset names this")
-    assert log.append("b")[0] == b"RENUMBER"
 
 
 def test_more_external_entries_than_an_append_takes_in_are_left_to_renumber(log: Log) -> None:
@@ -113,17 +92,6 @@ def test_nothing_is_appended_while_entries_are_on_their_way(log: Log) -> None:
     with unchanged(log.client):
         assert log.append("a")[0] == b"RENUMBER"
     assert not log.client.exists(MOVING)
-
-
-def test_a_deleted_external_entry_above_the_log_does_not_block_it(log: Log) -> None:
-    log.appended("a")
-    ahead = future_ms(log)
-    made = log.external(f"{ahead}-5", "gone")
-    log.client.xdel(STREAM, made)
-    assert log.append("b", "c")[0] == b"RENUMBER"
-    log.settle()
-    assert log.appended("b", "c") == (ahead << 10) + 6
-    assert log.values() == ["a", "b", "c"]
 
 
 def append_records(client: Any, count: int, *records: Any) -> list[list[bytes]]:

@@ -29,30 +29,6 @@ def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> N
     assert log.client.xrange(STREAM) == [(b"0-1000000", fields)]
 
 
-@pytest.mark.parametrize(
-    "entry_id", ["*", "0-*", f"0-{2**64 - 1}", "0-4", "0-5", "1-0", f"{2**60}-0", f"{2**64 - 1}-{2**64 - 1}"]
-)
-def test_an_external_entry_past_the_end_is_removed(log: BatchLog, entry_id: str) -> None:
-    log.appended("a", "b")
-    log.external(entry_id, "x")
-    assert log.append("c", "d")[:2] == [b"APPENDED", b"2"]
-    assert log.batches() == [(b"0-2", ["a", "b"]), (b"0-4", ["c", "d"])]
-    info = log.client.xinfo_stream(STREAM)
-    assert (info["entries-added"], info["last-generated-id"]) == (2, b"0-4")
-
-
-@pytest.mark.parametrize("end", [0, 2])
-def test_a_deleted_external_entry_above_the_log_does_not_block_it(log: BatchLog, end: int) -> None:
-    if end:
-        log.appended("a", "b")
-    log.client.xdel(STREAM, log.external("*", "gone"))
-    if not end:  # Redis takes no last id below 0-1 then, so the first record has offset 1
-        assert log.append("c") == [b"EXPEL", 0]
-        assert log.settle() == 0
-    assert log.append("c")[:2] == [b"APPENDED", str(end or 1).encode()]
-    assert log.values()[-1] == "c"
-
-
 def test_an_answer_says_how_many_entries_the_append_removed(log: BatchLog) -> None:
     assert log.append("a")[5:] == []
     log.client.xdel(STREAM, log.external("*", "gone"))
@@ -140,16 +116,6 @@ def test_an_empty_log_takes_the_first_id_again(log: BatchLog) -> None:
     assert log.settle() == 3
     assert counters(log) == (0, 0, "0-0")
     assert log.appended("a") == 0
-
-
-def test_entries_that_arrive_between_steps_go_too(log: BatchLog) -> None:
-    log.appended("a")
-    burst(log, 10)
-    assert log.expel(5)[:2] == [5, 1]
-    burst(log, 10)
-    assert log.settle() == 15
-    log.appended("b")
-    assert log.values() == ["a", "b"]
 
 
 def test_an_entry_that_looks_like_a_batch_goes_too(log: BatchLog) -> None:

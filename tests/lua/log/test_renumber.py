@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -101,43 +100,6 @@ def test_taking_in_is_bounded_and_goes_on(log: Log) -> None:
     assert ends == [(ms << 10) + 2 for ms in (1009, 1019, 1029, 1039, 1049)]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_entries_that_arrive_between_steps_keep_their_order(raw_redis: Any, seed: int) -> None:
-    choose = random.Random(seed)
-    log = Log(raw_redis, 8)
-    log.appended("own")
-    written = ["own"]
-    served: dict[int, str] = {}
-    for _ in range(60):
-        count = choose.choice([0, 1, 3, 300, 600])
-        with raw_redis.pipeline(transaction=False) as pipe:
-            for _ in range(count):
-                written.append(str(len(written)))
-                pipe.execute_command("XADD", STREAM, "*", "value", written[-1])
-            pipe.execute()
-        if choose.random() < 0.3 and log.append(f"own {len(written)}")[0] == b"APPENDED":
-            written.append(f"own {len(written)}")
-        log.renumber(limit=choose.choice([1, 50, 200]))
-        # What lies below `next` was served: it may never change again.
-        end = log.id_of(log.next() - 1)
-        now = {entry_id: fields[b"value"].decode() for entry_id, fields in raw_redis.xrange(STREAM, max=end)}
-        assert now.items() >= served.items()
-        assert list(now.values()) == written[: len(now)]
-        served = now
-    log.settle()
-    assert log.values() == written
-    assert is_consistent(log)
-
-
-def test_each_entry_is_always_in_exactly_one_place(log: Log) -> None:
-    expected = sorted(burst(log, future_ms(log), 1200))
-    more = 1
-    while more:
-        _, more, _ = log.renumber(limit=37)
-        moving = [fields[b"value"].decode() for _, fields in log.client.xrange(MOVING)]
-        assert sorted(log.values() + moving) == expected
-
-
 def test_fields_survive_a_move_byte_for_byte(log: Log) -> None:
     fields = {b"id": b"mine", b"value": b"\x00\xff\n", b"": b"", b"header.a": b"1"}
     flat = [part for pair in fields.items() for part in pair]
@@ -164,14 +126,6 @@ def test_a_log_with_nothing_external_is_left_as_it_is(log: Log) -> None:
     log.appended("a")
     with unchanged(log.client):
         assert log.renumber() == [0, 0, str(log.next()).encode()]
-
-
-def test_a_deleted_entry_without_an_offset_does_not_hold_the_last_id(log: Log) -> None:
-    log.appended("a")
-    log.client.xdel(STREAM, log.external(f"{2**60}-0", "gone"))
-    log.settle()
-    log.appended("b")
-    assert log.values() == ["a", "b"]
 
 
 def test_external_entries_are_announced_when_they_come_in(log: Log) -> None:
