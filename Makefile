@@ -71,7 +71,7 @@ NOT_COMPILED_TESTS := \
 test-compiled: $(VENV)/.lake compiled ## test the request path compiled, in build/compiled; ARGS are flags of pytest
 	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal $(COMPILED_TESTS) $(NOT_COMPILED_TESTS) $(ARGS)
 
-jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --seed 7"
+jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --layout dense"
 	@$(BIN)/python -m tests.jepsen $(ARGS)
 
 fuzz: $(VENV)/.lake ## send hostile bytes to every decoder and to a worker; ARGS="--minutes 10 --seed 7"

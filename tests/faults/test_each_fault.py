@@ -17,20 +17,21 @@ CLUSTER += ",move-slots,migrate-slots,fill-memory"
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("setup", "storage_format", "faults"),
+    ("setup", "layout", "faults"),
     [
-        ("one", "record", ""),
+        ("one", "dense", ""),
+        ("one", "time", REDIS),
         ("one", "batch", REDIS),
         ("always", "batch", ALWAYS),
-        ("replicas", "record", REPLICAS),
+        ("replicas", "time", REPLICAS),
         ("replicas", "batch", REPLICAS),
-        ("sentinel", "record", SENTINELS),
+        ("sentinel", "dense", SENTINELS),
         ("sentinel", "batch", SENTINELS),
-        ("cluster", "record", CLUSTER),
+        ("cluster", "dense", CLUSTER),
         ("cluster", "batch", CLUSTER),
     ],
 )
-def test_nothing_is_violated(setup: str, storage_format: str, faults: str) -> None:
+def test_nothing_is_violated(setup: str, layout: str, faults: str) -> None:
     command = [sys.executable, "-m", "tests.jepsen", "--each", "--seed", "7", "--setup", setup]
-    command += ["--storage-format", storage_format, "--faults", faults]
+    command += ["--layout", layout, "--faults", faults]
     assert subprocess.run(command, check=False).returncode == 0

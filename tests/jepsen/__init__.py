@@ -6,6 +6,7 @@ clients   producers, readers, a group and committed offsets: librdkafka and kafk
 programs  producers of other libraries, Java's consumers and transactions, as programs; program_clients has them work
 transaction_clients  writers of transactions, and copiers of what they commit, exactly once: librdkafka
 share_clients  members of a share group: librdkafka, Java, and redis-py workers on the streams
+redis_clients  redis-py writers by XADD, and a Redis consumer group
 system    Redis, its replicas or Sentinels, a proxy before it, and two brokers
 faults    what goes wrong, by name, and what each set-up may lose by it
 __main__  one run: `make jepsen ARGS="--minutes 30 --seed 7"`

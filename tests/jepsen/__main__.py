@@ -1,6 +1,6 @@
 """One run: clients at work, faults at random from a seed, and a table of what they cost.
 
-`make jepsen ARGS="--minutes 30 --seed 7 --setup replicas --storage-format batch"`; exits with 1 after a violation.
+`make jepsen ARGS="--minutes 30 --seed 7 --setup replicas --layout dense"`; exits with 1 after a violation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
 
 from tests.jepsen import faults, programs
-from tests.jepsen.checker import Violation, check, check_copies, check_shares
+from tests.jepsen.checker import Violation, check, check_copies, check_dense, check_shares
 from tests.jepsen.clients import (
     COMMIT_TOPIC,
     COPIES,
@@ -45,6 +45,7 @@ from tests.jepsen.program_clients import (
     JavaTransactions,
     ProgramProducer,
 )
+from tests.jepsen.redis_clients import WRITERS, StreamGroup, StreamWriter, wait_until_taken_in
 from tests.jepsen.share_clients import (
     DELIVERIES_MAX,
     LOCK_MS,
@@ -55,7 +56,7 @@ from tests.jepsen.share_clients import (
     share_clients,
     wait_for_shares,
 )
-from tests.jepsen.system import Setup, System
+from tests.jepsen.system import CONFIGS, Layout, Setup, System
 from tests.jepsen.transaction_clients import (
     CopierClient,
     TransactionalClient,
@@ -109,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=None, help="of everything that is random")
     parser.add_argument("--setup", choices=get_args(Setup), default="one", help="the Redis servers")
-    parser.add_argument("--storage-format", choices=("record", "batch"), default="batch")
+    parser.add_argument(
+        "--layout", choices=get_args(Layout), default="batch", help="that of the logs: docs/records.md"
+    )
     parser.add_argument(
         "--faults", default="", help="their names, separated by commas; default: all of the set-up"
     )
@@ -142,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"{', '.join(unknown)}: not a fault of the set-up {asked.setup}")
     programs.prepare(asked.clients.split(","))
     print(
-        f"seed {seed}, set-up {asked.setup}, format {asked.storage_format}, faults {', '.join(names)}",
+        f"seed {seed}, set-up {asked.setup}, layout {asked.layout}, faults {', '.join(names)}",
         flush=True,
     )
     directory = asked.keep or Path(tempfile.mkdtemp(prefix="korvet-jepsen-"))
@@ -170,15 +173,12 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     with contextlib.ExitStack() as keeping, System(directory, asked.setup, *flags, clocks=clocks) as system:
         sizes = {TOPIC: PARTITIONS, COMMIT_TOPIC: 1, TRANSACTIONS: PARTITIONS, COPIES: PARTITIONS}
         for topic, partitions in sizes.items():
-            configs = {"storage.format": asked.storage_format}
-            reading.create_topic(system.bootstrap, topic, partitions, configs)
+            reading.create_topic(system.bootstrap, topic, partitions, CONFIGS[asked.layout])
         producers = [] if work == ["transactions"] else _producers(libraries, system.bootstrap, history, seed)
         members, others = (
-            _consumers(libraries, system.bootstrap, history, seed, asked.protocol)
-            if "records" in work
-            else ([], [])
+            _consumers(libraries, system, history, seed, asked) if "records" in work else ([], [])
         )
-        sharers = _sharers(libraries, system, asked.storage_format, history, seed) if "share" in work else []
+        sharers = _sharers(libraries, system, asked.layout, history, seed) if "share" in work else []
         transactional = (
             _transactional_clients(libraries, system.bootstrap, seed)
             if "transactions" in work
@@ -197,6 +197,8 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
             began.append(Injected(now(), name))
             _break(system, name, rng, working)
         stuck = [found for client in [*producers, *others] for found in client.end()]
+        if "records" in work and asked.layout != "batch":
+            stuck += wait_until_taken_in(system, asked.layout)
         log = read_log(system.bootstrap)
         if members:
             wait_for_delivery(history, log, _DELIVERY_SECONDS_MAX)
@@ -206,7 +208,8 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
         found = _end_transactional(transactional, system.bootstrap)
         traces = system.logs().count("Traceback")
     shares = check_shares(history.events, log, LOCK_MS / 1000, DELIVERIES_MAX)
-    found = [*check(history.events, log), *shares, *found, *stuck]
+    gaps = check_dense(log) if asked.layout != "time" else []
+    found = [*check(history.events, log), *gaps, *shares, *found, *stuck]
     beyond = _report(list(histories.values()), found, began, asked.setup)
     print(f"{beyond} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
     return 1 if beyond or traces else 0
@@ -224,13 +227,19 @@ def _producers(libraries: list[str], bootstrap: str, history: History, seed: int
 
 
 def _consumers(
-    libraries: list[str], bootstrap: str, history: History, seed: int, protocol: str
+    libraries: list[str], system: System, history: History, seed: int, asked: argparse.Namespace
 ) -> tuple[list[Client], list[Client]]:
-    """Start members of the group and others. librdkafka and kafka-python consume in any case."""
-    members = _members(libraries, bootstrap, history, seed, protocol)
+    """Start members of groups and others. librdkafka and kafka-python consume in any case."""
+    bootstrap = system.bootstrap
+    members = _members(libraries, bootstrap, history, seed, asked.protocol)
+    members += [StreamGroup(system, history)] if asked.layout == "dense" else []
     others: list[Client] = [
         *(ReaderClient(f"reader-{each}", bootstrap, history) for each in "ab"),
         CommitClient("commits", bootstrap, history),
+        *(
+            StreamWriter(f"redis-writer-{number}", system, asked.layout, history, seed + number)
+            for number in range(WRITERS)
+        ),
     ]
     if "java" in libraries:
         others += [
@@ -241,15 +250,14 @@ def _consumers(
 
 
 def _sharers(
-    libraries: list[str], system: System, storage_format: str, history: History, seed: int
+    libraries: list[str], system: System, layout: Layout, history: History, seed: int
 ) -> list[ShareClient]:
-    """Start members of the share group; in format record a worker beside them, which knows one Redis only."""
-    replicas = int(system.setup in ("replicas", "sentinel"))
+    """Start members of the share group; unless entries are batches a worker beside them, which knows one Redis only."""
 
     def worker(instance: str) -> Member:
-        return Worker(instance, system.proxy.port, replicas)
+        return Worker(instance, system.proxy.port, system.replicas, layout)
 
-    with_worker = storage_format == "record" and system.setup != "cluster"
+    with_worker = layout != "batch" and system.setup != "cluster"
     log = system.directory / "java-share.log"
     return share_clients(libraries, system.bootstrap, history, worker if with_worker else None, log, seed)
 

@@ -7,10 +7,11 @@
 | doubled | a value of an idempotent producer or a transaction is in the log twice |
 | reordered | two values of such a producer are in one partition in another order than sent |
 | two values | one offset was acknowledged, read or found with different values |
-| unsent | the log holds a value that nobody sent to that partition |
+| unsent | the log holds, or a reader got, a value that nobody sent to that partition |
+| gap | offsets that count records do not |
 | went back | a reader got an offset that is not above the one before |
 | skipped | a reader went past a record that is in the log |
-| not delivered | no member of a group got a record that is in the log |
+| not delivered | no member of a group got a record that is in the log, or not at its offset |
 | commit went back | a committed offset was read, or a member began at one, that is below one acknowledged before |
 | two owners | two members of a group owned a partition in one generation, or at a time (see `_spans`) |
 | aborted read | a value of a transaction that is not committed is in the log, or was read before |
@@ -85,15 +86,25 @@ def check(events: Sequence[Event], log: Log) -> list[Violation]:
         *_doubled(acknowledged, ordered, log),
         *_reordered(ordered, log),
         *_two_values(acknowledged, seen, log),
-        *_unsent(_of(events, Sent), put, log),
+        *_unsent(_of(events, Sent), put, seen, log),
         *_readers(_of(events, Began), seen, log),
-        *_not_delivered(_of(events, Delivered), log),
+        *not_delivered(events, log),
         *_commits(_of(events, Committed), _of(events, Fetched)),
         *_owners(_of(events, Owned)),
         *_overlaps(events),
         *_transactions(events, put, log),
         *_aborted_reads(put, seen, log),
     ]
+
+
+def check_dense(log: Log) -> list[Violation]:
+    """Return where the offsets of a log do not count its records."""
+    return [
+        Violation("gap", f"record {number} of partition {partition} has offset {offset}")
+        for partition, records in log.items()
+        for number, (offset, _) in enumerate(records)
+        if offset != number
+    ][:1]
 
 
 def check_copies(events: Sequence[Event], log: Log, sources: Log) -> list[Violation]:
@@ -214,13 +225,14 @@ def _two_values(acknowledged: list[Acknowledged], seen: list[Seen], log: Log) ->
             yield Violation("two values", text, at)
 
 
-def _unsent(sent: list[Sent], put: list[Put], log: Log) -> Iterator[Violation]:
+def _unsent(sent: list[Sent], put: list[Put], seen: list[Seen], log: Log) -> Iterator[Violation]:
     values = {(each.partition, value_of(each.producer, each.number)) for each in sent}
     values |= {(each.partition, value_of(each.transaction, each.number)) for each in put}
-    for partition, records in log.items():
-        for offset, value in records:
-            if (partition, value) not in values:
-                yield Violation("unsent", f"{value!r} at offset {offset} of partition {partition}")
+    records = {(partition, *record) for partition, records in log.items() for record in records}
+    records |= {(record.partition, record.offset, record.value) for record in seen}
+    for partition, offset, value in sorted(records):
+        if (partition, value) not in values:
+            yield Violation("unsent", f"{value!r} at offset {offset} of partition {partition}")
 
 
 def _readers(began: list[Began], seen: list[Seen], log: Log) -> Iterator[Violation]:
@@ -245,11 +257,18 @@ def _readers(began: list[Began], seen: list[Seen], log: Log) -> Iterator[Violati
                 yield Violation("skipped", text, after.at)
 
 
-def _not_delivered(delivered: list[Delivered], log: Log) -> Iterator[Violation]:
-    for group in sorted({each.group for each in delivered}):
-        got = {(each.partition, each.offset) for each in delivered if each.group == group}
+def not_delivered(events: Sequence[Event], log: Log) -> Iterator[Violation]:
+    """Find records that no member of a group got."""
+    groups = defaultdict[str, set[tuple[int, int, str | None]]](set)
+    for record in _of(events, Delivered):
+        groups[record.group].add((record.partition, record.offset, record.value))
+    for group, got in sorted(groups.items()):
         for partition, records in log.items():
-            missing = [offset for offset, _ in records if (partition, offset) not in got]
+            missing = [
+                offset
+                for offset, value in records
+                if got.isdisjoint({(partition, offset, None), (partition, offset, value)})
+            ]
             if missing:
                 text = f"{group} did not get the offsets {missing[:5]} of partition {partition}, {len(missing)} in all"
                 yield Violation("not delivered", text)
@@ -394,11 +413,11 @@ def _accepted_again(
     for each in settled:
         record = each.group, each.partition, each.offset
         # It may have been accepted by another one before, and be answered for that.
-        accepted = {other.delivery for other in settling[record] if other.accept and other.at < each.at}
+        accepted = [other.delivery for other in settling[record] if other.accept and other.at < each.at]
         for other in acquired[record]:
-            if each.accept and other.delivery > each.delivery and other.delivery not in accepted:
+            if each.accept and other.delivery > max([each.delivery, *accepted]):
                 text = (
                     f"{_name(record)} came to {other.member} as {other.delivery},"
                     f" accepted by {each.member} as {each.delivery}"
                 )
-                yield Violation("accepted again", text, other.at)
+                yield Violation("accepted again", text, each.at)

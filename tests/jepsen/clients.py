@@ -29,7 +29,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.jepsen.checker import Violation
+from tests.jepsen.checker import Violation, not_delivered
 from tests.jepsen.history import (
     Acknowledged,
     Began,
@@ -465,13 +465,9 @@ def _is_end(message: Message, ends: Mapping[int, int]) -> bool:
 
 
 def wait_for_delivery(history: History, log: Log, seconds: float) -> None:
-    """Wait until members have got every record, or for so long."""
-    wanted = {(partition, offset) for partition, records in log.items() for offset, _ in records}
+    """Wait until each group's members have got every record, or for that many seconds."""
     deadline = now() + seconds
-    while now() < deadline:
-        got = {(each.partition, each.offset) for each in history.events if isinstance(each, Delivered)}
-        if wanted <= got:
-            return
+    while now() < deadline and any(not_delivered(history.events, log)):
         time.sleep(1.0)
 
 

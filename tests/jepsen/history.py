@@ -22,7 +22,7 @@ class Sent(NamedTuple):
 class Acknowledged(NamedTuple):
     """A value was acknowledged at an offset, or (-1) as a duplicate whose offset the broker does not know any more.
 
-    `ordered` says that its producer is idempotent.
+    -1 also of an XADD: its entry may get another id. `ordered` says that its producer is idempotent, or writes in turn.
     """
 
     producer: str
@@ -53,12 +53,13 @@ class Seen(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A member of a group was given a record."""
+    """A member of a group was given a record, of a value if that is known."""
 
     group: str
     partition: int
     offset: int
     at: float
+    value: str | None = None
 
 
 class Owned(NamedTuple):

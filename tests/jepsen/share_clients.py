@@ -19,9 +19,12 @@ from confluent_kafka import AcknowledgeType, IllegalStateException, KafkaExcepti
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from korvet.topics.entry_ids import end_of_id, id_of_end
 from tests.jepsen import programs
 from tests.jepsen.clients import PARTITIONS, RECONNECT, TOPIC, Client
 from tests.jepsen.history import Acquisition, Departed, History, Log, Settled, Settling, now
+from tests.jepsen.redis_clients import WRITTEN_PARTITION
+from tests.jepsen.system import BITS, Layout
 from tests.jvm import share
 
 SHARERS = "sharers"
@@ -38,7 +41,6 @@ SETTINGS = {
 }
 _RELEASED, _LATE, _KILLED = 0.05, 0.01, 0.005
 _POLL_SECONDS = 0.1
-_SEQUENCE_BITS = 10
 # Acknowledges an entry that is still the consumer's: KEYS stream, ARGV group, id, consumer.
 _XACK_OWN = """
 local mine = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[2], ARGV[2], 1, ARGV[3])
@@ -152,16 +154,17 @@ class JavaShareMember(Member):
 
 
 class Worker(Member):
-    """A worker that knows nothing of Kafka, in format record; it cannot release, but lets records lie.
+    """A worker that knows nothing of Kafka; it cannot release, but lets records lie.
 
-    It waits for replicas as a broker does, after it has claimed entries and after XACK.
+    It waits for replicas as a broker does, after it has claimed entries and after XACK. Ids of entries by XADD may
+    change after it has read them: it leaves the partition that has some to the others.
     """
 
     releases = False
 
-    def __init__(self, name: str, port: int, replicas: int) -> None:
-        self._name, self._replicas = name, replicas
-        self._partitions = itertools.cycle(range(PARTITIONS))
+    def __init__(self, name: str, port: int, replicas: int, layout: Layout) -> None:
+        self._name, self._replicas, self._bits = name, replicas, BITS[layout]
+        self._partitions = itertools.cycle(sorted({*range(PARTITIONS)} - {WRITTEN_PARTITION}))
         self._redis: Any = redis.Redis(port=port, socket_timeout=5.0, retry=Retry(NoBackoff(), 0))
 
     def poll(self) -> list[Taken]:
@@ -185,10 +188,15 @@ class Worker(Member):
             raise OSError(f"{type(error).__name__}: {error}") from error
         mine = [each for found in pending for each in found if each["consumer"] == self._name.encode()]
         time.sleep(_POLL_SECONDS / PARTITIONS)
-        return [Taken(partition, _offset(each["message_id"]), each["times_delivered"]) for each in mine]
+        return [Taken(partition, self._offset(each["message_id"]), each["times_delivered"]) for each in mine]
 
     def _is_replicated(self) -> bool:
         return bool(self._redis.wait(self._replicas, 3000) >= self._replicas)
+
+    def _offset(self, entry_id: bytes) -> int:
+        end = end_of_id(entry_id, self._bits)
+        assert end is not None
+        return end - 1
 
     def _pending(self, stream: str, entry_id: bytes) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._redis.xpending_range(stream, SHARERS, entry_id, entry_id, 1)
@@ -199,7 +207,7 @@ class Worker(Member):
         settled = set[Taken]()
         try:
             for each in accepted:
-                stream, entry_id = _stream(each.partition), _entry_id(each.offset)
+                stream, entry_id = _stream(each.partition), id_of_end(each.offset + 1, self._bits)
                 settled |= (
                     {each} if self._redis.eval(_XACK_OWN, 1, stream, SHARERS, entry_id, self._name) else set()
                 )
@@ -301,12 +309,3 @@ def wait_for_shares(history: History, log: Log, seconds: float) -> None:
 
 def _stream(partition: int) -> str:
     return f"korvet:{TOPIC}:{partition}"
-
-
-def _offset(entry_id: bytes) -> int:
-    milliseconds, _, sequence = entry_id.partition(b"-")
-    return (int(milliseconds) << _SEQUENCE_BITS) | int(sequence)
-
-
-def _entry_id(offset: int) -> str:
-    return f"{offset >> _SEQUENCE_BITS}-{offset & ((1 << _SEQUENCE_BITS) - 1)}"

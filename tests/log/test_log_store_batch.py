@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.external_entries import ExternalStep
 from korvet.log.types import AppendBatch, Fetched, Read
-from tests.support import processes
 from tests.support.log_bench import Bench, code_of, records_of, wire
 
 
@@ -85,34 +82,6 @@ def test_external_entries_below_the_end_are_left_out_and_warned_about(
     [(level, text)] = {(one.levelno, one.getMessage()) for one in caplog.records}
     assert level == logging.WARNING
     assert text == f"{bench.partition.stream}: 1 entry is no batch: not served"
-
-
-WRITER = """
-import sys, redis
-client = redis.Redis.from_url(sys.argv[1])
-while True:
-    pipeline = client.pipeline(transaction=False)
-    for _ in range(10):
-        pipeline.xadd(sys.argv[2], {"value": "external"})
-    pipeline.execute()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.embedded  # the other writer knows one server
-def test_every_append_gets_through_beside_an_external_writer_in_a_tight_loop(
-    bench: Bench, redis_url: str
-) -> None:
-    stream = bench.partition.stream
-    command = [sys.executable, "-c", WRITER, redis_url, stream]
-    with subprocess.Popen(command, preexec_fn=processes.die_with_tests) as writer:
-        try:
-            for n in range(300):
-                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "an external entry past the log")  # noqa: B023 - called before the loop goes on
-                assert bench.append(b"own%d" % n) == n
-        finally:
-            writer.kill()
-    assert bench.values() == [b"own%d" % n for n in range(300)]
 
 
 # Damage.

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import cast
 
-import gevent
 import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.external_entries import ExternalStep
 from korvet.log.types import Bounds, Fetched
-from korvet.redis.client import Redis
 from tests.support.batches import Record
 from tests.support.log_bench import BITS, Bench, code_of
-from tests.support.proxy import turn
 
 
 @pytest.fixture
@@ -56,33 +52,6 @@ def test_records_are_still_served_when_a_step_was_cut_short(bench: Bench) -> Non
     bench.raw.xdel(bench.partition.stream, f"{2**60}-0")
     bench.raw.xadd(bench.partition.moving, {"id": f"{2**60}-0", "value": "waits"})
     assert [value for _, value in bench.read_all()] == [b"own", b"was first", b"waits"]
-
-
-def test_consumers_and_external_writers_at_once_lose_and_double_nothing(bench: Bench, redis_url: str) -> None:
-    other = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-
-    def write() -> None:
-        for n in range(20):
-            commands = [("XADD", bench.partition.stream, "*", "value", f"f{n * 500 + i}") for i in range(500)]
-            other.pipeline(commands)
-            turn()
-
-    def produce() -> None:
-        for n in range(100):
-            bench.append(b"own%d" % n)
-
-    jobs = [gevent.spawn(write), gevent.spawn(produce)]
-    found: list[bytes] = []
-    offset = 0
-    with gevent.Timeout(60):
-        while len(found) < 10_100:
-            records = bench.read(offset, count=300).records
-            found += [cast("bytes", one[3]) for one in records]
-            offset = records[-1][0] + 1 if records else offset
-        gevent.joinall(jobs, raise_error=True)
-    other.close()
-    assert [value for value in found if value.startswith(b"f")] == [b"f%d" % n for n in range(10_000)]
-    assert [value for value in found if value.startswith(b"own")] == [b"own%d" % n for n in range(100)]
 
 
 def test_a_step_returns_and_logs_what_it_did(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

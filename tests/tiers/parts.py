@@ -98,6 +98,12 @@ def ci() -> list[Part]:
     ]
 
 
+def jepsen(setup: str, layout: str) -> Part:
+    """Return a run of the checker."""
+    flags = ("--minutes", "2", "--setup", setup, "--layout", layout, "--seed", "7")
+    return module(f"jepsen, {setup}, {layout}", "tests.jepsen", *flags)
+
+
 def properties() -> list[str]:
     """Return the files with properties, but those that need a compiled build."""
     files = [file for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
@@ -126,10 +132,7 @@ def nightly() -> list[Part]:
         pytest("faults", "tests/faults", workers=1),
         pytest("fuzz, frames", "tests/fuzz", workers=1),
         module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
-        *(
-            module(f"jepsen, {setup}", "tests.jepsen", "--minutes", "3", "--setup", setup, "--seed", "7")
-            for setup in SETUPS
-        ),
+        *(jepsen(setup, layout) for setup in SETUPS for layout in ("dense", "batch")),
         module("jepsen, duplicates", "tests.jepsen.duplicates"),
         *(
             pytest(f"programs, {name}", f"tests/{name}", workers=1)
