@@ -51,7 +51,7 @@ nightly: $(VENV)/.lake $(VENV)/.stores $(VENV)/.iceberg $(VENV)/.console $(VENV)
 stress: $(VENV)/.lake ## run each test of `make test` three times beside four busy processes; ARGS=--resume
 	@$(TIER) stress $(ARGS)
 
-test-kafka-broker: $(VENV)/.dev ## run Kafka's own broker tests; ARGS="kafka.server.OffsetFetchRequestTest", --part 1/3; needs Java 17 and Maven
+test-kafka-broker: $(VENV)/.dev ## run Kafka's own broker tests; ARGS="kafka.server.OffsetFetchRequestTest", --part 1/3, --layout dense; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.kafka_broker $(ARGS)
 
 test-differential: $(VENV)/.dev ## send the same requests to Apache Kafka and Korvet, and compare the answers; ARGS="--only groups"; needs Java 17 and Maven

@@ -18,22 +18,23 @@ def result(method: str, word: str) -> Result:
     return Result(method, word, 0.5, "")
 
 
-@pytest.mark.parametrize("name", ["classes.txt", "outside.txt", "outside_record.txt", "open.txt"])
+@pytest.mark.parametrize("name", ["classes.txt", "outside.txt", "outside_time.txt", "open.txt"])
 def test_a_list_is_sorted_and_names_nothing_twice(name: str) -> None:
     tests = [line.partition(": ")[0] for line in (HERE / name).read_text().splitlines()]
     assert tests == sorted(set(tests))
 
 
 def test_each_entry_has_a_reason_and_a_class_that_is_run() -> None:
-    listed = outside("record") + entries("open.txt")
+    listed = outside("time") + entries("open.txt")
     assert not [entry for entry in listed if not fnmatch.filter(classes(), entry.owner)]
 
 
-def test_no_test_is_named_twice_and_the_list_of_a_format_is_for_that_alone() -> None:
-    named = outside("record") + entries("open.txt")
+def test_no_test_is_named_twice_and_the_list_of_a_layout_is_for_that_alone() -> None:
+    named = outside("time") + entries("open.txt")
     twice = [(one, two) for one in named for two in named if one != two and one.names(two.owner, two.method)]
     assert twice == []
-    assert set(outside("record")) - set(outside("batch")) == set(entries("outside_record.txt"))
+    assert set(outside("time")) - set(outside("dense")) == set(entries("outside_time.txt"))
+    assert outside("dense") == outside("batch")
 
 
 @pytest.mark.parametrize("line", [OWNER, f"{OWNER}#testFetch", f"{OWNER}#testFetch: ", f"{OWNER}: why"])

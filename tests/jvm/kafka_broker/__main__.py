@@ -32,7 +32,7 @@ def main() -> int:
         print(missing, file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    target = "kafka" if arguments.kafka else arguments.storage_format
+    target = "kafka" if arguments.kafka else arguments.layout
     kept = FOLDER / f"{target}-{kafka_version() if arguments.kafka else results.version()}"
     run = Run(target, kept, arguments.fresh)
     begun = time.monotonic()
@@ -58,7 +58,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "tests", nargs="*", metavar="CLASS[#METHOD]", help="run these, also if they have results"
     )
-    parser.add_argument("--storage-format", choices=("record", "batch"), default="batch")
+    parser.add_argument(
+        "--layout", choices=jvm.LAYOUTS, default="batch", help="that of the logs: docs/records.md"
+    )
     parser.add_argument("--kafka", action="store_true", help="as the control: Kafka's brokers, and no lists")
     parser.add_argument(
         "--fresh", action="store_true", help="run classes that have results of this commit again"

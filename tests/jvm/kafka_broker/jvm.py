@@ -21,6 +21,12 @@ from tests.jvm.kafka_broker.results import ROOT
 TEST_SECONDS_MAX = 90
 CLASS_SECONDS_MAX = 1800
 _STOP_SECONDS_MAX = 20.0
+LAYOUTS = {
+    "time": "storage.format=record,offset.encoding=time",
+    "dense": "storage.format=record,offset.encoding=dense",
+    "batch": "storage.format=batch",
+}
+"""The settings of a broker whose topics have the layout (docs/records.md)."""
 _CACHE = jars.HERE / ".cache" / "kafka_broker"
 _JARS = _CACHE / "jars"
 _CLASSES = _CACHE / "classes"
@@ -90,7 +96,7 @@ def _command(
         path = [_PATCHED, _CLUSTER, *path]
         properties |= {
             "korvet.logs": logs,
-            "korvet.format": target,
+            "korvet.layout": LAYOUTS[target],
             "korvet.python": sys.executable,
             "korvet.settings": ",".join(SETTINGS),
         }

@@ -5,7 +5,7 @@ METHOD#2 for the second one; * stands for any characters.
 
 - classes.txt: the classes of a whole run.
 - outside.txt: no broker outside of the test's process can pass, or Korvet documents another behaviour.
-- outside_record.txt: the same in the format `record` alone, whose offsets have gaps.
+- outside_time.txt: the same in the layout `time` alone, whose offsets have gaps.
 - open.txt: faults of Korvet. It only shrinks: a run fails if one of its tests passes.
 """
 
@@ -41,9 +41,9 @@ def entries(name: str) -> list[Entry]:
     return [entry for line in (HERE / name).read_text().splitlines() for entry in entries_of(line)]
 
 
-def outside(storage_format: str) -> list[Entry]:
-    """Return the entries of outside.txt, and those for the format alone."""
-    return entries("outside.txt") + (entries("outside_record.txt") if storage_format == "record" else [])
+def outside(layout: str) -> list[Entry]:
+    """Return the entries of outside.txt, and those for the layout `time` alone."""
+    return entries("outside.txt") + (entries("outside_time.txt") if layout == "time" else [])
 
 
 def entries_of(line: str) -> list[Entry]:

@@ -19,7 +19,7 @@ import org.apache.kafka.common.test.JaasUtils;
 /** A `korvet serve` with one worker, its embedded Redis and an empty log, for one test. */
 final class BrokerProcess implements Closeable {
     private static final String PYTHON = System.getProperty("korvet.python");
-    private static final String FORMAT = System.getProperty("korvet.format");
+    private static final String[] LAYOUT = System.getProperty("korvet.layout").split(",");
     private static final Path DATA = Path.of(System.getProperty("java.io.tmpdir"));
     private static final Path LOGS = Path.of(System.getProperty("korvet.logs"));
     private static final Set<String> SETTINGS = Set.of(System.getProperty("korvet.settings").split(","));
@@ -84,7 +84,9 @@ final class BrokerProcess implements Closeable {
         settings.keySet().removeIf(name -> !SETTINGS.contains(name) || NOT_PASSED_ON.contains(name)
                 || name.contains("listener") || name.startsWith("ssl.") || name.startsWith("sasl."));
         settings.putIfAbsent("group.initial.rebalance.delay.ms", "0");
-        settings.put("storage.format", FORMAT);
+        for (String setting : LAYOUT) {
+            settings.put(setting.split("=")[0], setting.split("=")[1]);
+        }
         settings.put("topic.reserved.names", "");
 
         Map<String, String> users = new TreeMap<>(USERS);
