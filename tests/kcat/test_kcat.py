@@ -85,3 +85,13 @@ def test_offsets_are_asked_for_and_read_from(broker: Broker) -> None:
     assert int(asked.split()[-1]) in [each.offset for each in (first, second, third)]
     assert consume(broker, topic, "-p", "0", "-o", str(third.offset)) == [third, fourth]
     assert consume(broker, topic, "-p", "0", "-o", "end") == []
+
+
+def test_minus_50_reads_the_newest_50_records_of_a_dense_topic(broker: Broker) -> None:
+    topic = topic_name("kcat-dense")
+    with Client(broker.address) as client:
+        client.create(topic, offset_encoding="dense")
+        for first in range(0, 120, 8):
+            client.append(topic, *(b"%d" % number for number in range(first, first + 8)))
+    received = consume(broker, topic, "-o", "-50")
+    assert [(record.offset, record.value) for record in received] == [(n, b"%d" % n) for n in range(70, 120)]

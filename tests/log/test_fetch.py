@@ -140,6 +140,21 @@ def test_less_is_expected_each_time_of_a_log_that_has_gone_quiet(here: Domain) -
     assert [*expected.values()] == [0]
 
 
+@pytest.mark.parametrize("configs", [{"offset.encoding": "dense"}, {"storage.format": "batch"}])
+def test_the_50_offsets_before_a_dense_end_are_the_newest_50_records(
+    here: Domain, configs: dict[str, str]
+) -> None:
+    here.topics.create(TopicSpec(name="orders", partitions=1, configs=configs))
+    sent = [b"%d" % number for number in range(120)]
+    for first in range(0, 120, 8):
+        here.append("orders", *sent[first : first + 8])
+    [at_start] = here.fetch(here.wanted("orders"))
+    [newest] = here.fetch(here.wanted("orders", offset=at_start.high_watermark - 50))
+    # A batch stored as it came comes whole; its consumer drops the records before the offset.
+    assert values_of(newest)[-50:] == sent[-50:]
+    assert len(values_of(newest)) == (50 if "offset.encoding" in configs else 56)
+
+
 def test_errors_stand_beside_the_others(here: Domain) -> None:
     filled(here, 3, 1, 10)
     wanted = [here.wanted("orders", 0), here.wanted("orders", 1, offset=2**53), here.wanted("orders", 2)]
