@@ -408,8 +408,8 @@ class Lake(NamedTuple):
         """Return the topic's table, as it is or was; None if nothing was ever archived of it. Raises LakeError."""
         if self.path:
             uri = self.uri(of)
-            self._check_format(to_write=False)
             with lake_errors(uri), contextlib.suppress(TableNotFoundError):
+                self._check_format(to_write=False)
                 version = as_of if isinstance(as_of, int) else None
                 table = DeltaTable(uri, version=version, storage_options=self.storage_options)
                 if isinstance(as_of, datetime):
@@ -440,13 +440,13 @@ class Lake(NamedTuple):
 
     def claim(self) -> None:
         """Note in the lake, once it has a root, that this version writes to it; raises LakeError if it may not."""
-        self._check_format(to_write=True)
+        with lake_errors(self.path), contextlib.suppress(TableNotFoundError):
+            self._check_format(to_write=True)
 
     def _check_format(self, *, to_write: bool) -> None:
         if (self.path, to_write) not in _CHECKED:
-            with lake_errors(self.path), contextlib.suppress(TableNotFoundError):
-                data_format.check(self.path, filesystem(self.path, self.storage_options), to_write=to_write)
-                _CHECKED.add((self.path, to_write))
+            data_format.check(self.path, filesystem(self.path, self.storage_options), to_write=to_write)
+            _CHECKED.add((self.path, to_write))
 
     def tables(self) -> list[LakeTopic]:
         """Return the tables whose place is that of a topic's, by name and id; raises LakeError.
