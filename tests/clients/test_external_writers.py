@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
 import redis
 
 from tests.support import reading, redis_servers
@@ -11,11 +12,15 @@ from tests.support.broker import Broker
 from tests.support.records import topic_name
 
 BITS = 10
+ENCODINGS = pytest.mark.parametrize("encoding", ["time", "dense"])
 
 
-def offset_of(entry_id: bytes) -> int:
+def offset_of(entry_id: bytes, encoding: str = "time") -> int:
     """Return the offset that the layout gives to an id."""
     milliseconds, _, sequence = entry_id.partition(b"-")
+    if encoding == "dense":
+        assert milliseconds == b"0"
+        return int(sequence) - 1
     return (int(milliseconds) << BITS) | int(sequence)
 
 
@@ -55,11 +60,12 @@ def test_a_redis_client_can_write_every_part_of_a_record(broker: Broker, stored:
     assert second.headers == (("h", b"1"), ("h", b"2"), ("h", None))
 
 
+@ENCODINGS
 def test_records_of_kafka_clients_are_read_by_xrange_in_the_documented_layout(
-    broker: Broker, stored: redis.Redis
+    broker: Broker, stored: redis.Redis, encoding: str
 ) -> None:
     topic = topic_name("external")
-    reading.create_topic(broker.bootstrap, topic)
+    reading.create_topic(broker.bootstrap, topic, config={"offset.encoding": encoding})
     headers = [("h", b"one"), ("h", b"two"), ("empty", b""), ("null", None)]
     offsets = reading.produce(
         broker.bootstrap,
@@ -69,7 +75,7 @@ def test_records_of_kafka_clients_are_read_by_xrange_in_the_documented_layout(
         {"key": b"", "value": None, "timestamp": 1_700_000_000_002},
     )
     entries = command(stored, "XRANGE", f"korvet:{topic}:0", "-", "+")
-    assert [offset_of(entry_id) for entry_id, _ in entries] == offsets
+    assert [offset_of(entry_id, encoding) for entry_id, _ in entries] == offsets
     assert [fields for _, fields in entries] == [
         [
             *(b"key", b"k", b"value", b"v", b"timestamp", b"1700000000000"),
@@ -77,4 +83,33 @@ def test_records_of_kafka_clients_are_read_by_xrange_in_the_documented_layout(
         ],
         [b"value", b"", b"timestamp", b"1700000000001"],
         [b"key", b"", b"timestamp", b"1700000000002"],
+    ]
+
+
+@ENCODINGS
+def test_entries_that_redis_clients_add_as_documented_are_records(
+    broker: Broker, stored: redis.Redis, encoding: str
+) -> None:
+    topic = topic_name("external")
+    reading.create_topic(broker.bootstrap, topic, config={"offset.encoding": encoding})
+    entry, last = ("*", "+") if encoding == "time" else ("0-*", "0-2")
+    headers = "header.source web header.version 1.0"
+    words = 'XADD STREAM ID key order-123 value {"quantity":5} timestamp 1234567890000 ' + headers
+    first, second = (
+        command(stored, *line.replace("STREAM", f"korvet:{topic}:0").replace("ID", entry).split())
+        for line in (words, 'XADD STREAM ID key order-124 value {"quantity":3} timestamp 1234567891000')
+    )
+    records = reading.read_all(broker.bootstrap, topic, [0], 2)
+    assert [record.offset for record in records] == [offset_of(first, encoding), offset_of(second, encoding)]
+    assert [(record.key, record.value, record.timestamp, record.headers) for record in records] == [
+        (
+            *(b"order-123", b'{"quantity":5}', 1234567890000),
+            (("source", b"web"), ("version", b"1.0")),
+        ),
+        (b"order-124", b'{"quantity":3}', 1234567891000, ()),
+    ]
+    [newest] = command(stored, "XREVRANGE", f"korvet:{topic}:0", last, "-", "COUNT", "1")
+    assert newest == [
+        second,
+        [b"key", b"order-124", b"value", b'{"quantity":3}', b"timestamp", b"1234567891000"],
     ]
