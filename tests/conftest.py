@@ -21,7 +21,7 @@ from tests.support.authority import Authority
 from tests.support.broker import forget_logs, logs_of_test
 from tests.support.domain import Domain, domain
 from tests.support.identity_provider import Provider, identity_provider
-from tests.support.log_bench import Bench
+from tests.support.log_bench import LAYOUTS, Bench
 from tests.support.proxy import Proxy, proxy
 from tests.support.virtual_clock import VirtualClock
 from tests.tiers import counts
@@ -155,9 +155,9 @@ def redis(redis_url: str) -> Iterator[Redis]:
     client.close()
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def bench(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Bench:
-    """Give a log store in each format."""
+    """Give a log store in each layout."""
     return Bench(redis, raw_redis, request.param)
 
 

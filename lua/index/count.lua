@@ -6,7 +6,7 @@
 -- Returns  {records, offset from which on there are more to be counted, -1 if these are all}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
--- In format batch offsets count records, and no entry is read.
+-- Dense offsets count records, and no entry is read.
 
 local state, index, stream, cleans = KEYS[1], KEYS[2], KEYS[3], {['0'] = KEYS[4], ['1'] = KEYS[5]}
 local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -26,7 +26,7 @@ if not (next_offset and start and records and clean_end and (not held[5] or clea
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 from = math.max(from, start)
-if bits < 0 then
+if bits <= 0 then
   return {math.max(next_offset - from, 0), '-1'}
 end
 

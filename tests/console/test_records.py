@@ -22,18 +22,22 @@ from tests.support.topic_client import Client
 
 pytestmark = pytest.mark.slow
 
-FORMATS = pytest.mark.parametrize("form", ["record", "batch"])
+LAYOUTS = pytest.mark.parametrize(
+    "configs",
+    [{}, {"offset_encoding": "dense"}, {"storage_format": "batch"}],
+    ids=["record", "dense", "batch"],
+)
 
 
 def texts(page: Any) -> list[str]:
     return [each["value"]["text"] for each in page["records"]]
 
 
-@FORMATS
+@LAYOUTS
 def test_the_newest_records_are_the_newest_of_all_partitions_and_others_follow(
-    console: Caller, client: Client, name: str, form: str
+    console: Caller, client: Client, name: str, configs: dict[str, str]
 ) -> None:
-    client.create(name, partitions=3, storage_format=form)
+    client.create(name, partitions=3, **configs)
     # The newest ten are three of partition 0, seven of partition 1, and none of partition 2.
     for number in range(40):
         partition = 2 if number < 12 else 0 if number in {20, 34, 36, 38} else 1
@@ -62,11 +66,11 @@ def test_the_newest_of_large_records_are_the_newest_and_a_page_is_bounded(
     assert reply.data["records"]
 
 
-@FORMATS
+@LAYOUTS
 def test_pages_have_every_record_of_all_partitions_once(
-    console: Caller, client: Client, name: str, form: str
+    console: Caller, client: Client, name: str, configs: dict[str, str]
 ) -> None:
-    client.create(name, partitions=3, storage_format=form)
+    client.create(name, partitions=3, **configs)
     for number in range(60):
         client.append(name, b"%d" % number, partition=min(number % 5, 2))
     page = console.data("records", topic=name, seek="earliest", count=7)
@@ -78,11 +82,11 @@ def test_pages_have_every_record_of_all_partitions_once(
     assert sorted(map(int, found)) == list(range(60))
 
 
-@FORMATS
+@LAYOUTS
 def test_records_are_found_by_offset_and_by_time(
-    console: Caller, client: Client, name: str, form: str
+    console: Caller, client: Client, name: str, configs: dict[str, str]
 ) -> None:
-    client.create(name, partitions=2, storage_format=form)
+    client.create(name, partitions=2, **configs)
     offsets = [
         client.append(name, Record(b"%d" % number, None, 1000 + number), partition=1) for number in range(9)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from korvet.config.settings import Settings
+from korvet.config.sources import load
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.lag import LagReader
 from korvet.groups.offsets import Commit, Committer, OffsetStore
@@ -18,13 +18,14 @@ from korvet.telemetry.stats import GroupLag
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain
+from tests.support.log_bench import LAYOUTS, configs_of
 
 KEYS = Keys("korvet")
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def worker(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Domain]:
-    with domain(redis_url, Settings(storage_format=request.param)) as made:
+    with domain(redis_url, load(None, {}, configs_of(request.param)).settings) as made:
         yield made
 
 

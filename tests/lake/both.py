@@ -16,9 +16,10 @@ from korvet.lake.table import ArchiveTable
 from korvet.log.types import Bounds
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition
-from tests.support.archives import Format, Topics
+from tests.support.archives import Topics
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain
+from tests.support.log_bench import Layout, configs_of
 
 TOPIC = "orders"
 
@@ -101,12 +102,12 @@ class Both:
 
 @contextlib.contextmanager
 def both(
-    redis_url: str, lake: Path, storage_format: Format = "batch", configs: dict[str, str] | None = None
+    redis_url: str, lake: Path, layout: Layout = "batch", configs: dict[str, str] | None = None
 ) -> Iterator[Both]:
     """Make the topic; `configs` are more of its own."""
     settings = Settings(lake_path=str(lake))
     source = LakeSource.of(settings, redis_url)
     with domain(redis_url, settings) as worker, source.opened() as stores:
-        wanted = {"storage.format": storage_format, "remote.storage.enable": "true", **(configs or {})}
+        wanted = {**configs_of(layout), "remote.storage.enable": "true", **(configs or {})}
         worker.topics.create(TopicSpec(name=TOPIC, partitions=2, configs=wanted))
         yield Both(worker, Topics(stores))

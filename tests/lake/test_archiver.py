@@ -17,15 +17,16 @@ from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support import batches
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, task_of, topic_id
+from tests.support.archives import Topics, all_kinds, task_of, topic_id
 from tests.support.batches import Record
+from tests.support.log_bench import LAYOUTS, Layout
 
 DEAD_URL = "redis://127.0.0.1:1"
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_every_record_is_in_the_table_as_it_was_produced(topics: Topics, storage_format: Format) -> None:
-    topic = topics.make("orders", storage_format, partitions=2)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_record_is_in_the_table_as_it_was_produced(topics: Topics, layout: Layout) -> None:
+    topic = topics.make("orders", layout, partitions=2)
     all_kinds(topics, topic)
     done = topics.archiver().round(topics.run)
     assert (done.records, done.partitions, done.more, done.failures) == (2 * (5 * 4 + 1500), 2, False, [])
@@ -37,20 +38,18 @@ def test_every_record_is_in_the_table_as_it_was_produced(topics: Topics, storage
     topics.check(topic)
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_what_is_compressed_at_rest_is_archived_plain(
-    topics: Topics, storage_format: Format, codec: Any
-) -> None:
-    topic = topics.make("orders", storage_format)
+def test_what_is_compressed_at_rest_is_archived_plain(topics: Topics, layout: Layout, codec: Any) -> None:
+    topic = topics.make("orders", layout)
     topics.produce(topic.partitions[0], b"much of the same " * 1000, b"short", at_rest=AtRest(codec, 1))
     topics.archiver().round(topics.run)
     topics.check(topic)
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_times_of_appends_are_archived_as_such(topics: Topics, storage_format: Format) -> None:
-    topic = topics.make("orders", storage_format, message_timestamp_type="LogAppendTime")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_times_of_appends_are_archived_as_such(topics: Topics, layout: Layout) -> None:
+    topic = topics.make("orders", layout, message_timestamp_type="LogAppendTime")
     assert topic.log_append_time
     topics.produce(topic.partitions[0], Record(timestamp=5), Record(timestamp=9), timestamp=77)
     topics.archiver().round(topics.run)
@@ -101,9 +100,9 @@ def test_only_the_topics_named_are_archived(topics: Topics) -> None:
     topics.check(others)
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_a_backlog_becomes_several_files_by_several_rounds(topics: Topics, storage_format: Format) -> None:
-    topic = topics.make("orders", storage_format)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_backlog_becomes_several_files_by_several_rounds(topics: Topics, layout: Layout) -> None:
+    topic = topics.make("orders", layout)
     noise = [b"%d" % at + bytes(range(256)) * 4096 for at in range(4)]
     for at in range(20):
         topics.produce(topic.partitions[0], *noise, b"%d" % at, at_rest=AtRest("none"))
@@ -140,11 +139,11 @@ def test_a_plan_writes_nothing_and_mirrors_nothing(topics: Topics) -> None:
     assert topics.bounds(topic.partitions[0]).archived == 0
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_of_two_archivers_at_once_one_comes_first_and_nothing_is_twice(
-    topics: Topics, storage_format: Format
+    topics: Topics, layout: Layout
 ) -> None:
-    topic = topics.make("orders", storage_format, partitions=2)
+    topic = topics.make("orders", layout, partitions=2)
     all_kinds(topics, topic)
     other = ArchiveRound()
 
@@ -255,11 +254,11 @@ def test_where_all_is_archived_the_lake_is_not_looked_at(topics: Topics) -> None
     assert archives.round(topics.run) == ArchiveRound()
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_log_that_was_trimmed_before_it_had_a_remote_tier_begins_at_its_start(
-    topics: Topics, storage_format: Format
+    topics: Topics, layout: Layout
 ) -> None:
-    topic = topics.make("orders", storage_format)
+    topic = topics.make("orders", layout)
     [partition] = topic.partitions
     for at in range(6):
         topics.produce(partition, b"%d" % at)

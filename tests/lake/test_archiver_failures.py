@@ -16,8 +16,9 @@ from korvet.lake.table import Lake, LakeTopic
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_range, archive_ranges
 from tests.log.compacting import CompactedLog
 from tests.support import redis_servers
-from tests.support.archives import FORMATS, Format, Topics, task_of
+from tests.support.archives import Topics, task_of
 from tests.support.domain import domain
+from tests.support.log_bench import LAYOUTS, Layout
 
 DEAD_URL = "redis://127.0.0.1:1"
 
@@ -52,11 +53,11 @@ def test_records_that_this_version_would_misread_are_not_archived(topics: Topics
     assert topics.archiver().round(topics.run).records == 1
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_entry_that_is_no_batch_stops_its_partition_with_one_error_and_no_other(
-    topics: Topics, raw_redis: Any, storage_format: Format
+    topics: Topics, raw_redis: Any, layout: Layout
 ) -> None:
-    topic = topics.make("orders", storage_format, partitions=2)
+    topic = topics.make("orders", layout, partitions=2)
     for partition in topic.partitions:
         for at in range(30):
             topics.produce(partition, b"a%d" % at, b"b%d" % at)
@@ -65,17 +66,17 @@ def test_an_entry_that_is_no_batch_stops_its_partition_with_one_error_and_no_oth
     raw_redis.delete(hurt.stream)
     place = len(entries) - 5
     for at, (entry, fields) in enumerate(entries):
-        if at == place and storage_format == "batch":
+        if at == place and layout == "batch":
             fields[b"batch"] = fields[b"batch"][:70]
         raw_redis.xadd(hurt.stream, fields, id=entry)
-    if storage_format == "record":
+    if layout != "batch":
         # Entries of this format cannot be so damaged that they are no records; another type of key can.
         raw_redis.delete(hurt.stream)
         raw_redis.set(hurt.stream, b"no stream")
     done = topics.rounds(topics.archiver())
     assert [(each.topic, each.partition) for each in done.failures] == [("orders", 0)]
     produced = topics.produced.pop((topic.id, 0))
-    if storage_format == "batch":
+    if layout == "batch":
         assert "stopped at offset 50" in done.failures[0].error
         assert topics.archived(topic) == produced[:50]
         assert topics.bounds(hurt).archived == 50

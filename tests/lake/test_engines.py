@@ -6,15 +6,16 @@ import pytest
 
 from korvet.lake.compaction import compact
 from korvet.lake.schema import SCHEMA
-from tests.support.archives import FORMATS, Format, Topics, all_kinds
+from tests.support.archives import Topics, all_kinds
 from tests.support.batches import Record
 from tests.support.engines import READERS, received
+from tests.support.log_bench import LAYOUTS, Layout
 
 
 @pytest.mark.parametrize("engine", READERS)
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_engines_read_what_was_produced(topics: Topics, storage_format: Format, engine: str) -> None:
-    topic = topics.make("orders", storage_format, partitions=2)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_engines_read_what_was_produced(topics: Topics, layout: Layout, engine: str) -> None:
+    topic = topics.make("orders", layout, partitions=2)
     for _ in range(2):
         all_kinds(topics, topic)
         # A time that no calendar has.

@@ -36,15 +36,16 @@ from korvet.topics.types import TopicRow
 from tests.lake.both import Both, both
 from tests.log.compacting import CompactedLog
 from tests.support import redis_servers
-from tests.support.archives import FORMATS, Format, Topics
+from tests.support.archives import Topics
 from tests.support.domain import domain
+from tests.support.log_bench import LAYOUTS, Layout
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=LAYOUTS)
 def tiers(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[Both]:
     """Give a topic whose batches of three records, 1000 ms apart, are in the lake, in both tiers, and in Redis."""
-    storage_format: Format = request.param
-    with both(redis_url, tmp_path / "lake", storage_format) as made:
+    layout: Layout = request.param
+    with both(redis_url, tmp_path / "lake", layout) as made:
         made.archive_batches(*(batch(at) for at in range(4)))
         made.trim(made.files()[2].first_offset)
         for at in range(4, 6):
@@ -376,11 +377,11 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
         assert offset_after(made.stores, log, end, 2) == log.end
 
 
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, storage_format: Format) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, layout: Layout) -> None:
     source = LakeSource(redis_url=redis_url)
     with domain(redis_url) as worker, source.opened() as stores, redis_servers.connected(redis_url) as raw:
-        compacted = CompactedLog(worker, raw, storage_format)
+        compacted = CompactedLog(worker, raw, layout)
         compacted.fill(20)
         compacted.compacted()
         compacted.fill(3)
@@ -410,10 +411,10 @@ class OnceCompacted(NamedTuple):
         return self.topics.stores.topic(self.log.partition.topic)
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=LAYOUTS)
 def once(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[OnceCompacted]:
     """Give an archived topic of which the first and the last records of a compacted part are left, and some more."""
-    storage_format: Format = request.param
+    layout: Layout = request.param
     settings = Settings(lake_path=str(tmp_path / "lake"))
     source = LakeSource.of(settings, redis_url)
     with (
@@ -421,7 +422,7 @@ def once(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iter
         source.opened() as stores,
         redis_servers.connected(redis_url) as raw,
     ):
-        log = CompactedLog(worker, raw, storage_format)
+        log = CompactedLog(worker, raw, layout)
         log.append((b"first", b"1"))
         for at in range(30):
             log.append((b"again", b"%d" % at))

@@ -17,6 +17,7 @@ from korvet.lake.verify import status, verify
 from korvet.log.stats import LakeLagReader
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record
+from tests.support.log_bench import LAYOUTS
 from tests.support.transactions import TransactionalProducer
 
 
@@ -65,7 +66,7 @@ class Log:
         return not next(iter(verify(self.both.stores, self.both.topic))).findings
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def log(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[Log]:
     with both(redis_url, tmp_path / "lake", request.param) as made:
         yield Log(made)

@@ -21,11 +21,12 @@ from korvet.lake.verify import VerifiedPartition, verify
 from tests.lake.archives import write_file
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record
+from tests.support.log_bench import LAYOUTS
 
 NOW = 10_000
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def topic(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[Both]:
     """Give a topic with four archived batches, the first two of which are in the lake only."""
     with both(redis_url, tmp_path / "lake", request.param) as made:

@@ -17,6 +17,7 @@ from korvet.topics.types import Partition
 from tests.support import batches
 from tests.support.batches import TIMESTAMP, Record
 from tests.support.domain import Domain
+from tests.support.log_bench import Layout, configs_of
 
 TOPIC = "tables"
 
@@ -36,8 +37,8 @@ class CompactedLog:
     Records are long past, so a pass takes the tail too; whatever is dirty is due, unless the topic says otherwise.
     """
 
-    def __init__(self, here: Domain, raw: Any, storage_format: str, **configs: str) -> None:
-        overrides = {"storage.format": storage_format, "cleanup.policy": "compact"}
+    def __init__(self, here: Domain, raw: Any, layout: Layout, **configs: str) -> None:
+        overrides = configs_of(layout) | {"cleanup.policy": "compact"}
         overrides |= {"min.cleanable.dirty.ratio": "0"}
         overrides |= {name.replace("_", "."): value for name, value in configs.items()}
         self.here = here

@@ -26,11 +26,11 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.stats import LogStats
 from korvet.topics import config as topic_config
-from korvet.topics.entry_ids import end_of_id
+from korvet.topics.entry_ids import OFFSETS_END, end_of_id
 from korvet.topics.types import AtRest
 from tests.support.batches import Header, Record
 from tests.support.domain import NO_LAKE
-from tests.support.log_bench import Bench, Format, code_of, records_of
+from tests.support.log_bench import Bench, Layout, code_of, configs_of, records_of
 from tests.support.redis_servers import now_ms
 
 MAX_TIMESTAMP = -3
@@ -51,12 +51,10 @@ class Live(NamedTuple):
 class LogLife:
     """The log of one partition and its model."""
 
-    def __init__(
-        self, url: str, raw: Any, storage_format: Format, bits: int, *, keep_tombstones: bool
-    ) -> None:
+    def __init__(self, url: str, raw: Any, layout: Layout, bits: int, *, keep_tombstones: bool) -> None:
         self._url = url
         self._raw = raw
-        self.format = storage_format
+        self.format = "batch" if layout == "batch" else "record"
         self._bits = bits
         self.records: list[Live] = []
         """Those from the log start on."""
@@ -70,7 +68,7 @@ class LogLife:
         self._keep_tombstones = keep_tombstones
         self._config = topic_config.effective(
             {
-                "storage.format": storage_format,
+                **configs_of(layout),
                 "cleanup.policy": "compact,delete",
                 "min.cleanable.dirty.ratio": "0",
                 "delete.retention.ms": str(NEVER_MS if keep_tombstones else 0),
@@ -79,7 +77,7 @@ class LogLife:
         )
         self._redis: Redis | None = None
         self._connect()
-        self.bench = Bench(self.redis, raw, storage_format, bits)
+        self.bench = Bench(self.redis, raw, layout, bits)
         self.bench.logs = self.logs
 
     @property
@@ -178,21 +176,33 @@ class LogLife:
 
     def external(self, entries: Sequence[dict[str, bytes]], entry_id: str) -> None:
         """XADD as any Redis client may; in format `record` these are records, in the order in which they came."""
+        now_ms = int(self._raw.time()[0]) * 1000
         with self._raw.pipeline(transaction=False) as pipe:
             for fields in entries:
                 pipe.xadd(self.bench.partition.stream, fields, id=entry_id)
             replies = pipe.execute(raise_on_error=False)
-        written = [fields for fields, reply in zip(entries, replies, strict=True) if isinstance(reply, bytes)]
+        added = [
+            (fields, reply)
+            for fields, reply in zip(entries, replies, strict=True)
+            if isinstance(reply, bytes)
+        ]
         bounds = self.bench.bounds()
         if self.format == "batch":
             assert bounds.high_watermark == self.end
             return
         found = self._read_all(self.end)
         assert [(each.key, each.value) for each in found] == [
-            (fields.get("key"), fields.get("value")) for fields in written
+            (fields.get("key"), fields.get("value")) for fields, _ in added
         ]
-        for each, fields in zip(found, written, strict=True):
-            assert each.timestamp == int(fields.get("timestamp", each.offset >> self._bits))
+        for record, (fields, old_id) in zip(found, added, strict=True):
+            if self.bench.partition.is_dense:
+                time_ms = int(old_id.split(b"-")[0])
+                if "timestamp" not in fields and not 0 < time_ms <= OFFSETS_END:
+                    assert record.timestamp >= now_ms  # when it was taken in
+                    continue
+            else:
+                time_ms = record.offset >> self._bits
+            assert record.timestamp == int(fields.get("timestamp", time_ms))
         self.records += found
         self.end = max(bounds.high_watermark, self.end)
 
@@ -311,7 +321,7 @@ class LogLife:
     def count_from(self, offset: int) -> None:
         """Ask how many records there are from an offset on."""
         [count] = self.index.records_from([LogPosition(self.bench.partition, offset)])
-        if self.format == "batch":
+        if self.bench.partition.is_dense:
             assert count == self.end - offset
             return
         assert isinstance(count, int), count

@@ -13,9 +13,10 @@ from korvet.protocol.records.batch import HEADER, BatchHeader
 from tests.log.compacting import TOPIC, CompactedLog, Held
 from tests.support import batches
 from tests.support.domain import Domain
+from tests.support.log_bench import LAYOUTS
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def log(here: Domain, raw_redis: Any, request: pytest.FixtureRequest) -> CompactedLog:
     return CompactedLog(here, raw_redis, request.param)
 
@@ -155,7 +156,7 @@ def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
     for held in log.model[::7]:
         [trimmed] = trims.trim([Trim(log.partition, held.offset)])
         assert isinstance(trimmed, Trimmed)
-        written = log.field("next" if log.partition.format == "batch" else "records")
+        written = log.field("next" if log.partition.is_dense else "records")
         left = log.read(held.offset)
         assert 0 <= written - log.field("start_records") - len(left) < 5 * 2
         assert log.field("bytes") - log.field("start_bytes") >= len(left)

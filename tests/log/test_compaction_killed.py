@@ -18,11 +18,12 @@ from tests.log.compacting import CompactedLog, Held
 from tests.support.batches import TIMESTAMP
 from tests.support.domain import Domain
 from tests.support.killed_redis import KilledRedis
+from tests.support.log_bench import LAYOUTS, Layout
 from tests.support.refusals import refusal
 
 pytestmark = pytest.mark.slow
 
-FORMATS = pytest.mark.parametrize("storage_format", ["record", "batch"])
+FORMATS = pytest.mark.parametrize("layout", LAYOUTS)
 OLD_MS = 5
 
 
@@ -35,9 +36,9 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_STEP_ENTRIES_MAX", 5)
 
 
-def half_compacted(here: Domain, raw: Any, storage_format: str) -> tuple[CompactedLog, int]:
+def half_compacted(here: Domain, raw: Any, layout: Layout) -> tuple[CompactedLog, int]:
     """Return a log with a compacted part that holds tombstones which are due, and where that part ends."""
-    log = CompactedLog(here, raw, storage_format)
+    log = CompactedLog(here, raw, layout)
     log.fill(4)
     end = log.compacted().compacted_end
     raw.hset(log.partition.state, "clean_history", f"{end}@{OLD_MS}")
@@ -76,13 +77,13 @@ def check_all(log: CompactedLog, old_end: int) -> None:
 @FORMATS
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 def test_no_live_key_is_lost_at_whatever_step_a_pass_is_killed(
-    here: Domain, raw_redis: Any, redis_url: str, storage_format: str, *, done: bool
+    here: Domain, raw_redis: Any, redis_url: str, layout: Layout, *, done: bool
 ) -> None:
     kills = 0
     for at in count(1):
         raw_redis.flushall()
         here.topics.reload()
-        log, old_end = half_compacted(here, raw_redis, storage_format)
+        log, old_end = half_compacted(here, raw_redis, layout)
         after = log.field("next")
         dying = KilledRedis(redis_url, at, Killed(), sent=done)
         try:
@@ -101,13 +102,13 @@ def test_no_live_key_is_lost_at_whatever_step_a_pass_is_killed(
 
 @FORMATS
 def test_of_two_keepers_the_one_that_began_last_ends_its_pass(
-    here: Domain, raw_redis: Any, storage_format: str
+    here: Domain, raw_redis: Any, layout: Layout
 ) -> None:
     overtaken = 0
     for at in count():
         raw_redis.flushall()
         here.topics.reload()
-        log, old_end = half_compacted(here, raw_redis, storage_format)
+        log, old_end = half_compacted(here, raw_redis, layout)
         turns = count()
         other = log.compactor_on(here.redis)
 
@@ -132,9 +133,9 @@ def test_of_two_keepers_the_one_that_began_last_ends_its_pass(
 @FORMATS
 @pytest.mark.parametrize("re_created", [False, True], ids=["deleted", "re-created"])
 def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
-    here: Domain, raw_redis: Any, storage_format: str, *, re_created: bool
+    here: Domain, raw_redis: Any, layout: Layout, *, re_created: bool
 ) -> None:
-    log, _ = half_compacted(here, raw_redis, storage_format)
+    log, _ = half_compacted(here, raw_redis, layout)
     turns = count()
     others: list[CompactedLog] = []
 
@@ -142,7 +143,7 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
         if next(turns) == 6:
             here.topics.delete([log.topic])
             if re_created:
-                others.append(CompactedLog(here, raw_redis, storage_format))
+                others.append(CompactedLog(here, raw_redis, layout))
                 others[0].fill(9)
 
     assert refusal(log.compact, check=meanwhile) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -160,9 +161,9 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
 @FORMATS
 @pytest.mark.parametrize("at", [1, 3, 5, 7])
 def test_a_topic_that_is_only_marked_as_deleted_in_the_middle_of_a_pass_ends_it(
-    here: Domain, raw_redis: Any, storage_format: str, at: int
+    here: Domain, raw_redis: Any, layout: Layout, at: int
 ) -> None:
-    log, _ = half_compacted(here, raw_redis, storage_format)
+    log, _ = half_compacted(here, raw_redis, layout)
     turns, before = count(), dict[bytes, Any]()
 
     def meanwhile() -> None:
@@ -181,9 +182,9 @@ def test_a_topic_that_is_only_marked_as_deleted_in_the_middle_of_a_pass_ends_it(
 @FORMATS
 @pytest.mark.parametrize("part", [3, 25, 39, 40])
 def test_a_start_that_moves_in_the_middle_of_a_pass_holds(
-    here: Domain, raw_redis: Any, storage_format: str, part: int
+    here: Domain, raw_redis: Any, layout: Layout, part: int
 ) -> None:
-    log, old_end = half_compacted(here, raw_redis, storage_format)
+    log, old_end = half_compacted(here, raw_redis, layout)
     start = ([held.offset for held in log.model] + [log.field("next")])[part]
     moves: set[int] = set()
     for at in (4, 9):
@@ -207,10 +208,8 @@ def test_a_start_that_moves_in_the_middle_of_a_pass_holds(
 
 
 @FORMATS
-def test_a_pass_that_finds_memory_full_leaves_nothing(
-    here: Domain, raw_redis: Any, storage_format: str
-) -> None:
-    log, old_end = half_compacted(here, raw_redis, storage_format)
+def test_a_pass_that_finds_memory_full_leaves_nothing(here: Domain, raw_redis: Any, layout: Layout) -> None:
+    log, old_end = half_compacted(here, raw_redis, layout)
     raw_redis.config_set("maxmemory", 1)
     try:
         with pytest.raises(MemoryFullError):

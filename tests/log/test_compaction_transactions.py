@@ -18,6 +18,7 @@ from tests.log.compacting import TOPIC, CompactedLog
 from tests.support import batches
 from tests.support.batches import TIMESTAMP, Record
 from tests.support.domain import Domain
+from tests.support.log_bench import LAYOUTS
 
 ONE, OTHER = 11, 12
 NUMBER = 5
@@ -75,7 +76,7 @@ TYPE_AT = HEADER_BYTES + 8
 """Where a control batch says whether it commits: after length, attributes, two deltas, the key's length and version."""
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def make(
     here: Domain, raw_redis: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Any:

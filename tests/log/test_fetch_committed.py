@@ -21,19 +21,19 @@ from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, headers_of
 from tests.support.domain import Domain
+from tests.support.log_bench import LAYOUTS, configs_of
 from tests.support.proxy import turn, until
 from tests.support.redis_servers import now_ms
 from tests.support.transactions import Consumed, TransactionalProducer, consumed
 
-pytestmark = pytest.mark.parametrize("storage_format", ["record", "batch"], indirect=True)
+pytestmark = pytest.mark.parametrize("storage_format", LAYOUTS, indirect=True)
 
 
 @pytest.fixture
 def storage_format(here: Domain, request: pytest.FixtureRequest) -> str:
-    """Make a topic of each format."""
-    made: str = request.param
-    here.topics.create(TopicSpec(name="orders", partitions=3, configs={"storage.format": made}))
-    return made
+    """Make a topic of each layout; returns its format."""
+    here.topics.create(TopicSpec(name="orders", partitions=3, configs=configs_of(request.param)))
+    return "batch" if request.param == "batch" else "record"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.domain import NO_LAKE
-from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, Bench, code_of
+from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, LAYOUTS, Bench, code_of
 
 RECORDS = 500
 LARGE = b"v" * 150_000
@@ -104,7 +104,7 @@ def code_is_fine(outcomes: list[Any]) -> bool:
     return not any(isinstance(outcome, Exception) for outcome in outcomes)
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def upkeep(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Upkeep:
     return Upkeep(Bench(redis, raw_redis, request.param))
 

@@ -17,7 +17,7 @@ from korvet.topics.types import AtRest
 from tests.log.log_life import LogLife
 from tests.support import redis_servers
 from tests.support.batches import CODECS, NONE, Record
-from tests.support.log_bench import Format
+from tests.support.log_bench import LAYOUTS, Layout
 from tests.support.redis_servers import DurableServer
 
 # Few keys, so that records have predecessors; few timestamps, so that some are equal, out of order, or far ahead.
@@ -44,14 +44,14 @@ FOREIGN = st.fixed_dictionaries(
 class Life(RuleBasedStateMachine):
     """What may happen to a log, in any order."""
 
-    storage_format: ClassVar[Format]
+    layout: ClassVar[Layout]
     url: ClassVar[str]
     raw: ClassVar[Any]
 
     @initialize(bits=st.sampled_from([8, 10, 12]), keep_tombstones=st.booleans())
     def begin(self, *, bits: int, keep_tombstones: bool) -> None:
         self.raw.flushall()
-        self.log = LogLife(self.url, self.raw, self.storage_format, bits, keep_tombstones=keep_tombstones)
+        self.log = LogLife(self.url, self.raw, self.layout, bits, keep_tombstones=keep_tombstones)
 
     @rule(records=st.lists(SMALL, min_size=1, max_size=12), codec=st.sampled_from(CODECS))
     def produce(self, records: list[Record], codec: int) -> None:
@@ -192,21 +192,19 @@ def raw(redis_server: str) -> Iterator[Any]:
         yield client
 
 
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
-def test_whatever_happens_a_log_is_what_the_model_says(
-    redis_server: str, raw: Any, storage_format: Format
-) -> None:
-    machine = type("LifeOf", (Life,), {"storage_format": storage_format, "url": redis_server, "raw": raw})
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_whatever_happens_a_log_is_what_the_model_says(redis_server: str, raw: Any, layout: Layout) -> None:
+    machine = type("LifeOf", (Life,), {"layout": layout, "url": redis_server, "raw": raw})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=settings().max_examples // 8, stateful_step_count=20)
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
-def test_a_log_survives_a_server_that_is_killed_again_and_again(storage_format: Format) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_log_survives_a_server_that_is_killed_again_and_again(layout: Layout) -> None:
     with DurableServer() as server, redis_py.Redis.from_url(server.url) as raw:
-        fields = {"storage_format": storage_format, "url": server.url, "raw": raw, "server": server}
+        fields = {"layout": layout, "url": server.url, "raw": raw, "server": server}
         machine = type("LifeOf", (LifeWithCrashes,), fields)
         steps = settings(max_examples=settings().max_examples // 20, stateful_step_count=20)
         run_state_machine_as_test(machine, settings=steps)
@@ -228,13 +226,13 @@ def test_retention_goes_on_past_an_interval_of_which_every_record_is_over(
     log.close()
 
 
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_a_compaction_leaves_as_the_oldest_is_over_by_its_own_time(
-    storage_format: Format, redis_server: str, raw: Any
+    layout: Layout, redis_server: str, raw: Any
 ) -> None:
     """The record that held up retention may go by compaction, with the log's start where it is."""
     raw.flushall()
-    log = LogLife(redis_server, raw, storage_format, 10, keep_tombstones=True)
+    log = LogLife(redis_server, raw, layout, 10, keep_tombstones=True)
     young, old, edge = 50 * TICK_MS, 10 * TICK_MS, 30 * TICK_MS
     log.produce([Record(b"1", b"young", young), Record(b"2", b"old", old)], NONE)
     log.produce([Record(b"3", b"old", old), Record(b"4", b"other", old)], NONE)
@@ -244,17 +242,17 @@ def test_what_a_compaction_leaves_as_the_oldest_is_over_by_its_own_time(
     log.compact()
     assert log.records[0].key == b"old"
     log.retain(log.older_than(edge))
-    if storage_format == "record":
+    if layout != "batch":
         assert log.records[0].key == b"young"
     log.check()
     log.close()
 
 
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_lost_row_of_a_small_compacted_log_is_rebuilt(
-    redis_url: str, raw_redis: Any, storage_format: Format
+    redis_url: str, raw_redis: Any, layout: Layout
 ) -> None:
-    log = LogLife(redis_url, raw_redis, storage_format, 8, keep_tombstones=False)
+    log = LogLife(redis_url, raw_redis, layout, 8, keep_tombstones=False)
     large = Record(b"x" * 400_000, b"a", 0)
     log.produce([large, large], NONE)
     log.delete_records(log.records[0].offset)

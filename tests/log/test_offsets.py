@@ -14,7 +14,7 @@ from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record
 from tests.support.commands import commands_of
 from tests.support.domain import NO_LAKE, Domain
-from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, Bench
+from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, LAYOUTS, Bench, Layout, configs_of
 from tests.support.transactions import TransactionalProducer
 
 
@@ -42,11 +42,11 @@ def test_a_lookup_in_a_long_log_reads_one_interval(bench: Bench) -> None:
     assert used["xrange"] == looks_at_the_first_entry
 
 
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_for_committed_readers_a_log_ends_where_the_oldest_transaction_begins(
-    here: Domain, storage_format: str
+    here: Domain, layout: Layout
 ) -> None:
-    topic = here.topics.create(TopicSpec(name="orders", configs={"storage.format": storage_format}))
+    topic = here.topics.create(TopicSpec(name="orders", configs=configs_of(layout)))
     partition = topic.partition(0)
     producer = TransactionalProducer(here)
 

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.redis.client import Redis
 from tests.share.support import Part
-from tests.support.log_bench import Bench
+from tests.support.log_bench import LAYOUTS, Bench
 
 
 @pytest.fixture(params=["record-redis", "record-ranges", "batch-ranges"])
@@ -18,13 +18,13 @@ def part(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
     return Part(Bench(redis, raw_redis, storage_format), kind)
 
 
-@pytest.fixture
-def queue(record_bench: Bench) -> Part:
+@pytest.fixture(params=["record", "dense"])
+def queue(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
     """Give one of kind redis."""
-    return Part(record_bench, "redis")
+    return Part(Bench(redis, raw_redis, request.param), "redis")
 
 
-@pytest.fixture(params=["record", "batch"])
+@pytest.fixture(params=LAYOUTS)
 def ranges(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
     """Give one of kind ranges."""
     return Part(Bench(redis, raw_redis, request.param), "ranges")

@@ -24,6 +24,7 @@ from korvet.share.types import (
     ShareOffsets,
     SharePolicy,
 )
+from korvet.topics.entry_ids import end_of_id, id_of_end
 from tests.support.log_bench import Bench
 
 GROUP = "workers"
@@ -159,11 +160,12 @@ class Part:
 
     def id_of(self, offset: int) -> str:
         """Return the entry id of an offset in format `record`."""
-        return f"{offset >> self.bench.bits}-{offset & (1 << self.bench.bits) - 1}"
+        return id_of_end(offset + 1, self.bench.bits)
 
     def offset_of(self, entry_id: bytes) -> int:
-        ms, sequence = entry_id.split(b"-")
-        return (int(ms) << self.bench.bits) + int(sequence)
+        """Return the offset of an entry id, -1 if it names none."""
+        end = end_of_id(entry_id, self.bench.bits)
+        return -1 if end is None else end - 1
 
 
 _EXPIRE = """

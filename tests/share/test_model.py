@@ -14,7 +14,7 @@ from korvet.redis.client import Redis
 from korvet.share.types import RELEASE, RENEW, AckRange
 from tests.share.support import GROUP, Kind, Part, code_of
 from tests.support import redis_servers
-from tests.support.log_bench import Bench, Format
+from tests.support.log_bench import Bench, Layout
 
 MEMBERS = st.sampled_from(["m1", "m2", "m3"])
 CHOICE = st.integers(0, 2**40)
@@ -127,12 +127,14 @@ class Model:
         self.part.kind = "ranges"
 
 
-@pytest.fixture(scope="module", params=["record-redis", "record-ranges", "batch-ranges"])
-def made(request: pytest.FixtureRequest, redis_server: str) -> Iterator[tuple[Redis, Any, Format, Kind]]:
-    storage_format, _, kind = request.param.partition("-")
+@pytest.fixture(
+    scope="module", params=["record-redis", "dense-redis", "record-ranges", "dense-ranges", "batch-ranges"]
+)
+def made(request: pytest.FixtureRequest, redis_server: str) -> Iterator[tuple[Redis, Any, Layout, Kind]]:
+    layout, _, kind = request.param.partition("-")
     client = Redis(redis_server, timeout_ms=60_000, connect_timeout_ms=10_000)
     with redis_servers.connected(redis_server) as raw:
-        yield client, raw, storage_format, kind
+        yield client, raw, layout, kind
     client.close()
 
 
@@ -141,10 +143,10 @@ def made(request: pytest.FixtureRequest, redis_server: str) -> Iterator[tuple[Re
 @example(LAST_IN_FLIGHT_IS_TRIMMED)
 @example(LAST_IN_FLIGHT_IS_DELIVERED_AS_OFTEN_AS_MAY_BE)
 @example(ALL_IN_FLIGHT_IS_TRIMMED)
-def test_a_part_is_what_the_model_is(made: tuple[Redis, Any, Format, Kind], operations: list[Any]) -> None:
-    client, raw, storage_format, kind = made
+def test_a_part_is_what_the_model_is(made: tuple[Redis, Any, Layout, Kind], operations: list[Any]) -> None:
+    client, raw, layout, kind = made
     raw.flushall()
-    part = Part(Bench(client, raw, storage_format), kind)
+    part = Part(Bench(client, raw, layout), kind)
     part.policy = part.policy._replace(in_flight_max=20)
     model = Model(part)
     for name, *args in operations:

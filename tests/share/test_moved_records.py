@@ -112,7 +112,7 @@ def test_a_group_that_is_converted_loses_its_redis_group_and_no_other_does(queue
 
 def test_a_group_with_too_much_pending_keeps_its_records_where_they_are(queue: Part) -> None:
     queue.bench.external(5001)
-    queue.bench.logs.external.step(queue.partition)
+    assert queue.bench.logs.external.settle(queue.partition) is None
     queue.begin(0)
     queue.raw.xreadgroup(GROUP, "worker", {queue.stream: ">"}, count=5001)
     before: Any = queue.raw.xpending(queue.stream, GROUP)

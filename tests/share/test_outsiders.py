@@ -165,7 +165,7 @@ def test_what_workers_have_too_much_of_is_found_in_its_order(queue: Part) -> Non
         for ms in range(1, 6001):
             pipe.xadd(queue.stream, {"value": "v"}, id=f"{ms}-0")
         pipe.execute()
-    queue.bench.logs.external.step(queue.partition)
+    settle(queue)
     queue.begin(0)
     offsets = read(queue, 6000)
     queue.expire(offsets[1], offsets[5000])
@@ -240,6 +240,10 @@ def values_of(queue: Part, offsets: list[int]) -> list[str]:
     return [queue.raw.xrange(queue.stream, queue.id_of(each))[0][1][b"value"].decode() for each in offsets]
 
 
+# In a log with dense ids every id but the next one is another entry's, and every group is set back: test_dense.py.
+TIME = pytest.mark.parametrize("queue", ["record"], indirect=True)
+
+
 @pytest.fixture
 def past(queue: Part) -> list[str]:
     """Give the values of what does not fit into its millisecond, and of what follows in the next one.
@@ -254,6 +258,7 @@ def past(queue: Part) -> list[str]:
     return values
 
 
+@TIME
 def test_what_is_moved_after_a_worker_has_read_it_is_delivered_again(queue: Part, past: list[str]) -> None:
     settle(queue)
     taken = queue.take("m1")
@@ -263,6 +268,7 @@ def test_what_is_moved_after_a_worker_has_read_it_is_delivered_again(queue: Part
     assert values_of(queue, [offset for offset, _ in queue.take("m2")]) == past
 
 
+@TIME
 def test_a_burst_whose_worker_has_deleted_it_hides_nothing_that_comes(queue: Part) -> None:
     # Ahead, so that the clock has no part in ids.
     ms = (queue.bench.append(b"v") >> queue.bench.bits) + 3_600_000
@@ -280,6 +286,7 @@ def test_a_burst_whose_worker_has_deleted_it_hides_nothing_that_comes(queue: Par
     assert queue.take("m1") == [(offset + 1, 1)]
 
 
+@TIME
 def test_a_group_of_ones_own_is_not_set_back(queue: Part) -> None:
     queue.raw.xgroup_create(queue.stream, GROUP, "0", mkstream=True)
     values = burst(queue, 1020, 14)
@@ -290,6 +297,7 @@ def test_a_group_of_ones_own_is_not_set_back(queue: Part) -> None:
     assert group["last-delivered-id"].decode() == values[-1]
 
 
+@TIME
 def test_entries_without_an_offset_hide_nothing_that_is_to_be_delivered_again(queue: Part) -> None:
     queue.begin(0)
     values = burst(queue, 1024, 30, ms=0)

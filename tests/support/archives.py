@@ -33,6 +33,7 @@ from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
 from tests.support.batches import Record
+from tests.support.log_bench import Layout, configs_of
 
 Format = Literal["record", "batch"]
 _APPENDED = 8  # the bit of LogAppendTime in a batch's attributes
@@ -64,14 +65,15 @@ class Topics:
         self.produced: dict[tuple[str, int], list[StoredRecord]] = defaultdict(list)
 
     def make(
-        self, name: str, storage_format: Format, *, partitions: int = 1, number: int = 0, **configs: str
+        self, name: str, layout: Layout, *, partitions: int = 1, number: int = 0, **configs: str
     ) -> SourceTopic:
         """Make a topic with a cold tier; `configs` have `_` for `.`."""
         row = TopicRow(
             name=name,
             id=topic_id(number),
             partitions=partitions,
-            configs={"remote.storage.enable": "true", "storage.format": storage_format}
+            configs={"remote.storage.enable": "true"}
+            | configs_of(layout)
             | {key.replace("_", "."): value for key, value in configs.items()},
         )
         self.stores.topics.create(row)

@@ -1,6 +1,6 @@
-"""A log store on a topic with three partitions, in either format, and an external client beside it.
+"""A log store on a topic with three partitions, in any layout, and an external client beside it.
 
-What the store gives in either format is read as a consumer reads it: records of `tests.support.batches`, each with its
+What the store gives in any layout is read as a consumer reads it: records of `tests.support.batches`, each with its
 offset, those before the requested one left out.
 """
 
@@ -25,12 +25,17 @@ from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.node import RedisNode
+from korvet.topics.entry_ids import DENSE
 from korvet.topics.store import TopicStore
 from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.support import batches
 from tests.support.batches import Record
 
 Format = Literal["record", "batch"]
+Layout = Literal["record", "dense", "batch"]
+"""Format record with offsets that are times, the same with dense ones, format batch."""
+
+LAYOUTS: tuple[Layout, ...] = ("record", "dense", "batch")
 
 BITS = 10
 TOPIC_ID = "id-1"
@@ -43,16 +48,17 @@ class Bench:
     """The store and its surroundings."""
 
     def __init__(
-        self, redis: Redis, raw: Any, storage_format: Format, bits: int = BITS, topic: str = "orders"
+        self, redis: Redis, raw: Any, layout: Layout, bits: int = BITS, topic: str = "orders"
     ) -> None:
         self.raw = raw
         self.redis = redis
-        self.format = storage_format
+        self.layout = layout
+        self.format: Format = "batch" if layout == "batch" else "record"
         self.topics = TopicStore(redis, Keys("korvet"))
-        configs: dict[str, str] = {"storage.format": storage_format}
+        configs = configs_of(layout)
         self.topics.create(TopicRow(name=topic, id=TOPIC_ID, partitions=3, configs=configs))
         self.logs = LogStore(redis, redis, Keys("korvet"), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-        self.bits = bits
+        self.bits = DENSE if layout == "dense" else bits
         self.topic = topic
         self.partitions = [self.at(index) for index in range(3)]
         self.partition = self.partitions[0]
@@ -186,6 +192,13 @@ class Bench:
             assert code_of(outcome) == code
             assert isinstance(outcome, KafkaError)
             assert text in outcome.message
+
+
+def configs_of(layout: Layout) -> dict[str, str]:
+    """Return the configs of a topic with this layout."""
+    if layout == "dense":
+        return {"storage.format": "record", "offset.encoding": "dense"}
+    return {"storage.format": layout}
 
 
 class _Decoded:
