@@ -15,6 +15,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -272,7 +273,7 @@ class RangeReader:
 
     Of the offsets that were missing, `gaps` lie below the start of what Redis holds now, and may be in the lake;
     `removed` below the start of the log, which retention or DeleteRecords has moved; `holes` in the middle of the log,
-    where only a user of Redis can have deleted entries. In format `record` offsets are sparse: holes are not found.
+    where only a user of Redis can have deleted entries. Where offsets are times, holes are not found.
 
     A batch that does not decode becomes no rows: `unreadable` are the offsets of these.
     """
@@ -333,7 +334,8 @@ class RangeReader:
                 # A batch may hold others.
                 yield between(rows, at, self._end)
                 self.next_offset = next_offset
-            self.holes += [each for each in _holes(at, found) if each.end <= self.next_offset]
+            if self._partition.is_dense:
+                self.holes += [hole for hole in _holes(at, found) if hole.end <= self.next_offset]
             if self.error is not None:
                 return
             if not found.more:
@@ -424,12 +426,16 @@ _NO_ROWS = pa.RecordBatch.from_pylist([], schema=VIEW_SCHEMA)
 
 
 def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:
-    """Yield offsets from `first` on that should have been found, and are in no batch."""
+    """Yield offsets from `first` on that should have been found in a dense log, and are in no batch and no record."""
     at = max(first, found.compacted_end)
-    for batch in found.batches:
-        if batch.base_offset > at:
-            yield OffsetGap(at, batch.base_offset)
-        at = max(at, batch.next_offset)
+    records = found.records
+    if records and records[-1][0] + 1 - at == len(records):
+        return
+    ends = [(batch.base_offset, batch.next_offset) for batch in found.batches]
+    for base_offset, next_offset in chain(ends, ((record[0], record[0] + 1) for record in records)):
+        if base_offset > at:
+            yield OffsetGap(at, base_offset)
+        at = max(at, next_offset)
 
 
 def _next_entries(entries: int, size: int) -> int:

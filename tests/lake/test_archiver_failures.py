@@ -236,16 +236,18 @@ def test_records_that_left_redis_unarchived_are_reported_once_they_are_passed(to
     assert topics.archiver().round(topics.run) == ArchiveRound()
 
 
+@pytest.mark.parametrize("layout", ["dense", "batch"])
 @pytest.mark.parametrize("gone", [[0, 1], [3, 4], [9], [0, 5, 9], list(range(10))])
 def test_entries_removed_by_hand_from_the_middle_are_reported(
-    topics: Topics, raw_redis: Any, gone: list[int]
+    topics: Topics, raw_redis: Any, layout: Layout, gone: list[int]
 ) -> None:
-    topic = topics.make("orders", "batch")
+    topic = topics.make("orders", layout)
     [partition] = topic.partitions
     for at in range(10):
         topics.produce(partition, b"%d" % at, b"%d again" % at)
     entries = [entry for entry, _ in raw_redis.xrange(partition.stream)]
-    raw_redis.xdel(partition.stream, *(entries[at] for at in gone))
+    of_batch = len(entries) // 10
+    raw_redis.xdel(partition.stream, *(entries[of_batch * at + n] for at in gone for n in range(of_batch)))
     done = topics.archiver().round(topics.run)
     missing = [offset for lost in done.lost for offset in range(lost.first, lost.end)]
     assert missing == [2 * at + second for at in gone for second in (0, 1)]
