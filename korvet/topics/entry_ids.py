@@ -29,9 +29,10 @@ def id_of_end(end: int, bits: int) -> str:
 def end_of_id(entry_id: bytes, bits: int) -> int | None:
     """Return the offset just past an entry, None if its id names none; raises ValueError for what is no id."""
     ms, sequence = map(int, entry_id.split(b"-"))
-    width, shift = width_of(bits)
-    end = ms * width + sequence + shift + 1
-    return end if sequence < width and end <= OFFSETS_END else None
+    if bits <= DENSE:
+        return sequence if ms == 0 and sequence < OFFSETS_END else None
+    end = (ms << bits) + sequence + 1
+    return end if sequence < 1 << bits and end <= OFFSETS_END else None
 
 
 def added_ms(offset: int, bits: int) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from korvet.topics.entry_ids import BATCH, DENSE, OFFSETS_END, added_ms, end_of_id, id_of_end
@@ -37,6 +37,7 @@ def order(entry_id: str) -> tuple[int, ...]:
 
 
 @BITS
+@example(pairs=[(0, "1-0")])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=st.lists(st.tuples(ENDS, IDS), min_size=1, max_size=30))
 def test_scripts_and_workers_translate_alike(raw_redis: Any, bits: int, pairs: list[tuple[int, str]]) -> None:
