@@ -1,8 +1,8 @@
 """How far topics are archived, and whether tables hold what they say, and the same as Redis if both hold it.
 
-Nothing is changed. A discrepancy is reported, not raised: one damaged file hides no other. In storage format `batch`
-every offset of a log is a record, unless it was compacted once or had transactions, so gaps are found; in format
-`record` offsets are sparse, and what is missing is found only while Redis still has it.
+Nothing is changed. A discrepancy is reported, not raised: one damaged file hides no other. Where offsets are dense
+every offset of a log is a record, unless it was compacted once or had transactions, so gaps are found; with
+offset.encoding=time offsets are sparse, and what is missing is found only while Redis still has it.
 """
 
 from __future__ import annotations
