@@ -32,7 +32,7 @@ Losses: TypeAlias = Mapping[Setup, frozenset[str]]
 # The locks of a share group's member end with its connection, and with Redis' clock.
 NOTHING = frozenset({"taken"})
 LAST_SECOND = frozenset({"lost", "moved", "two values", "skipped", "went back", "commit went back"})
-LAST_SECOND |= {"aborted read", "lost commit", "torn commit", "not copied", "copied twice"}
+LAST_SECOND |= {"aborted read", "lost commit", "torn commit", "two ends", "not copied", "copied twice"}
 LAST_SECOND |= {"accepted again", "same count", "taken"}
 CALM: Losses = MappingProxyType({each: frozenset[str]() for each in get_args(Setup)})
 ANYWHERE: Losses = MappingProxyType(dict.fromkeys(get_args(Setup), NOTHING))
