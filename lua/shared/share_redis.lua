@@ -1,5 +1,5 @@
 -- A part of kind redis: a Redis group of the stream, whose pending entries are what is in flight.
--- Needs   stream, group, bits; shared/entry_ids
+-- Needs   stream, group, bits, log_end; shared/entry_ids
 -- Leaves  id_of(offset), offset_of(id): nil if it is none; read_group(), which returns the first offset that the group has
 --         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
 --         group; create_group(start); first_pending(to, from), the offset of the first pending entry, at most `to`, at
@@ -14,9 +14,10 @@ local function offset_of(id)
   return end_offset and end_offset - 1
 end
 
--- An id after the last offset of its millisecond is before the first of the next one; with dense ids, after all.
+-- An id after the last offset of its millisecond is before the first of the next one; with dense ids it is the one of an
+-- entry that will be moved to the end of the log.
 local function position_of(id)
-  local after = bits > 0 and (tonumber(string.match(id, '^%d+')) + 1) * 2 ^ bits or offsets_end
+  local after = bits > 0 and (tonumber(string.match(id, '^%d+')) + 1) * 2 ^ bits or log_end
   return offset_of(id) or math.min(after, offsets_end)
 end
 

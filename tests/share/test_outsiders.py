@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.log.share_parts import convert_redis_groups
 from korvet.share.types import ACCEPT, RELEASE, RENEW, AckRange, Begin
 from tests.share.support import GROUP, Part, code_of, offsets_in
 
@@ -284,6 +285,17 @@ def test_a_burst_whose_worker_has_deleted_it_hides_nothing_that_comes(queue: Par
     # They were past the end of the log, where the stream goes on.
     assert queue.bench.append(b"v") == offset + 1
     assert queue.take("m1") == [(offset + 1, 1)]
+
+
+@pytest.mark.parametrize("queue", ["dense"], indirect=True)
+def test_a_worker_that_was_ahead_of_the_log_hides_nothing_after_a_conversion(queue: Part) -> None:
+    queue.begin(0)
+    entry_id = queue.raw.xadd(queue.stream, {"value": "x"})
+    queue.raw.xreadgroup(GROUP, "worker", {queue.stream: ">"})
+    queue.raw.xack(queue.stream, GROUP, entry_id)
+    convert_redis_groups(queue.bench.redis, queue.partition)
+    offsets = [queue.bench.append(b"y"), queue.bench.append(b"z")]
+    assert queue.take("m1") == [(offset, 1) for offset in (0, *offsets)]
 
 
 @TIME
