@@ -68,7 +68,7 @@ class ExternalEntries:
 
         In the answers KafkaError as `step` raises it. Raises StorageUnavailableError.
         """
-        calls = [_call(partition) for partition in partitions]
+        calls = [_call(partition, len(partitions)) for partition in partitions]
         replies = [answer.reply for answer in EpochScripts(self._redis, self._epochs, calls).result()]
         steps = []
         for partition, reply in zip(partitions, replies, strict=True):
@@ -95,9 +95,11 @@ class ExternalEntries:
         return outrun(partition)
 
 
-def _call(partition: Partition) -> ScriptCall:
+def _call(partition: Partition, of: int) -> ScriptCall:
+    """Return a step of one of `of` partitions, which share what Redis may do in one round trip."""
+    limits = (max(1, _STEP_ENTRIES_MAX // of), _STEP_BYTES_MAX // of)
     if partition.format == "batch":
-        return _EXPEL, (partition.stream, partition.state), (partition.topic_id, _STEP_ENTRIES_MAX)
+        return _EXPEL, (partition.stream, partition.state), (partition.topic_id, limits[0])
     keys = (
         partition.stream,
         partition.state,
@@ -105,7 +107,6 @@ def _call(partition: Partition) -> ScriptCall:
         partition.index_key,
         partition.share_groups,
     )
-    limits = (_STEP_ENTRIES_MAX, _STEP_BYTES_MAX)
     return _RENUMBER, keys, [partition.topic_id, NO_EPOCH, partition.bits, *limits, partition.channel]
 
 

@@ -32,6 +32,7 @@ local first_batch, dense = 5, bits == 0
 
 -- What an append takes in itself, some ms of Redis at the worst; more is left to log/renumber, and another try.
 local external_max, external_bytes_max = 2000, 4194304
+local last_of_all = '18446744073709551615-18446744073709551615' -- no id comes after it, not even in a range
 local renumbered, share_groups = 0, nil
 -- Takes in external entries, once it is sure that something is appended; false if that is left to log/renumber.
 local function take_in()
@@ -61,7 +62,8 @@ local function take_in()
           end
           moved[#moved + 1], end_offset = entry, next_offset + 1
         end
-        if not end_offset or records - records_before == external_max or bytes - bytes_before > external_bytes_max then
+        if not end_offset or last_id == last_of_all or records - records_before == external_max
+            or bytes - bytes_before + size > external_bytes_max then
           return false
         end
         timestamp = timestamp or time_of(last_id, now_ms)
@@ -97,7 +99,9 @@ local function take_in()
       set_back(end_offset, last, added - #moved, deleted, true)
       renumbered = #others
       forget(others)
-      go_on_at(next_offset - renumbered)
+      if renumbered > 0 then
+        go_on_at(next_offset - renumbered)
+      end
       for n, entry in ipairs(moved) do
         redis.call('XADD', stream, id_of_end(end_offset + n), unpack(entry[2]))
       end

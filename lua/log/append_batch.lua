@@ -18,7 +18,7 @@
 
 local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, leader_epoch, channel = ARGV[1], ARGV[2], ARGV[3]
-local first_batch, bits, dense, take_in = 4, -1, true, nil
+local first_batch, bits, dense, take_in, share_groups = 4, -1, true, nil, nil
 local expelled_max = 1000 -- as many as a step of log/expel removes
 
 -- @include shared/index_steps

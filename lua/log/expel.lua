@@ -9,7 +9,7 @@
 -- allow-oom: XSETID counts as a command that takes memory, and this script only frees some.
 
 local stream, state = KEYS[1], KEYS[2]
-local topic_id, limit, bits = ARGV[1], tonumber(ARGV[2]), -1
+local topic_id, limit, bits, share_groups = ARGV[1], tonumber(ARGV[2]), -1, nil
 
 -- @include shared/whole_number
 -- @include shared/entry_ids

@@ -258,7 +258,7 @@ if next_offset > known_next then
     redis.call('HSET', state, 'epochs', new_epochs)
   end
 end
-if first then
+if first and not held[3] then
   redis.call('HSET', state, 'first', string.format('%d', first))
 end
 if is_moving then

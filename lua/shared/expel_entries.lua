@@ -1,5 +1,6 @@
 -- expel_entries(end_offset, limit): in a log of format batch that ends at `end_offset`, removes up to `limit` entries, and of
--- large ones a few milliseconds' worth, after its end, which are not Korvet's. The stream has to exist. Returns how many were
+-- large ones a few milliseconds' worth, after its end, which are not Korvet's. Redis groups that have read past it go on
+-- there. The stream has to exist. Returns how many were
 -- removed, and once none are left the lowest end that the next entry can follow: the log's, or 1 instead of 0.
 -- Needs stream; shared/entry_ids, shared/renumbering
 local function expel_entries(end_offset, limit)
@@ -27,6 +28,12 @@ local function expel_entries(end_offset, limit)
     removed = removed + #ids
   end
 
-  local lowest = set_back(end_offset, last_id, added - removed, deleted, emptied)
+  local lowest = lowest_end(end_offset, deleted)
+  if removed > 0 or last_id ~= id_of_end(lowest) then
+    set_back(end_offset, last_id, added - removed, deleted, emptied)
+    if emptied then
+      go_on_at(end_offset)
+    end
+  end
   return removed, emptied and lowest
 end

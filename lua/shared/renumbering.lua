@@ -59,7 +59,7 @@ end
 
 -- The groups that count, with the last id that each has read.
 local function groups()
-  local positions = {}
+  local positions, with_pending = {}, {}
   for _, info in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do
     local named = {}
     for at = 1, #info, 2 do
@@ -67,16 +67,19 @@ local function groups()
     end
     if not share_groups or share_groups[named.name] then
       positions[named.name] = named['last-delivered-id']
+      with_pending[#with_pending + 1] = named.pending > 0 and named.name or nil
     end
   end
-  return positions
+  return positions, with_pending
 end
 
 -- Entries with these ids are gone, and come again under others.
 local names
 local function forget(ids)
-  names = names or groups()
-  for name in pairs(ids[1] and names or {}) do
+  if ids[1] and not names then
+    names = select(2, groups())
+  end
+  for _, name in ipairs(ids[1] and names or {}) do
     redis.call('XACK', stream, name, unpack(ids))
   end
 end

@@ -39,6 +39,7 @@ from korvet.topics.types import TopicRow
 from tests.lua.support import unchanged
 from tests.support import processes, redis_servers
 from tests.support.broker import Broker, echo_broker
+from tests.support.commands import commands_of
 from tests.support.domain import Domain
 from tests.support.virtual_clock import VirtualClock
 
@@ -96,8 +97,13 @@ def test_after_a_round_redis_takes_the_next_id_again_in_a_log_with_dense_ids(
     with pytest.raises(redis.ResponseError, match="equal or smaller"):
         raw_redis.xadd("korvet:bills:0", {"value": "refused"}, id="0-*")
     assert keeper.lease.renew()
-    task.make()(keeper.context, lambda: None)
+    look = task.make()
+    look(keeper.context, lambda: None)
     assert raw_redis.xadd("korvet:bills:0", {"value": "second"}, id="0-*") == b"0-2"
+    look(keeper.context, lambda: None)
+    with commands_of(raw_redis) as used:
+        look(keeper.context, lambda: None)
+    assert "evalsha" not in used  # nothing has come since
 
 
 def test_a_round_rebuilds_an_index(keeper: Keeper, raw_redis: Any) -> None:

@@ -78,8 +78,8 @@ def every(settings: Settings, metrics_directory: Path | None = None, *, clock: C
             on_nodes=True,
         ),
         Task("expire_producers", lambda: expire_producers, check_ms, on_nodes=True),
-        Task("take_in", partial(TakeIn, dense=False), check_ms, on_nodes=True),
-        Task("take_in_dense", partial(TakeIn, dense=True), lambda _context: TAKE_IN_DENSE_MS, on_nodes=True),
+        Task("take_in", partial(TakeIn, quick=False), check_ms, on_nodes=True),
+        Task("take_in_dense", partial(TakeIn, quick=True), lambda _context: TAKE_IN_DENSE_MS, on_nodes=True),
         Task("reindex", lambda: reindex, check_ms, on_nodes=True),
         Task("retention", EnforceRetention, check_ms, on_nodes=True),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from operator import attrgetter
 
 from korvet import logs
@@ -13,6 +14,7 @@ from korvet.log.index_repair import IndexRepair
 from korvet.log.producers import ProducerRows
 from korvet.log.retention import RetainedLog, Retention, policy_of
 from korvet.log.trim import Reason, Trimmer, TrimStore
+from korvet.log.types import LogPosition
 from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.telemetry import metrics
 from korvet.topics.config import TopicConfig
@@ -147,25 +149,38 @@ def reindex(context: Context, check_lease: CheckLease) -> None:
 class TakeIn:
     """Takes external entries into logs (format `record`), or removes them (format `batch`), if nothing else does.
 
-    `dense`: those of the logs of records with dense ids, else of the others. Warns once of each error.
+    `quick`: only into logs of records with dense ids that have grown since the last look, else into all logs. Warns
+    once of each error.
     """
 
-    def __init__(self, *, dense: bool) -> None:
-        self._dense = dense
+    def __init__(self, *, quick: bool) -> None:
+        self._quick = quick
+        self._ends: dict[str, int] = {}
         self._warned: set[str] = set()
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Look at every log, and go on with those that need more steps."""
         warnings: set[str] = set()
-        logs_of = context.logs(lambda config: (config.id_bits == DENSE) == self._dense)
-        for partitions in in_steps(partition for _, partition in logs_of):
-            left: Sequence[Partition] = partitions
+        ends: dict[str, int] = {}
+        for partitions in in_steps(partition for _, partition in context.logs(self._concerns)):
+            check_lease()
+            left = self._grown(context, partitions) if self._quick else partitions
+            ends |= {partition.stream: self._ends.get(partition.stream, 0) for partition in partitions}
             while left:
+                left = self._step(context, left, ends, warnings)
                 check_lease()
-                left = self._step(context, left, warnings)
-        self._warned = warnings
+        self._ends, self._warned = ends, warnings
 
-    def _step(self, context: Context, partitions: Sequence[Partition], warnings: set[str]) -> list[Partition]:
+    def _concerns(self, config: TopicConfig) -> bool:
+        return not self._quick or (config.format == "record" and config.id_bits == DENSE)
+
+    def _grown(self, context: Context, partitions: Sequence[Partition]) -> Sequence[Partition]:
+        positions = [LogPosition(partition, self._ends.get(partition.stream, 0)) for partition in partitions]
+        return list(compress(partitions, context.log_store.have_grown(positions)))
+
+    def _step(
+        self, context: Context, partitions: Sequence[Partition], ends: dict[str, int], warnings: set[str]
+    ) -> list[Partition]:
         unfinished = []
         for partition, step in zip(partitions, context.log_store.external.steps(partitions), strict=True):
             if isinstance(step, StorageUnavailableError):
@@ -174,7 +189,9 @@ class TakeIn:
                 warnings.add(f"{partition.stream}: {step}")
                 if f"{partition.stream}: {step}" not in self._warned:
                     _log.warning("external entries not renumbered", key=partition.stream, reason=step)
-            elif step.more:
+                continue
+            ends[partition.stream] = step.high_watermark
+            if step.more:
                 unfinished.append(partition)
         return unfinished
 

@@ -38,6 +38,16 @@ def test_an_answer_says_how_many_entries_the_append_removed(log: BatchLog) -> No
     assert log.append("c")[5:] == [3]
 
 
+def test_a_redis_group_that_has_read_an_external_entry_goes_on_at_the_end_of_the_log(log: BatchLog) -> None:
+    log.appended("a")
+    log.client.xgroup_create(STREAM, "billing", "0")
+    log.external("*", "x")
+    assert len(log.client.xreadgroup("billing", "worker", {STREAM: ">"})[0][1]) == 2
+    log.appended("b")
+    [[_, [[entry_id, _]]]] = log.client.xreadgroup("billing", "worker", {STREAM: ">"})
+    assert entry_id == b"0-2"
+
+
 def test_more_external_entries_than_one_step_removes_are_to_be_expelled_first(log: BatchLog) -> None:
     log.appended("a")
     for n in range(1001):
