@@ -73,8 +73,7 @@ def two_records(client: Any, log_of: LogOf) -> Log:
     """Return a log in the middle of a pass of compaction, with a row of the index at its end."""
     client.flushall()
     log = log_of(client)
-    log.appended("a")
-    log.appended("b")
+    log.append_all(log.batch("a"), log.batch("b"))  # at offsets without a gap, whatever the time is
     client.zadd(INDEX, {"2:200:5:5": log.next()})
     client.hset(STATE, mapping={"clean_token": "mine", "lake_start": "0"})
     if isinstance(log, BatchLog):
