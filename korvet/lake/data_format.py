@@ -1,6 +1,6 @@
 """Which versions of Korvet may read and write a lake: the file `_korvet_format.json` in its root says so.
 
-A lake without it is of a version before 0.2, and is read as it is. Each process looks at it once; the same numbers in
+A lake without it is of an earlier build, and is read as it is. Each process looks at it once; the same numbers in
 Redis, which a broker looks at all the time, are raised before the first table is written in a new way.
 """
 

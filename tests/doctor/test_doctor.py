@@ -147,7 +147,7 @@ def test_a_redis_that_is_set_up_badly(options: list[str], what: str, level: Leve
         (
             "korvet:topics",
             {"orders": '{"configs":{"storage.format":"batch"}}'},
-            "1 topics in format batch (orders) are of a Korvet before 0.2",
+            "1 topics in format batch (orders) are of an earlier build",
         ),
     ],
 )

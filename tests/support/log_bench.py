@@ -196,9 +196,8 @@ class Bench:
 
 def configs_of(layout: Layout) -> dict[str, str]:
     """Return the configs of a topic with this layout."""
-    if layout == "dense":
-        return {"storage.format": "record", "offset.encoding": "dense"}
-    return {"storage.format": layout}
+    encoding = "time" if layout == "record" else "dense"
+    return {"storage.format": "batch" if layout == "batch" else "record", "offset.encoding": encoding}
 
 
 class _Decoded:
