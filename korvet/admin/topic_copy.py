@@ -17,7 +17,7 @@ import msgspec
 
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import Deadline
-from korvet.admin.errors import AdminError, OffsetOutOfRangeError
+from korvet.admin.errors import AdminError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from korvet.admin.groups import EMPTY, SHARE
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
@@ -35,6 +35,12 @@ _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 _REBUILT_BYTES = 256 * 1024
 _SMALL_BYTES = 16 * 1024
 """Smaller batches are joined: a request for each would take longer than decoding them."""
+
+_RECORDS_MAX = 10_000
+"""Larger batches are divided: Korvet limits those of format record, by max.message.records."""
+
+_LAYOUT = ("offset.encoding", "offset.sequence.bits", "storage.format")
+"""Configs that Korvet gives to each topic at its creation, which the copy is to have as well."""
 
 _RECORD_BYTES, _HEADER_OF_RECORD_BYTES = 30, 6
 """Most bytes that lengths, deltas and attributes of a record, and of a header of it, take in a rebuilt batch."""
@@ -79,8 +85,10 @@ class TopicCopy:
         own: dict[str, str | None] = {
             config.name: config.value
             for config in settled(admin.configs.describe([resource]))[resource].values()
-            if config.source is ConfigSource.TOPIC
+            if config.source is ConfigSource.TOPIC or config.name in _LAYOUT
         }
+        if configs.get("storage.format") == "batch":
+            own.pop("offset.encoding", None)
         self._new = NewTopic(target, len(partitions), len(partitions[0].replicas), configs={**own, **configs})
         self._share_groups: set[str] = set()
         self._commits = self._committed()
@@ -149,7 +157,7 @@ class TopicCopy:
         for key in self._partitions:
             leader = topology.leader(self._in_target(key))
             if isinstance(leader, AdminError):
-                leader.retriable = True
+                leader.retriable |= isinstance(leader, UnknownTopicOrPartitionError)
                 raise leader
 
     def _in_target(self, key: TopicPartition) -> TopicPartition:
@@ -269,6 +277,7 @@ def _batches_of(batches: Iterable[FetchedBatch], begin: int, bytes_max: int) -> 
         is_whole = header.base_offset >= begin and header.record_count == header.last_offset_delta + 1 > 0
         passes = is_whole and not header.attributes & LOG_APPEND_TIME_BIT
         passes = passes and _SMALL_BYTES <= header.size_bytes <= bytes_max
+        passes = passes and header.record_count <= _RECORDS_MAX
         if before is not None and records and (passes or before.codec != header.codec):
             yield _rebuilt(before, records)
             size, records = 0, []

@@ -155,14 +155,19 @@ def _created_as_object(
 def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...], *, as_json: bool) -> None:
     """Copy the records of a topic, and the committed offsets of all groups in it, into a new topic.
 
-    TARGET gets as many partitions as SOURCE, and the settings that SOURCE itself has. Each record comes into the
-    partition of the same number with its key, value, headers and timestamp; records of aborted transactions are left
-    out. With message.timestamp.type=LogAppendTime TARGET's records have the time of the copy; to keep the times of
-    SOURCE give --config message.timestamp.type=CreateTime. A committed offset becomes that of the same record, and the
-    start of a share group as well. ACLs stay as they are.
+    TARGET gets as many partitions as SOURCE, its layout, and the settings that SOURCE itself has. Each record comes
+    into the partition of the same number with its key, value, headers and timestamp; records of aborted transactions
+    are left out. With message.timestamp.type=LogAppendTime TARGET's records have the time of the copy; to keep the
+    times of SOURCE give --config message.timestamp.type=CreateTime. A committed offset becomes that of the same record,
+    and the start of a share group as well: what it has acknowledged after its start is delivered again. ACLs stay as
+    they are.
+
+    You need the rights Read and DescribeConfigs on SOURCE, Create, Describe, Write and Read on TARGET, and Read on each
+    group. Groups that you may not describe are left out.
 
     Stop writers and readers of SOURCE before: a group with members is an error, and so is a SOURCE that has changed
-    when the copy ends. After an error delete TARGET and begin again.
+    when the copy ends. After an error delete TARGET and begin again; if TARGET's settings refuse a record, change them
+    by --config.
     """
     # The codecs of records take half of the time in which the other commands start.
     from korvet.admin.topic_copy import TopicCopy  # noqa: PLC0415 - as said above

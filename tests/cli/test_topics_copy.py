@@ -101,7 +101,8 @@ def test_a_copy_has_the_records_and_offsets_of_the_source_in_any_layout(
     copied = as_json(broker, "copy", name, target, *[f"-c{key}={value}" for key, value in other.items()])
 
     [described] = as_json(broker, "describe", target)
-    assert (described["configs"], len(described["partitions"])) == (own | other, 3)
+    layout = {"offset.sequence.bits": "10"}  # what the source got from the broker's defaults
+    assert (described["configs"], len(described["partitions"])) == (layout | own | other, 3)
     for index in range(3):
         source, made = (records_of(admin, TopicPartition(topic, index)) for topic in (name, target))
         assert list(map(contents, made)) == list(map(contents, source))
@@ -111,6 +112,15 @@ def test_a_copy_has_the_records_and_offsets_of_the_source_in_any_layout(
     for index, offset in enumerate(offsets):
         expected = [new.offset for old, new in zip(source, made, strict=True) if old.offset >= offset]
         assert committed(broker, f"{name}-{index}", target)[0] == [*expected, end][0]
+
+
+def test_a_batch_of_more_records_than_the_target_takes_is_divided(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    client.append(name, *[b"v"] * 10_001)
+    limits = ("-cstorage.format=record", "-cmax.message.records=10000")
+    assert as_json(broker, "copy", name, f"{name}-copy", *limits)["records"] == 10_001
 
 
 def test_records_that_retention_deletes_meanwhile_are_left_out(
