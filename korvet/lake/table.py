@@ -58,7 +58,7 @@ _SEALED = "korvet.sealed"
 """The table's property that says up to which merge it is sealed."""
 
 _CHECKED: set[tuple[str, bool]] = set()
-"""The lakes that this process may read, and those that it may write."""
+"""Paths of lakes, and whether to write: what this process has found that it may do."""
 
 AsOf: TypeAlias = int | datetime
 """A table as it was after a commit, by its number, or at a time."""
