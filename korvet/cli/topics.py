@@ -155,11 +155,11 @@ def _created_as_object(
 def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...], *, as_json: bool) -> None:
     """Copy the records of a topic, and the committed offsets of all groups in it, into a new topic.
 
-    TARGET gets as many partitions as SOURCE, its layout, and the settings that SOURCE itself has. Each record comes
+    TARGET gets as many partitions as SOURCE, its layout, and SOURCE's own settings. Each record comes
     into the partition of the same number with its key, value, headers and timestamp; records of aborted transactions
     are left out. With message.timestamp.type=LogAppendTime TARGET's records have the time of the copy; to keep the
-    times of SOURCE give --config message.timestamp.type=CreateTime. A committed offset becomes that of the same record,
-    and the start of a share group as well: what it has acknowledged after its start is delivered again. ACLs stay as
+    times of SOURCE give --config message.timestamp.type=CreateTime. A committed offset becomes the offset of the same
+    record, and the start of a share group as well: records acknowledged after it are delivered again. ACLs stay as
     they are.
 
     You need the rights Read and DescribeConfigs on SOURCE, Create, Describe, Write and Read on TARGET, and Read on each

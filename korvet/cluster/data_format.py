@@ -1,8 +1,9 @@
 """The format of the data in Redis and in the lake: which versions of Korvet may read it, and which may write it.
 
-A version has a number, FORMAT, that is raised by a change which an earlier version would misread. What is stored names
-the lowest numbers that may read and write it: in Redis the hash `{korvet:brokers}:format`, written and looked at by
-each registration of a broker (lua/broker/register.lua), in the lake the file `_korvet_format.json` in its root.
+A version has a number, OWN.format; a change raises it if earlier versions would misread the data after the change. The
+data names the lowest numbers that may read and write it: in Redis the hash `{korvet:brokers}:format`, written and
+looked at by each registration of a broker (lua/broker/register.lua), in the lake the file `_korvet_format.json` in its
+root.
 """
 
 from __future__ import annotations

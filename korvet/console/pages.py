@@ -340,9 +340,9 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
         ],
         "timed_topics": sorted(
             {
-                each.partition.topic
-                for each in progress
-                if each.end is not None and each.end >= TIME_CODED_FROM
+                offset.partition.topic
+                for offset in progress
+                if offset.end is not None and offset.end >= TIME_CODED_FROM
             }
         ),
     }

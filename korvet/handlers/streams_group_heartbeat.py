@@ -107,11 +107,11 @@ def _check_supported(request: wire.StreamsGroupHeartbeatRequest) -> None:
 
 def _check_topics(topology: wire.Topology, caller: Caller) -> None:
     """Raise KafkaError STREAMS_INVALID_TOPOLOGY for names that no topics may have, TOPIC_AUTHORIZATION_FAILED."""
-    found = set[str]()
-    for each in topology.subtopologies:
-        found.update(each.source_topics, each.repartition_sink_topics)
-        found.update(topic.name for topic in (*each.repartition_source_topics, *each.state_changelog_topics))
-    names = sorted(found)
+    topics = set[str]()
+    for part in topology.subtopologies:
+        topics.update(part.source_topics, part.repartition_sink_topics)
+        topics.update(topic.name for topic in (*part.repartition_source_topics, *part.state_changelog_topics))
+    names = sorted(topics)
     if prohibited := [name for name in names if name in KAFKA_TOPICS]:
         message = (
             f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."

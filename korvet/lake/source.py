@@ -234,15 +234,15 @@ class LakeStores(NamedTuple):
         `ids` are those of topics that had one and have a table: they count too. Raises KafkaError and
         StorageUnavailableError; ValueError, which says why, for a name that is none of them.
         """
-        found = {row.name: row for row in self._rows() if row.state == "live"}
+        live = {row.name: row for row in self._rows() if row.state == "live"}
         for name in names:
-            if name not in found:
+            if name not in live:
                 raise ValueError(f"there is no topic {name}")
-            if not (has_remote_tier(found[name]) or found[name].id in ids):
+            if not (has_remote_tier(live[name]) or live[name].id in ids):
                 raise ValueError(f"topic {name} has no remote tier: remote.storage.enable is not true")
         return self._described(
             row
-            for name, row in found.items()
+            for name, row in live.items()
             if (has_remote_tier(row) or row.id in ids) and (not names or name in names)
         )
 

@@ -69,8 +69,8 @@ class LogState(NamedTuple):
 def range_start(partition: Partition, offset: int) -> str:
     """Return where an XRANGE from `offset` on begins.
 
-    It is exclusive of what ends there: between two milliseconds lie ids that no offset names, and a read that began
-    after them would miss entries that still have to come into the log.
+    It is exclusive of the entry before: between two milliseconds lie ids without an offset, and a read from behind
+    these ids would miss entries still to come into the log.
     """
     return f"({id_of_end(offset, partition.bits)}"
 

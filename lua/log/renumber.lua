@@ -16,9 +16,9 @@
 -- dense ids the stream's last id is then the one of the last entry that waits, so `0-*` makes no id that one of these will
 -- have. Every entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
 -- A dense id has no time: an entry without a field `timestamp` is moved too, and comes back with one.
--- A Redis group gets what it has read under another id again, and what came after that: it knows entries by their ids. With
--- dense ids that is any group, else only one that is part of a share group. If the move takes several steps it gets all
--- that lies past `next` again: between two steps it may have passed entries that wait.
+-- A Redis group knows entries by their ids: it gets an entry under its new id again, and all entries after it. With dense
+-- ids this holds for any group, else for one that is part of a share group. If the move takes several steps the group gets
+-- all entries past `next` again: between two steps it may have passed entries that wait.
 -- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
 -- allow-oom: a log is readable when memory is full, and what is moved leaves as much as it takes.
 
