@@ -100,7 +100,6 @@ EXAMPLES = {
     "docs/security.md#Audit log": "lines of a log",
     "docs/redis-schema.md#Leader epochs": "a form",
     "docs/redis-schema.md#Share groups": "a form",
-    "docs/redis-schema.md#Transactions in a partition": "a form",
     "docs/redis-schema.md#The index": "a form",
 }
 _CODE = re.compile(r"^(?: {4}(?! *[-*] )|```)", re.MULTILINE)

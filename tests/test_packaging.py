@@ -77,7 +77,7 @@ def test_the_source_archive_holds_what_building_and_testing_need(tmp_path: Path)
     assert {"Makefile", "LICENSE", "README.md", "CHANGELOG.md", ".ci/run", *LOCKS} <= names
     assert {
         "korvet/__main__.py",
-        "lua/log/append.lua",
+        "lua/log/append_record.lua",
         "tests/test_packaging.py",
         "deploy/korvet.toml",
     } <= names

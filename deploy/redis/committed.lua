@@ -13,11 +13,12 @@
 local stream, state, aborted = KEYS[1], KEYS[2], KEYS[3]
 local begin, count, width = ARGV[1], tonumber(ARGV[2]), 2 ^ tonumber(ARGV[3] or '10')
 
-local held = redis.call('HMGET', state, 'next', 'open', 'start', 'lake_start', 'clean_end')
+local held = redis.call('HMGET', state, 'log', 'open', 'clean_end')
+local log_end, log_start, _, lake_start = struct.unpack('>I8I8i8i8', held[1] or string.rep('\0', 32))
 -- What lies past the log's end is not in the log yet, and what lies past the first open transaction is undecided. Below
 -- the log's start entries may be left that are deleted, and below the end of the compacted part copies of what it has.
-local stable = math.min(tonumber(held[1] or '0'), tonumber(held[2] or 'inf'))
-local start = math.max(tonumber(held[3] or '0'), tonumber(held[4] or '0'), tonumber(held[5] or '0'))
+local stable = math.min(log_end, tonumber(held[2] or 'inf'))
+local start = math.max(log_start, lake_start, tonumber(held[3] or '0'))
 
 local function offset_of(id)
   local ms, sequence = string.match(id, '^(%d+)-(%d+)$')

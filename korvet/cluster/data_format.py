@@ -40,8 +40,22 @@ class DataFormat(msgspec.Struct, frozen=True):
         )
 
 
-OWN = DataFormat(__version__, format=1, reader=1, writer=1)
-"""Format 1: batches have the ids `0-<end>`; topics have `offset.encoding`."""
+OWN = DataFormat(__version__, format=2, reader=2, writer=2)
+"""Format 1: batches have the ids `0-<end>`, topics have `offset.encoding`. Format 2: partitions have a packed state."""
+
+READABLE_FORMAT_MIN = 2
+"""The lowest format of data in Redis that this version reads. In a lake it reads all of them."""
+
+
+def outdated(stored: DataFormat | None) -> str:
+    """Return why this version cannot read the logs in Redis, "" if it can; None: a build without formats wrote them."""
+    if stored is not None and stored.format >= READABLE_FORMAT_MIN:
+        return ""
+    writer = f"Korvet {stored.version} (format {stored.format})" if stored else "a Korvet before format 1"
+    return (
+        f"the logs were written by {writer}, and {__version__} (format {OWN.format}) cannot read them: take the Korvet "
+        "that wrote them, remove its keys, or choose another namespace"
+    )
 
 
 def read(fields: Sequence[bytes | None]) -> DataFormat | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from pyarrow.fs import FileSystem
 
-from korvet.cluster.data_format import FIELDS, OWN, DataFormat, read
+from korvet.cluster.data_format import FIELDS, OWN, DataFormat, outdated, read
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -27,7 +27,7 @@ def check_redis(redis: Redis, keys: Keys) -> None:
     stored = parsed(keys.data_format, "a format of data", reply, read)
     if isinstance(stored, KafkaError):
         raise stored
-    if stored is not None and (problem := stored.refusal(to_write=False)):
+    if stored is not None and (problem := stored.refusal(to_write=False) or outdated(stored)):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
 
 

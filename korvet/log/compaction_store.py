@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import batch_args, read_batches
-from korvet.log.index import Row, read_rows
+from korvet.log.index import STATE_FIELDS, Row, read_rows, read_totals
 from korvet.log.record_format import (
     CONTROL,
     ENTRY_ARGS_MAX,
@@ -28,19 +28,18 @@ from korvet.log.record_format import (
     timestamp_of,
 )
 from korvet.log.share_parts import convert_redis_groups
-from korvet.log.state import SEGMENTS, range_end, range_start
+from korvet.log.state import range_end, range_start
 from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.replies import Reply, checked, listed, malformed, parsed
+from korvet.redis.replies import Reply, RespError, checked, listed, malformed, time_ms
 from korvet.redis.scripts import Script
 from korvet.topics.entry_ids import BATCH, OFFSETS_END, added_ms, end_of_id
 from korvet.topics.types import AtRest, Partition
 
-_LOOK = scripts.get("compaction/look")
 _BEGIN = scripts.get("compaction/begin")
 _WRITE = scripts.get("compaction/write")
 _SWITCH = scripts.get("compaction/switch")
@@ -169,13 +168,23 @@ class CompactionStore:
         self._redis = redis
 
     def states(self, partitions: Sequence[Partition]) -> list[CompactionState | KafkaError]:
-        """Return the state of every log, all in one round trip.
+        """Return the state of every log, all in one round trip after that for the time.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
-        calls = [(_LOOK, (one.state, one.index_key), (one.topic_id,)) for one in partitions]
-        replies = self._redis.scripts(calls)
-        return [_state(partition, reply) for partition, reply in zip(partitions, replies, strict=True)]
+        calls = [
+            (
+                ("HMGET", partition.state, *STATE_FIELDS, "clean_history", "clean_token"),
+                ("ZREVRANGE", partition.index_key, 0, 0, "WITHSCORES"),
+            )
+            for partition in partitions
+        ]
+        [clock] = self._redis.pipeline([("TIME",)])
+        now_ms = time_ms(clock)
+        replies = self._redis.transactions(calls)
+        return [
+            _state(partition, now_ms, reply) for partition, reply in zip(partitions, replies, strict=True)
+        ]
 
     def rows(self, partition: Partition, after: int, last: int, rows_max: int) -> list[Row]:
         """Return the first rows of the index after the offset `after`, up to `last`."""
@@ -217,8 +226,7 @@ class CompactionStore:
         `state` was read.
         """
         keys = (partition.state, partition.index_key, *partition.compacted)
-        dense = "dense" if partition.is_dense else ""
-        reply = self._run(_BEGIN, keys, (partition.topic_id, token, state.compacted_end, end, dense))
+        reply = self._run(_BEGIN, keys, (partition.topic_id, token, state.compacted_end, end))
         match reply:
             case [b"CHANGED", *_]:
                 return None
@@ -311,31 +319,33 @@ class CompactionStore:
         return checked(keys[0], reply)
 
 
-def _state(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
-    def read(texts: list[bytes]) -> CompactionState:
-        now_ms, end, start, size, _, interval, start_bytes, compacted_end, segment, history, token, *rest = (
-            texts
-        )
-        compacted_bytes, open_offset, score, member = rest
-        newest = read_rows(partition, [member, score]) if member else [None]
+def _state(
+    partition: Partition, now_ms: int, replies: list[Reply] | RespError | KafkaError
+) -> CompactionState | KafkaError:
+    try:
+        state, newest = listed(partition.state, replies)
+        totals = read_totals(partition, cast("list[Reply]", state)[: len(STATE_FIELDS)])
+        rows = read_rows(partition, newest)
+        history, token = cast("list[bytes | None]", state)[len(STATE_FIELDS) :]
         return CompactionState(
-            now_ms=int(now_ms),
-            end=int(end),
-            start=int(start),
-            bytes=int(size),
-            # Without the field nothing is known of the records after the last row.
-            interval=int(interval or -1),
-            start_bytes=int(start_bytes or 0),
-            compacted_end=int(compacted_end or 0),
-            segment=SEGMENTS.index(segment) if segment else None,
-            history=_history(history),
-            token=token.decode("ascii", "backslashreplace"),
-            compacted_bytes=int(compacted_bytes or 0),
-            newest=newest[0],
-            stable=min(int(open_offset or end), int(end)),
+            now_ms=now_ms,
+            end=totals.end,
+            start=totals.start,
+            bytes=totals.bytes,
+            interval=totals.interval,
+            start_bytes=totals.start_bytes,
+            compacted_end=totals.compacted_end,
+            segment=totals.segment,
+            history=_history(history or b""),
+            token=(token or b"").decode("ascii", "backslashreplace"),
+            compacted_bytes=totals.compacted_bytes,
+            newest=rows[0] if rows else None,
+            stable=totals.end if totals.open_offset is None else min(totals.open_offset, totals.end),
         )
-
-    return parsed(partition.state, "a field", reply, read)
+    except KafkaError as error:
+        return error.without_frames()
+    except (ValueError, TypeError):
+        return malformed(partition.state, "a field")
 
 
 def _history(text: bytes) -> tuple[Period, ...]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import gevent
 from gevent.hub import Waiter, get_hub
@@ -24,27 +23,15 @@ from korvet.errors import (
     OutcomeUnknownError,
     TransactionUnverifiedError,
 )
-from korvet.log import batch_format, record_format
+from korvet.log.append_calls import AppendAnswer, BatchArgs, append_call, append_script, batch_args
 from korvet.log.epoch_scripts import EpochScripts, NodeScripts, ScriptReply, send_in_epoch, was_not_run
-from korvet.log.epochs import NO_EPOCH, KnownEnds, LeaderEpochs
+from korvet.log.epochs import KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, report_moved
-from korvet.log.types import COMMIT, NO_TRANSACTION, AppendBatch, Appended, AppendRecords
-from korvet.redis import scripts
+from korvet.log.types import NO_TRANSACTION, AppendBatch, Appended, AppendRecords
 from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.connection import Arg
 from korvet.redis.node import RedisNode
-from korvet.redis.replies import RespError, malformed, refused
-from korvet.redis.scripts import Script
+from korvet.redis.replies import MemoryFullError, Reply, RespError, malformed, refused
 from korvet.topics.types import Partition
-
-_APPEND = scripts.get("log/append")
-_APPEND_BATCH = scripts.get("log/append_batch")
-
-APPEND_SCRIPTS = (_APPEND, _APPEND_BATCH)
-"""The scripts that are sent one after the other without waiting, and must run in that order."""
-
-SEQUENCE_MODULUS = 2**31
-"""KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
 CALL_BYTES_MAX = 1024 * 1024
 CALL_RECORDS_MAX = 2000
@@ -57,15 +44,6 @@ One append may be larger. The records are those of format `record`, each of whic
 GROUP_BYTES = 256 * 1024
 """What is as large as this is sent at once: Redis may begin while the worker goes on; a call costs little beside it."""
 
-_HEAD = 4
-"""What stands in a script's answer before the results of its batches, each of _RESULT_FIELDS."""
-
-_RESULT_FIELDS = 3
-_WRITTEN = (b"APPENDED", b"DUPLICATE")
-
-_SIZE_AT = 5
-"""Where the bytes as stored stand in the arguments of a batch."""
-
 _Append: TypeAlias = AppendRecords | AppendBatch
 _Outcome: TypeAlias = Appended | KafkaError
 _NO_OUTCOME: _Outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has come of it yet")
@@ -74,12 +52,13 @@ _NO_OUTCOME: _Outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has 
 class _PartitionCall:
     """One call of a script in a group that is not sent yet, the `place`-th: appends to one log."""
 
-    __slots__ = ("args", "batches", "place", "records", "size_bytes", "transactional")
+    __slots__ = ("batches", "partition", "place", "records", "size_bytes", "transactional")
 
-    def __init__(self, place: int, args: list[Arg]) -> None:
-        self.place, self.args = place, args
+    def __init__(self, place: int, partition: Partition) -> None:
+        self.place, self.partition = place, partition
+        self.batches: list[BatchArgs] = []
         self.transactional = False
-        self.batches = self.records = self.size_bytes = 0
+        self.records = self.size_bytes = 0
 
 
 class _AppendGroup:
@@ -92,7 +71,7 @@ class _AppendGroup:
         self.size_bytes = 0
         self._redis = redis
         self._version = redis.order.version
-        self._calls: list[ScriptCall] = []
+        self._calls: list[_PartitionCall] = []
         self._last: dict[tuple[str, str], _PartitionCall] = {}
         self._sent: NodeScripts | None = None
         self._answers: Sequence[ScriptReply] | None = None
@@ -109,7 +88,7 @@ class _AppendGroup:
         """Whether what was refused before may not be refused any more: what is sent now would overtake it."""
         return self._redis.order.version != self._version
 
-    def add(self, append: _Append, args: list[Arg], size_bytes: int) -> _Place:
+    def add(self, append: _Append, args: BatchArgs) -> _Place:
         """Add an append, and return where its result will be."""
         partition = append.partition
         log = partition.stream, partition.topic_id
@@ -117,23 +96,19 @@ class _AppendGroup:
         call = self._last.get(log)
         if (
             call is None
-            or call.size_bytes + size_bytes > CALL_BYTES_MAX
+            or call.size_bytes + args.size_bytes > CALL_BYTES_MAX
             or call.records + records > CALL_RECORDS_MAX
-            or call.batches == CALL_BATCHES_MAX
+            or len(call.batches) == CALL_BATCHES_MAX
         ):
-            script, keys, first_args = _call_of(partition)
-            call = self._last[log] = _PartitionCall(len(self._calls), first_args)
-            self._calls.append((script, keys, first_args))
-        if append.transaction != NO_TRANSACTION and not call.transactional:
-            of = self._calls[call.place]
-            self._calls[call.place] = of[0], (*of[1], *_transaction_keys(append)), of[2]
+            call = self._last[log] = _PartitionCall(len(self._calls), partition)
+            self._calls.append(call)
+        if append.transaction != NO_TRANSACTION:
             call.transactional = True
-        place = _Place(self, call.place, call.batches)
-        call.args += args
-        call.batches += 1
+        place = _Place(self, call.place, len(call.batches))
+        call.batches.append(args)
         call.records += records
-        call.size_bytes += size_bytes
-        self.size_bytes += size_bytes
+        call.size_bytes += args.size_bytes
+        self.size_bytes += args.size_bytes
         return place
 
     def send(self, node: RedisNode, epochs: LeaderEpochs) -> None:
@@ -143,7 +118,11 @@ class _AppendGroup:
             if self.is_late:
                 self._answers = [_NOT_SENT] * len(calls)
             else:
-                self._sent = send_in_epoch(node, epochs, calls, range(len(calls)))
+                made = [
+                    append_call(call.partition, call.batches, transactional=call.transactional)
+                    for call in calls
+                ]
+                self._sent = send_in_epoch(node, epochs, made, range(len(made)))
         except KafkaError as error:
             self._answers = [ScriptReply(self._redis.failed(error))] * len(calls)
         except BaseException:
@@ -214,7 +193,7 @@ class GroupCommit:
         # To these a greenlet sends: they are away, or what is in flight to them has reached its limit.
         self._waited_for: set[RedisNode] = set()
 
-    def add(self, append: _Append, args: list[Arg], size_bytes: int) -> _Place:
+    def add(self, append: _Append, args: BatchArgs) -> _Place:
         """Add an append to what is sent at the end of this turn, and return where its result will be.
 
         Raises StorageUnavailableError if no node has the log.
@@ -226,7 +205,7 @@ class GroupCommit:
             get_hub().loop.run_callback(self._send_to, node)
         elif not groups or groups[-1].size_bytes >= GROUP_BYTES or groups[-1].is_late:
             groups.append(_AppendGroup(self._redis))
-        added = groups[-1].add(append, args, size_bytes)
+        added = groups[-1].add(append, args)
         if groups[-1].size_bytes >= GROUP_BYTES:
             self._send_to(node)
         return added
@@ -280,13 +259,13 @@ class AppendScripts:
         self._external = external
         self._ends = ends
         self._outcomes = [_NO_OUTCOME] * len(appends)
-        self._waiting: dict[int, list[Arg]] = {}
+        self._waiting: dict[int, BatchArgs] = {}
         self._sent: dict[int, _Place] = {}
         self._sent_again = False
         self._version = redis.order.version
         for place, append in enumerate(appends):
             try:
-                self._waiting[place] = _batch_args(append)
+                self._waiting[place] = batch_args(append)
             except KafkaError as error:
                 self._outcomes[place] = error.without_frames()
         self._begin_wave()
@@ -325,17 +304,20 @@ class AppendScripts:
             self._wave = {place: self._waiting.pop(place) for place in first.values()}
         for place, args in list(self._wave.items()):
             try:
-                self._sent[place] = self._commit.add(self._appends[place], args, cast("int", args[_SIZE_AT]))
+                self._sent[place] = self._commit.add(self._appends[place], args)
             except KafkaError as error:
                 self._finish(place, self._redis.failed(error))
 
     def _finish_wave(self) -> None:
-        """Wait for what became of the appends of a wave; what was not run, or met external entries, is sent again."""
+        """Wait for what became of the appends of a wave; what was not run, or met external entries, is sent again.
+
+        So are markers if memory is full, for readers and retention wait for them; `when_full` of a script writes them.
+        """
         sent, self._sent = self._sent, {}
         external = []
         for place, at in sent.items():
             answer = at.group.answers()[at.call]
-            if answer is not _NOT_SENT and not was_not_run(answer.reply):
+            if answer is not _NOT_SENT and not _was_not_run(self._appends[place], answer.reply):
                 external += self._take(place, answer, at.batch)
         if len(external) < len(self._wave):
             external = self._send_again()
@@ -357,8 +339,8 @@ class AppendScripts:
         calls: list[ScriptCall] = []
         for place, args in self._wave.items():
             append = self._appends[place]
-            script, keys, first_args = _call_of(append.partition)
-            calls.append((script, (*keys, *_transaction_keys(append)), [*first_args, *args]))
+            is_transactional = append.transaction != NO_TRANSACTION
+            calls.append(append_call(append.partition, [args], transactional=is_transactional))
         answers = EpochScripts(self._redis, self._epochs, calls).result()
         external = []
         for place, answer in zip(list(self._wave), answers, strict=True):
@@ -388,16 +370,21 @@ class AppendScripts:
             return refused(append.partition.stream, reply)
         try:
             outcome = _read_appended(append, answer, at)
-        except (ValueError, TypeError, IndexError):
+        except ValueError:
             return malformed(append.partition.stream, "the answer of an append script")
         if isinstance(outcome, TransactionUnverifiedError):
             return outcome
         if isinstance(outcome, KafkaError):
-            self._redis.script_failed(_script_of(append.partition), outcome)
+            self._redis.script_failed(append_script(append.partition), outcome)
         elif outcome is not None and not outcome.duplicate:
             # A duplicate may have been written in an earlier epoch.
             self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
         return outcome
+
+
+def _was_not_run(append: _Append, reply: Reply) -> bool:
+    """Return whether an append is to be sent again: also a marker that a full memory has refused."""
+    return was_not_run(reply) or (isinstance(reply, MemoryFullError) and append.is_marker)
 
 
 def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | None:
@@ -405,102 +392,20 @@ def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | 
 
     Reports how many of them the script renumbered or removed itself, to make room for its own.
     """
-    partition, fields = append.partition, cast("Any", answer.reply)
-    if fields[0] != b"APPENDED":
-        if at == 0 and fields[0] == b"EXPEL":
-            report_moved(partition, fields[1])
+    said = AppendAnswer.unpack(answer.reply)
+    if at == 0 and said.moved:
+        report_moved(append.partition, said.moved)
+    if not said.complete:
         return None
-    _, log_start, now_ms, moved = fields[:_HEAD]
-    if at == 0 and moved:
-        report_moved(partition, moved)
-    first = _HEAD + _RESULT_FIELDS * at
-    outcome, base_offset, row_bytes = fields[first : first + _RESULT_FIELDS]
-    if isinstance(outcome, KafkaError):
-        return outcome
-    if isinstance(outcome, RespError):
-        return refused(partition.stream, outcome)
-    if outcome not in _WRITTEN:
-        if outcome == b"VERIFY":
-            return TransactionUnverifiedError()
-        raise ValueError
+    verdict = said.verdict(append, at)
+    if isinstance(verdict, KafkaError):
+        return verdict
     return Appended(
-        base_offset=int(base_offset),
-        log_start=int(log_start),
-        now_ms=now_ms,
-        duplicate=outcome == b"DUPLICATE",
-        row_bytes=int(row_bytes),
+        base_offset=verdict.base_offset,
+        log_start=said.log_start,
+        duplicate=verdict.duplicate,
+        row_bytes=said.row_bytes,
         history=answer.history,
-        replicas=partition.replicas,
+        replicas=append.partition.replicas,
         node=answer.node,
     )
-
-
-def _script_of(partition: Partition) -> Script:
-    return _APPEND_BATCH if partition.format == "batch" else _APPEND
-
-
-def _call_of(partition: Partition) -> tuple[Script, tuple[str, ...], list[Arg]]:
-    """Return a call that appends to a log, without the arguments of its batches."""
-    args: list[Arg] = [partition.topic_id, NO_EPOCH, partition.channel]
-    if partition.format == "record":
-        args.append(partition.bits)
-    keys = partition.stream, partition.state, partition.producers, partition.index_key
-    return _script_of(partition), keys, args
-
-
-def _transaction_keys(append: _Append) -> tuple[str, ...]:
-    """Return the keys of a log that only batches of transactions change."""
-    if append.transaction == NO_TRANSACTION:
-        return ()
-    return append.partition.open_transactions, append.partition.aborted
-
-
-def _batch_args(append: _Append) -> list[Arg]:
-    """Return the arguments of an append script for one batch."""
-    count = append.record_count
-    if isinstance(append, AppendBatch):
-        entries = batch_format.batch_args(append.batch, append.codec, append.at_rest)
-        size_bytes = _bytes_of(entries)
-    else:
-        entries = _entries_of(append)
-        size_bytes = _stored_bytes(entries, count)
-    return [
-        append.producer_id,
-        append.producer_epoch,
-        append.base_sequence,
-        (append.base_sequence + count - 1) % SEQUENCE_MODULUS,
-        count,
-        size_bytes,
-        append.max_timestamp if append.timestamp is None else append.timestamp,
-        append.transaction,
-        len(entries),
-        *entries,
-    ]
-
-
-def _entries_of(append: AppendRecords) -> list[Arg]:
-    """Return the entries of an append in the form that lua/log/append.lua takes."""
-    if append.transaction == NO_TRANSACTION:
-        return record_format.batch_args(append.records, append.at_rest, append.timestamp)
-    producer = b"%d:%d" % (append.producer_id, append.producer_epoch)
-    if append.is_marker:
-        commit = append.transaction.startswith(COMMIT)
-        return record_format.marker_args(commit, producer, append.max_timestamp)
-    return record_format.batch_args(append.records, append.at_rest, append.timestamp, producer)
-
-
-def _bytes_of(args: Iterable[Any]) -> int:
-    return sum(map(len, args))
-
-
-def _stored_bytes(records: list[Arg], count: int) -> int:
-    """Return the bytes of the entries' fields and values, of records in the form that lua/log/append.lua takes."""
-    shared = cast("int", records[0])
-    if shared:
-        return _bytes_of(records[1 : shared + 1]) * count + _bytes_of(islice(records, shared + 1, None))
-    size, at = 0, 1
-    while at < len(records):
-        end = at + 1 + cast("int", records[at])
-        size += _bytes_of(records[at + 1 : end])
-        at = end
-    return size

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from korvet.errors import KafkaError
+from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.state import SEGMENTS, stale_topic
 from korvet.log.types import LogPosition
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.replies import Reply, listed, malformed, parsed
+from korvet.topics.entry_ids import OFFSETS_END
 from korvet.topics.types import Partition
 
 _FIND = scripts.get("index/find")
@@ -28,9 +30,8 @@ RECORDS_PER_ROW, BYTES_PER_ROW = 2048, 512 * 1024
 TIMESTAMP_MAX = 2**63 - 1
 
 STATE_FIELDS = (
-    *("topic", "next", "start", "first", "bytes", "records", "interval", "max_timestamp"),
-    *("start_records", "start_bytes", "clean", "clean_end", "clean_bytes", "archived", "reindex", "rebase"),
-    "open",
+    *("topic", LOG_FIELD, "start_records", "start_bytes"),
+    *("clean", "clean_end", "clean_bytes", "archived", "reindex", "rebase", "open"),
 )
 """What `read_totals` takes of the state."""
 
@@ -64,7 +65,7 @@ class Row(NamedTuple):
 
 
 class RowBuilder:
-    """Counts entries in the order of the log, and makes their rows."""
+    """Counts entries in the order of the log, and makes their rows; a timestamp past 2^53 ms counts as 2^53."""
 
     records_per_row, bytes_per_row = RECORDS_PER_ROW, BYTES_PER_ROW
 
@@ -78,8 +79,9 @@ class RowBuilder:
         """Count an entry that ends before `next_offset`."""
         self.records += records
         self.bytes += size_bytes
-        self._largest = max(self._largest, max_timestamp)
-        self._interval = max(self._interval, max_timestamp)
+        stamp = min(max_timestamp, OFFSETS_END)
+        self._largest = max(self._largest, stamp)
+        self._interval = max(self._interval, stamp)
         is_far = self.records - self._records_at_row >= self.records_per_row
         if is_far or self.bytes - self._bytes_at_row >= self.bytes_per_row:
             self.end_row(next_offset)
@@ -99,7 +101,7 @@ class Totals(NamedTuple):
     `first` is the first offset reported, None before the first entry; `interval` and `largest` are as a row has them;
     `start_records` and `start_bytes` lay below the start, to one row. Below `compacted_end` the log lies in the
     compacted segment number `segment`, None without one, and `compacted_bytes` ever came. The remote tier holds the
-    records up to `archived`. `counted`: there is an index; `reindex`: it has to be rebuilt; `rebase`: it may hold
+    records up to `archived`. `reindex`: the index has to be rebuilt; `rebase`: it may hold
     timestamps that have left the log. The first open transaction begins at `open_offset`, None without one.
     """
 
@@ -116,14 +118,13 @@ class Totals(NamedTuple):
     compacted_end: int
     compacted_bytes: int
     archived: int
-    counted: bool
     reindex: bool
     rebase: bool
     open_offset: int | None
 
     def misses_rows(self, newest: Row | None) -> bool:
         """Return whether rows are missing after the newest one."""
-        if newest is None and self.start < self.end and float(self.largest) > float(self.interval):
+        if newest is None and self.start < self.end and self.largest > self.interval:
             # A log that was compacted may have its only row anywhere: the largest timestamp lies below it.
             return True
         records, size = (0, 0) if newest is None else (newest.records, newest.bytes)
@@ -280,25 +281,23 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
     if topic_id != partition.topic_id.encode():
         raise stale_topic(partition)
     try:
-        end, start, first, size, records, interval, largest, *more = fields
-        start_records, start_bytes, segment, compacted_end, compacted_bytes, archived, reindex, *rest = more
-        rebase, open_offset = rest
-        end_offset, counted = int(end or 0), int(records or 0)
+        packed, start_records, start_bytes, segment, compacted_end, compacted_bytes, *rest = fields
+        archived, reindex, rebase, open_offset = rest
+        log = PackedLog.unpack(packed)
         return Totals(
-            start=int(start or 0),
-            end=end_offset,
-            first=int(first) if first else None,
-            records=end_offset if partition.is_dense else counted,
-            bytes=int(size or 0),
-            largest=int(largest or -1),
-            interval=int(interval or -1),
+            start=log.start,
+            end=log.next_offset,
+            first=log.first if log.first >= 0 else None,
+            records=log.records,
+            bytes=log.size_bytes,
+            largest=log.largest,
+            interval=log.interval,
             start_records=int(start_records or 0),
             start_bytes=int(start_bytes or 0),
             segment=SEGMENTS.index(segment) if segment else None,
             compacted_end=int(compacted_end or 0),
             compacted_bytes=int(compacted_bytes or 0),
             archived=int(archived or 0),
-            counted=interval is not None,
             reindex=reindex == b"1",
             rebase=rebase is not None,
             open_offset=int(open_offset) if open_offset else None,
@@ -329,8 +328,7 @@ def _result(partition: Partition, reply: Reply) -> SearchResult | KafkaError:
 
 def _find_call(search: Search) -> ScriptCall:
     partition, timestamp, offset = search
-    dense = int(partition.is_dense)
-    args = (partition.topic_id, dense, timestamp, offset, _ROWS_MAX, _INTERVALS_MAX)
+    args = (partition.topic_id, min(timestamp, OFFSETS_END), offset, _ROWS_MAX, _INTERVALS_MAX)
     return _FIND, (partition.state, partition.index_key), args
 
 

@@ -90,8 +90,7 @@ def _index_state(partition: Partition, state: Reply, newest: Reply, lowest: Repl
         totals = read_totals(partition, state)
     except KafkaError as error:
         return error
-    # Without that nobody has counted anything yet.
-    reindex = totals.reindex or (not totals.counted and totals.end > 0)
+    reindex = totals.reindex
     try:
         last, first = read_rows(partition, newest), read_rows(partition, lowest)
     except KafkaError:
@@ -107,7 +106,7 @@ def _index_state(partition: Partition, state: Reply, newest: Reply, lowest: Repl
     )
 
 
-def _record_weight(entry: Entry, bits: int) -> Weight | None:
+def _record_weight(entry: Entry, bits: int) -> Weight:
     entry_id, fields = entry
     end = _end_of(entry_id, bits)
     timestamp = added_ms(end - 1, bits)
@@ -122,12 +121,13 @@ def _record_weight(entry: Entry, bits: int) -> Weight | None:
     return Weight(end, 1, sum(map(len, fields)), timestamp)
 
 
-def _batch_weight(entry: Entry, bits: int) -> Weight | None:
+def _batch_weight(entry: Entry, bits: int) -> Weight:
     entry_id, fields = entry
+    end = _end_of(entry_id, bits)
     if fields[0] != BATCH_FIELD or len(fields[1]) < HEADER_BYTES:
-        return None  # nobody counted it
+        return Weight(end, 0, 0, -1)  # nobody counted it
     header = BatchHeader._make(HEADER.unpack_from(fields[1]))
-    return Weight(_end_of(entry_id, bits), header.record_count, sum(map(len, fields)), header.max_timestamp)
+    return Weight(end, header.record_count, sum(map(len, fields)), header.max_timestamp)
 
 
 def _end_of(entry_id: bytes, bits: int) -> int:
@@ -272,10 +272,9 @@ class IndexRepair:
         [reply] = self._redis.pipeline([("XRANGE", part.stream, first, last, "COUNT", count)])
         weigh = _batch_weight if partition.format == "batch" else _record_weight
         try:
-            found = [weigh(entry, partition.bits) for entry in entries(partition, reply)]
+            return [weigh(entry, partition.bits) for entry in entries(partition, reply)]
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             raise malformed(part.stream, "an entry") from error
-        return [weight for weight in found if weight is not None]
 
     def _fill(
         self,
@@ -328,5 +327,5 @@ def _ranges(partition: Partition, state: IndexState, end: int | None = None) -> 
 def _is_stale(state: IndexState) -> bool:
     """Return whether the index knows a timestamp that no record from the log's start on has."""
     if state.above:
-        return float(state.above[0].largest) > float(state.above[0].interval)
-    return state.totals.start > 0 and float(state.totals.largest) > float(state.totals.interval)
+        return state.above[0].largest > state.above[0].interval
+    return state.totals.start > 0 and state.totals.largest > state.totals.interval

@@ -25,10 +25,8 @@ from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import stored_records
 from korvet.protocol.types import SpecialTimestamp
+from korvet.topics.entry_ids import OFFSETS_END
 from korvet.topics.types import Partition
-
-EXACT_END = 2**53
-"""From here on the scripts of the index compare timestamps as doubles, and two may be taken for one."""
 
 SCAN_RECORDS, SCAN_BATCHES = 1000, 64
 """Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
@@ -156,7 +154,7 @@ class OffsetLookup:
             if query.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
                 return self._first_from(search, intervals)
             found = OffsetFound()
-            if search.timestamp < EXACT_END:
+            if search.timestamp < OFFSETS_END:
                 found = self._first_from(search, intervals)
             # Nothing: the record that had the largest timestamp has left the log.
             return self._largest(search.partition, search.offset) if found.offset < 0 else found
@@ -186,8 +184,8 @@ class OffsetLookup:
         largest = OffsetFound()
         intervals = sorted(self._index.intervals(partition), key=lambda each: (-each.bound, each.first))
         for first, end, bound in intervals:
-            # As doubles, as the index compares them.
-            if float(bound) < float(largest.timestamp):
+            # State and index count a timestamp past OFFSETS_END as OFFSETS_END: each such interval is read.
+            if bound < min(largest.timestamp, OFFSETS_END):
                 break
             for run in self._runs(partition, first, end):
                 if run.max_timestamp < largest.timestamp:
@@ -259,7 +257,7 @@ def _of_both(
     if stamp is None or (by_time and bounds.remote is not None and stamp[0] >= bounds.remote.end):
         return look()
     archived = OffsetFound(*stamp)
-    if by_time or archived.timestamp >= bounds.max_timestamp:
+    if by_time or archived.timestamp >= bounds.max_timestamp < OFFSETS_END:
         return archived
     found = look()
     return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived

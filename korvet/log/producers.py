@@ -6,13 +6,15 @@ append scripts, which write the rows (lua/shared).
 
 from __future__ import annotations
 
-import re
 import secrets
+import time
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log.packed import PRODUCER_FIELDS, ProducerRow
 from korvet.log.state import stale_topic
+from korvet.protocol.records.batch import SEQUENCES
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -28,13 +30,10 @@ _ROWS_PER_STEP = 1000
 
 _EXPIRED_ROWS_PER_STEP = 500
 _COMMANDS_PER_PARTITION = 2
-# As lua/shared/append_check has it: epoch, time of the last batch in ms, the last transaction and where it begins while
-# it is open, and of the last batch its last sequence.
-_ROW = re.compile(rb"(\d{1,5}) (\d{1,18})(?: #(\d{1,18})(?:@(\d{1,16}))?)?(?: \d+-(\d{1,10})@\d+)*")
 
 
 class ActiveProducer(NamedTuple):
-    """One producer; `last_ms` is Redis' clock at its last batch or marker; -1 for no sequence since its epoch began.
+    """One producer; `last_ms` is when its last batch or marker was sent; -1 for no sequence since its epoch began.
 
     `transaction` is the number of its last transaction in the partition, -1 without any, and `first_offset` where that
     begins while it is open, else -1.
@@ -72,9 +71,10 @@ class ProducerRows:
         Returns the next cursor ("0": done) and how many were removed, or KafkaError KAFKA_STORAGE_ERROR. Raises
         StorageUnavailableError.
         """
+        now_ms = time.time_ns() // 1_000_000
         replies = self._redis.scripts(
             [
-                (_EXPIRE, (partition.producers,), (cursor, _EXPIRED_ROWS_PER_STEP, silence_ms))
+                (_EXPIRE, (partition.state,), (cursor, _EXPIRED_ROWS_PER_STEP, now_ms, silence_ms))
                 for partition, cursor in cursors
             ]
         )
@@ -88,10 +88,10 @@ class ProducerRows:
             commands: list[Sequence[Arg]] = []
             for at, cursor in cursors.items():
                 # The topic id in each step: a topic that is deleted meanwhile has no producers.
-                state, producers = partitions[at].state, partitions[at].producers
+                state = partitions[at].state
                 commands += (
                     ("HMGET", state, "topic"),
-                    ("HSCAN", producers, cursor, "COUNT", _ROWS_PER_STEP),
+                    ("HSCAN", state, cursor, "MATCH", PRODUCER_FIELDS, "COUNT", _ROWS_PER_STEP),
                 )
             replies = self._redis.pipeline(commands)
             steps = zip(
@@ -115,19 +115,22 @@ def _take(partition: Partition, topic_id: Reply, scanned: Reply, rows: dict[int,
     if listed(partition.state, topic_id) != [partition.topic_id.encode()]:
         raise stale_topic(partition)
     try:
-        cursor, flat = cast("tuple[bytes, list[bytes]]", listed(partition.producers, scanned))
-        for name, text in zip(flat[::2], flat[1::2], strict=True):
-            row = _ROW.fullmatch(text)
-            if row is None or row[3] is None is row[5]:
-                raise malformed(partition.producers, f"the row of producer {name!r}")
-            epoch, last_ms, transaction, first_offset, last_sequence = (
-                -1 if each is None else int(each) for each in row.groups()
-            )
+        cursor, flat = cast("tuple[bytes, list[bytes]]", listed(partition.state, scanned))
+        for name, packed in zip(flat[::2], flat[1::2], strict=True):
+            try:
+                row = ProducerRow.unpack(packed)
+            except ValueError as error:
+                raise malformed(partition.state, f"the row of producer {name!r}") from error
             rows[int(name)] = ActiveProducer(
-                int(name), epoch, last_sequence, last_ms, transaction, first_offset
+                int(name),
+                row.epoch,
+                (row.next_sequence - 1) % SEQUENCES if row.batches else -1,
+                row.last_ms,
+                row.transaction,
+                row.first_offset,
             )
     except (ValueError, TypeError) as error:
-        raise malformed(partition.producers, "the answer to HSCAN") from error
+        raise malformed(partition.state, "the answer to HSCAN") from error
     return cursor
 
 
@@ -137,7 +140,7 @@ def _expired(partition: Partition, reply: Reply) -> tuple[str, int] | KafkaError
             return cursor.decode(), removed
         case KafkaError():
             return reply
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.producers}: Redis answered {reply!r}")
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.state}: Redis answered {reply!r}")
 
 
 def new_producer_id() -> int:

@@ -117,20 +117,20 @@ def entry_args(
     return args
 
 
-def marker_args(commit: bool, producer: bytes, timestamp: int) -> list[Arg]:  # noqa: FBT001 - what it is of
-    """Return the end of a transaction in the form that lua/log/append.lua takes records."""
+def marker_args(commit: bool, producer: bytes, timestamp: int) -> tuple[int, list[Arg]]:  # noqa: FBT001 - what it is of
+    """Return the end of a transaction as `batch_args` returns records."""
     outcome = b"commit" if commit else b"abort"
-    return [3, CONTROL, PRODUCER, b"timestamp", outcome, producer, b"%d" % timestamp]
+    return 3, [CONTROL, PRODUCER, b"timestamp", outcome, producer, b"%d" % timestamp]
 
 
 def batch_args(
     records: Sequence[Record], at_rest: AtRest, timestamp: int | None = None, producer: bytes | None = None
-) -> list[Arg]:
-    """Return the records in the form that lua/log/append.lua takes.
+) -> tuple[int, list[Arg]]:
+    """Return the number of fields that all records have in common, and the arguments for the append script.
 
-    That is the number of fields that all records have in common, then their names, then the values of one record after
-    the other: most batches are like that, and Redis spends a quarter less on them. Otherwise it is 0, and for each
-    record the number of its arguments and these. `timestamp`, `producer` and errors as for `entry_args`.
+    These are the names of the fields, then the values of one record after the other: most batches are like that, and
+    Redis spends a quarter less on them. If the records differ the number is 0, and there are for each record the number
+    of its arguments and these. `timestamp`, `producer` and errors as for `entry_args`.
     """
     keys = [record.key for record in records]
     values = [record.value for record in records]
@@ -152,18 +152,18 @@ def batch_args(
     if producer is not None:
         names.append(PRODUCER)
         columns.append([producer] * len(records))
-    return [len(names), *names, *chain.from_iterable(zip(*columns, strict=True))]
+    return len(names), [*names, *chain.from_iterable(zip(*columns, strict=True))]
 
 
 def _mixed_args(
     records: Sequence[Record], at_rest: AtRest, timestamp: int | None, producer: bytes | None
-) -> list[Arg]:
-    args: list[Arg] = [0]
+) -> tuple[int, list[Arg]]:
+    args: list[Arg] = []
     for record in records:
         entry = entry_args(record, at_rest, timestamp, producer)
         args.append(len(entry))
         args += entry
-    return args
+    return 0, args
 
 
 class ProducerRun(NamedTuple):

@@ -11,19 +11,17 @@ from typing import Any, NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import Epochs, parse_epochs
+from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.types import AbortedTransaction, Bounds, RemoteRange
 from korvet.protocol.records.encoding import NATIVE
 from korvet.redis.replies import Reply, listed, malformed
-from korvet.topics.entry_ids import OFFSETS_END, end_of_id, id_of_end
+from korvet.topics.entry_ids import end_of_id, id_of_end
 from korvet.topics.types import Partition
 
 if NATIVE:
     from korvet import native
 
-_STATE_FIELDS = (
-    *("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end"),
-    *("lake_start", "archived", "epochs", "open", "aborted"),
-)
+_STATE_FIELDS = ("topic", LOG_FIELD, "clean", "clean_end", "archived", "epochs", "open", "aborted")
 
 SEGMENTS = (b"0", b"1")
 """The numbers of the two streams that compaction writes to in turn, as the state names them."""
@@ -91,17 +89,17 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
     if not fields or fields[0] != partition.topic_id.encode():
         raise stale_topic(partition)
     try:
-        _, end, start, first, largest, moving, segment, compacted_end, *later = fields
-        remote_start, archived, epochs, open_offset, last_aborted = later
-        state = LogState(
-            next_offset=int(end),
-            start=max(int(start), int(remote_start or 0)),
-            first=int(first) if first else None,
-            max_timestamp=int(largest),
-            moving=bool(moving),
+        _, packed, segment, compacted_end, archived, epochs, open_offset, last_aborted = fields
+        log = PackedLog.unpack(packed)
+        return LogState(
+            next_offset=log.next_offset,
+            start=max(log.start, log.lake_start),
+            first=log.first if log.first >= 0 else None,
+            max_timestamp=log.largest,
+            moving=bool(log.moving),
             segment=SEGMENTS.index(segment) if segment else None,
             compacted_end=int(compacted_end or 0),
-            remote_start=int(remote_start) if remote_start else None,
+            remote_start=log.lake_start if log.lake_start >= 0 else None,
             archived=int(archived or 0),
             epochs=parse_epochs(epochs),
             open_offset=int(open_offset) if open_offset else None,
@@ -109,9 +107,6 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error
-    if not 0 <= state.next_offset <= OFFSETS_END:
-        raise malformed(partition.state, "the field next")
-    return state
 
 
 def read_batch_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError:

@@ -63,7 +63,7 @@ from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, malformed
-from korvet.topics.entry_ids import BATCH
+from korvet.topics.entry_ids import BATCH, end_of_id
 from korvet.topics.registry import PARTITIONS_AT_ONCE
 from korvet.topics.types import Partition
 from korvet.turns import in_parts
@@ -74,7 +74,10 @@ _READ_STEPS_MAX = 50
 """Steps against external entries that one read makes before it answers with what there is; the next read goes on."""
 
 _SEGMENTS_MAX = 10
-"""Tries of a read to find the stream that holds its offset: each but two has met the end of a pass of compaction."""
+"""Tries of a read to find where the records from its offset on are.
+
+Each but two has met the end of a pass of compaction, or as many entries of other clients as it may read.
+"""
 
 _ABORTED_FACTOR = 8
 """How many times more rows of aborted transactions are read, if those that were read do not cover the first record."""
@@ -170,7 +173,6 @@ class LogStore:
             format=storage_format,
             stream=keys.stream(*of),
             state=keys.state(*of),
-            producers=keys.producers(*of),
             index_key=keys.index(*of),
             moving=keys.moving(*of),
             compacted=(keys.clean(topic, index, 0, tag), keys.clean(topic, index, 1, tag)),
@@ -336,15 +338,18 @@ class LogStore:
                 ), True
             found = entries(partition, entries_reply)
             is_compacted = right != partition.stream
-            if is_compacted and not found:
-                # Nothing is left from here to the end of the compacted part: what comes next lies after it.
-                return read._replace(offset=state.compacted_end)
+            # Nothing is left from here to the end of the compacted part: what comes next lies after it.
+            passed = state.compacted_end if is_compacted and not found else None
+            batches = self._batches(partition, found, end) if partition.format == "batch" else []
+            if partition.format == "batch" and not batches and len(found) >= count:
+                passed = end_of_id(found[-1][0], BATCH)  # all are entries of other clients, between batches
+            if passed is not None and passed <= end:
+                return read._replace(offset=passed)
             start = remote.start if remote else state.start
             first = end if state.first is None else min(max(state.start, state.first), end)
             first = remote.start if remote else first
             more = len(found) >= count or (is_compacted and state.compacted_end < end)
             if partition.format == "batch":
-                batches = self._batches(partition, found, end)
                 # Past the end nothing is served. Before a damaged entry there are fewer batches than entries.
                 more = more or len(batches) < len(found)
                 more = bool(batches) and more and batches[-1].next_offset < end

@@ -37,7 +37,7 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
     `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
-    `transaction` is what lua/log/append.lua takes: "0" for none, `t<number>` for records of a transaction (0: it is to
+    `transaction` is "0" for none, `t<number>` for records of a transaction (0: it is to
     be verified), `c<number>` or `a<number>` for the marker that commits or aborts one (0: the open one, -1: the one
     that an earlier epoch has open).
     """
@@ -114,16 +114,15 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 class Appended(NamedTuple):
     """Where a batch lies: contiguously from `base_offset`.
 
-    `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
-    written there before. `row_bytes` is what ever came into the log in bytes as stored, if the append wrote a row of
-    its index, about once in 512 KiB; else 0. `history` is that of the `node` of Redis that has it (RedisNode.history).
-    `timestamp` (ms) is the one that its records got instead of their own (LogAppendTime), -1 if they kept theirs; the
-    caller knows it. `replicas` is that of the partition.
+    `log_start` is the one that responses report (Bounds.first_offset); `duplicate`: it was written there before.
+    `row_bytes` is what ever came into the log in bytes as stored, if the append wrote a row of its index, about once in
+    512 KiB; else 0. `history` is that of the `node` of Redis that has it (RedisNode.history). `timestamp` (ms) is the
+    one that its records got instead of their own (LogAppendTime), -1 if they kept theirs; the caller knows it.
+    `replicas` is that of the partition.
     """
 
     base_offset: int
     log_start: int
-    now_ms: int
     duplicate: bool
     row_bytes: int = 0
     history: str = ""
@@ -276,10 +275,10 @@ class Bounds(NamedTuple):
 
     `log_start` is the lowest offset that may be asked for: 0 until retention or DeleteRecords move it, whatever the
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
-    calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; it may be that of a record that
-    has left the log. The remote tier holds the log up to `archived`; `remote` is the part that only it holds. Below
-    `compacted_end` compaction has removed records. `epochs` are those of the log. The oldest open transaction begins at
-    `open_offset`, None without one.
+    calls earliest). `max_timestamp` (ms) is the largest of all records, at most 2^53, -1 without any; it may be that of
+    a record that has left the log. The remote tier holds the log up to `archived`; `remote` is the part that only it
+    holds. Below `compacted_end` compaction has removed records. `epochs` are those of the log. The oldest open
+    transaction begins at `open_offset`, None without one.
     """
 
     log_start: int

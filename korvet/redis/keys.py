@@ -82,12 +82,8 @@ class Keys:
         return f"{stream}:{name}" if tag else f"{{{stream}}}:{name}"
 
     def state(self, topic: str, partition: int, tag: str = "") -> str:
-        """Return the hash with the partition's topic id, next offset, log start and counters."""
+        """Return the hash with the partition's topic id, its log's end and counters, and its idempotent producers."""
         return self._side(topic, partition, tag, "state")
-
-    def producers(self, topic: str, partition: int, tag: str = "") -> str:
-        """Return the hash of the partition's idempotent producers."""
-        return self._side(topic, partition, tag, "producers")
 
     def index(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the sorted set that is the partition's sparse index."""

@@ -98,7 +98,7 @@ class PendingReplies:
 
     def result(self) -> list[Reply]:
         """Wait for the replies and return them in the order of the calls; may be called once."""
-        replies = self.as_they_are()
+        replies = self._take(runs_full=True)
         missing = [at for at, reply in enumerate(replies) if is_missing(reply)]
         if missing:
             self._node.rerun_missing(self._calls, self._packed, missing, replies, self._history)
@@ -110,10 +110,13 @@ class PendingReplies:
 
     def as_they_are(self) -> list[Reply]:
         """Wait for the replies and return them in the order of the calls: NOSCRIPT for a script that Redis lacks."""
+        return self._take(runs_full=False)
+
+    def _take(self, *, runs_full: bool) -> list[Reply]:
         replies = [] if self._waiter is None else _replies_of(self._waiter, len(self._packed))
         failed = [at for at, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
-            self._node.note_failed(self._calls, failed, replies)
+            self._node.note_failed(self._calls, failed, replies, runs_full=runs_full)
         return replies
 
 
@@ -264,7 +267,7 @@ class RedisNode:
         for index, reply in zip(missing, late[len(scripts) :], strict=True):
             load = loaded[calls[index][0].sha]
             replies[index] = load if isinstance(load, Exception) else reply
-        self.note_failed(calls, missing, replies)
+        self.note_failed(calls, missing, replies, runs_full=True)
 
     def rerun_full(
         self, calls: Sequence[ScriptCall], places: list[int], replies: list[Reply], history: str | None
@@ -283,11 +286,16 @@ class RedisNode:
         for place, reply in zip(places, late, strict=True):
             replies[place] = reply
 
-    def note_failed(self, calls: Sequence[ScriptCall], places: Iterable[int], replies: list[Reply]) -> None:
-        """Report which of the calls at `places` have failed, but for what is run again."""
+    def note_failed(
+        self, calls: Sequence[ScriptCall], places: Iterable[int], replies: list[Reply], *, runs_full: bool
+    ) -> None:
+        """Report which of the calls at `places` have failed, but for what is run again.
+
+        `runs_full`: `rerun_full` runs scripts again that a full memory has refused.
+        """
         for place in places:
             reply = replies[place]
-            if isinstance(reply, MemoryFullError) and calls[place][0].when_full:
+            if runs_full and isinstance(reply, MemoryFullError) and calls[place][0].when_full:
                 self.memory_refused = True
             elif isinstance(reply, RespError | KafkaError) and not is_missing(reply):
                 self._observer.script_failed(calls[place][0].name, name_of(reply))

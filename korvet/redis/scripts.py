@@ -1,7 +1,8 @@
-"""The Lua scripts, read once at import: `get("log/append")` is lua/log/append.lua with its SHA-1.
+"""The Lua scripts, read once at import: `get("log/trim")` is lua/log/trim.lua with its SHA-1.
 
 Sources are passed on byte for byte, comments too, so that line numbers in Redis' error messages are those of the file;
-only a line `-- @include shared/<name>` is replaced by that file. Files under lua/shared are parts, not scripts. An
+only a line `-- @include shared/<name>` is replaced by that file, and `when_full` has a first line that says how Redis
+is to run it. Files under lua/shared are parts, not scripts. An
 include inside an include is refused: what a script costs Redis at every call must be readable from its own lines.
 """
 
@@ -15,11 +16,12 @@ import msgspec
 
 _INCLUDE = re.compile(r"^-- @include (\S+)[ \t]*$", re.MULTILINE)
 _NOT_FULL, _FULL = "local memory_is_full = false", "local memory_is_full = true"
+_ALLOW_OOM = "#!lua flags=allow-oom\n"
 _PART = re.compile(r"^shared/[a-z0-9_-]+$")
 
 
 class Script(msgspec.Struct, frozen=True):
-    """One script: `name` as "log/append", `source` with its includes expanded, `sha` as EVALSHA takes it.
+    """One script: `name` as "log/trim", `source` with its includes expanded, `sha` as EVALSHA takes it.
 
     `leased`: it takes the end of its sender's lease as one more argument, the last (lua/shared/lease.lua). `when_full`
     is the same for a Redis whose memory is full, if it may replace something then (lua/shared/memory_is_full.lua).
@@ -51,7 +53,7 @@ def load(directory: Path) -> dict[str, Script]:
         leased = "shared/lease" in parts
         when_full = None
         if "shared/memory_is_full" in parts:
-            full = source.replace("#!lua", "#!lua flags=allow-oom", 1).replace(_NOT_FULL, _FULL, 1)
+            full = _ALLOW_OOM + source.removeprefix("#!lua\n").replace(_NOT_FULL, _FULL, 1)
             when_full = Script(name, full, _sha(full), leased)
         loaded[name] = Script(name, source, _sha(source), leased, when_full)
     return loaded
@@ -82,7 +84,7 @@ _SCRIPTS = load(folder())
 
 
 def get(name: str) -> Script:
-    """Return a script by its name, such as "log/append"; KeyError names the script that is missing."""
+    """Return a script by its name, such as "log/trim"; KeyError names the script that is missing."""
     return _SCRIPTS[name]
 
 

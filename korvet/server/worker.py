@@ -51,11 +51,11 @@ from korvet.handlers.context import (
 )
 from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender
+from korvet.log.append_calls import APPEND_SCRIPTS
 from korvet.log.epochs import LeaderEpochs
 from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.fetch_sessions import FetchSessions
-from korvet.log.group_commit import APPEND_SCRIPTS
 from korvet.log.index import IndexStore
 from korvet.log.markers import MarkerWriter
 from korvet.log.offsets import OffsetLookup

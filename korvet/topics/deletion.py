@@ -261,4 +261,4 @@ def side_keys(names: Keys, topic: str, index: int, tag: str = "") -> tuple[str, 
     of = (topic, index, tag)
     clean = (names.clean(topic, index, which, tag) for which in (0, 1))
     others = (names.open_transactions(*of), names.aborted(*of), names.share_groups(*of))
-    return (names.producers(*of), names.index(*of), names.moving(*of), *clean, *others)
+    return (names.index(*of), names.moving(*of), *clean, *others)

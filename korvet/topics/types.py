@@ -39,7 +39,6 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     format: Literal["record", "batch"]
     stream: str
     state: str
-    producers: str
     index_key: str
     moving: str
     compacted: tuple[str, str]

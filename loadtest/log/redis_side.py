@@ -11,6 +11,7 @@ from typing import Any
 
 import redis
 
+from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.redis import scripts
 from loadtest.log.wire import TOPIC
 
@@ -67,13 +68,13 @@ class RedisSide:
         while self._redis.info("memory")["lazyfree_pending_objects"] and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
 
-    def beginning(self) -> tuple[bytes, bytes]:
+    def beginning(self) -> tuple[int, bytes]:
         """Return the log start and the id of the first entry that is still there."""
         with self._redis.pipeline() as look:
-            look.hget(_STATE, "start")
+            look.hget(_STATE, LOG_FIELD)
             look.xrange(_STREAM, count=1)
-            start, first = look.execute()
-        return start, first[0][0] if first else b""
+            packed, first = look.execute()
+        return PackedLog.unpack(packed).start, first[0][0] if first else b""
 
     def _named(self, command: Any) -> str:  # noqa: ANN401 - bytes or text, as redis-py decodes it
         words = command.decode("utf-8", "replace") if isinstance(command, bytes) else str(command)

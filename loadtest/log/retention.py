@@ -91,7 +91,7 @@ def _append_while(connection: Connection, rate: float, goes_on: Callable[[], boo
 class _Watch(threading.Thread):
     """Looks at where the log begins until that has stayed for some seconds."""
 
-    def __init__(self, side: RedisSide, before: tuple[bytes, bytes]) -> None:
+    def __init__(self, side: RedisSide, before: tuple[int, bytes]) -> None:
         super().__init__(daemon=True)
         self.trimmed: Trimmed | None = None
         self._side = side

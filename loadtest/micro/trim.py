@@ -18,6 +18,7 @@ import os
 import re
 from typing import cast
 
+from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.store import LogStore
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.redis.client import Redis
@@ -49,7 +50,16 @@ def fill(redis: Redis, log: LogStore, size: int, count: int) -> int:
         if weight >= WRITES_PER_ROUND_TRIP_BYTES or len(commands) > ROW_ENTRIES:
             redis.pipeline(commands)
             commands, weight = [], 0
-    redis.pipeline([*commands, ("HSET", partition.state, "next", count, "bytes", count * size)])
+    counters = PackedLog(
+        next_offset=count,
+        first=0,
+        size_bytes=count * size,
+        records=count,
+        entries=count,
+        largest=5,
+        interval=5,
+    )
+    redis.pipeline([*commands, ("HSET", partition.state, LOG_FIELD, counters.pack())])
     return count // 2
 
 

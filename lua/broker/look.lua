@@ -7,8 +7,7 @@
 
 local brokers = KEYS[1]
 
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- @include shared/clock
 local answer = redis.call('HGETALL', brokers)
 table.insert(answer, 1, string.format('%d', now_ms))
 return answer

@@ -28,8 +28,7 @@ if held[1] and not (tonumber(held[1]) and tonumber(held[2] or '') and tonumber(h
     .. ' %d) may not write it', tostring(held[3]), held[1], version, own_format))
 end
 
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- @include shared/clock
 
 -- Returns nil for a text that is no row: no broker is live by it.
 local function read(text)

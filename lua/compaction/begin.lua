@@ -2,7 +2,7 @@
 -- Begins a pass of compaction: one that was begun before may write no more, and what it wrote is removed.
 -- KEYS     state, index, clean:0, clean:1
 -- ARGV     topic id, token of the pass, end of the compacted part as the caller knows it, offset up to which to
---          compact, "dense" if offsets count records (format batch) else ""
+--          compact
 -- Returns  {outcome, which of the two segments the pass writes: 0 or 1, log start, high watermark, member of the
 --          index row at that offset}; the outcome is BEGUN or CHANGED (nothing is done: read the state again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
@@ -12,37 +12,28 @@
 
 local state, index = KEYS[1], KEYS[2]
 local clean = {KEYS[3], KEYS[4]}
-local topic_id, token, known_end, wanted, dense = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == 'dense'
+local topic_id, token, known_end, wanted = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'bytes', 'records', 'max_timestamp', 'interval', 'clean',
-  'clean_end')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, bytes = tonumber(held[2]), tonumber(held[4])
-local records = dense and next_offset or tonumber(held[5] or '0')
-if not (next_offset and bytes and records and tonumber(held[3]) and tonumber(held[6])) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
-end
+local held = redis.call('HMGET', state, 'topic', 'log', 'clean', 'clean_end')
+-- @include shared/log_fields
 
-local function row_at(offset)
-  return redis.call('ZRANGEBYSCORE', index, offset, offset, 'LIMIT', 0, 1)[1]
+local start_text, end_text = string.format('%d', start), string.format('%d', next_offset)
+if (held[4] or '0') ~= known_end or tonumber(wanted) > next_offset then
+  return {'CHANGED', 0, start_text, end_text, ''}
 end
-
-if (held[9] or '0') ~= known_end or tonumber(wanted) > next_offset then
-  return {'CHANGED', 0, held[3], held[2], ''}
-end
-local row = row_at(wanted)
+local row = redis.call('ZRANGEBYSCORE', index, wanted, wanted, 'LIMIT', 0, 1)[1]
 if not row then
-  if wanted ~= held[2] then
-    return {'CHANGED', 0, held[3], held[2], ''}
+  if wanted ~= end_text then
+    return {'CHANGED', 0, start_text, end_text, ''}
   end
-  row = string.format('%d:%d:%s:%s', records, bytes, held[6], held[7] or '-1')
+  row = string.format('%d:%d:%d:%d', records, bytes, largest, interval)
   redis.call('ZADD', index, wanted, row)
-  redis.call('HSET', state, 'interval', '-1')
+  interval = -1
+-- @include shared/log_packed
+  redis.call('HSET', state, 'log', packed_log)
 end
 
-local which = held[8] == '0' and 1 or 0
+local which = held[3] == '0' and 1 or 0
 redis.call('UNLINK', clean[which + 1])
 redis.call('HSET', state, 'clean_token', token)
-return {'BEGUN', which, held[3], held[2], row}
+return {'BEGUN', which, start_text, end_text, row}

@@ -15,13 +15,10 @@ local topic_id, bits, limit, bytes_max = ARGV[1], tonumber(ARGV[2]), tonumber(AR
 
 local large_nodes = 100 -- times the limit, for nodes that hold more entries than it
 
+local held = redis.call('HMGET', state, 'topic', 'log', 'clean_end')
+-- @include shared/log_fields
 -- @include shared/whole_number
-
-local held = redis.call('HMGET', state, 'topic', 'clean_end')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
-end
-local clean_end = whole(held[2] or '0')
+local clean_end = whole(held[3] or '0')
 if not clean_end then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
@@ -31,18 +28,21 @@ end
 
 -- @include shared/entry_ids
 local id = id_after(clean_end)
-local first = redis.call('XRANGE', stream, '-', '(' .. id, 'COUNT', 1)[1]
-if not first then
+local oldest = redis.call('XRANGE', stream, '-', '(' .. id, 'COUNT', 1)[1]
+if not oldest then
   return {0, 0}
 end
 local size = 0
-for _, field in ipairs(first[2]) do
+for _, field in ipairs(oldest[2]) do
   size = size + #field
 end
 limit = math.max(1, math.min(limit, math.floor(bytes_max / math.max(size, 1))))
 for _, most in ipairs({limit, limit * large_nodes}) do
   local removed = redis.call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', most)
   if removed > 0 then
+    entries = math.max(entries - removed, 0)
+-- @include shared/log_packed
+    redis.call('HSET', state, 'log', packed_log)
     return {removed, 1}
   end
 end

@@ -18,24 +18,21 @@
 local state, index, aborted = KEYS[1], KEYS[2], KEYS[5]
 local clean = {KEYS[3], KEYS[4]}
 local topic_id, token, which, clean_end = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local kept_records, kept_bytes, interval = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local kept_records, kept_bytes, last_interval = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local history, has_tombstones, markers_end = ARGV[8], ARGV[9] == 'tombstones', ARGV[10]
 local first_row, row_size = 11, 5
 
-local held = redis.call('HMGET', state, 'topic', 'clean_token', 'start')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-if held[2] ~= token then
+local held = redis.call('HMGET', state, 'topic', 'log', 'clean_token')
+-- @include shared/log_fields
+if held[3] ~= token then
   return 0
 end
-local start = tonumber(held[3])
 local row = redis.call('ZRANGEBYSCORE', index, clean_end, clean_end, 'LIMIT', 0, 1)[1]
-local records, bytes, largest = string.match(row or '', '^(%d+):(%d+):(%-?%d+):%-?%d+$')
-if not (start and records) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. (start and index or state) .. ' is malformed')
+local row_records, row_bytes, row_largest = string.match(row or '', '^(%d+):(%d+):(%-?%d+):%-?%d+$')
+if not row_records then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. index .. ' is malformed')
 end
-records, bytes = tonumber(records), tonumber(bytes)
+row_records, row_bytes = tonumber(row_records), tonumber(row_bytes)
 redis.call('ZCARD', aborted) -- refuses a key of another type before anything is written
 
 if start >= tonumber(clean_end) then
@@ -45,10 +42,9 @@ if start >= tonumber(clean_end) then
   return 1
 end
 
-local time = redis.call('TIME')
 if has_tombstones then
-  history = string.format('%s%s%s@%d', history, history == '' and '' or ' ', clean_end,
-    time[1] * 1000 + math.floor(time[2] / 1000))
+-- @include shared/clock
+  history = string.format('%s%s%s@%d', history, history == '' and '' or ' ', clean_end, now_ms)
 end
 redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. clean_end)
 local start_records, start_bytes = kept_records, kept_bytes -- counted back: to the row at or below the start
@@ -59,9 +55,9 @@ for at = first_row, #ARGV, row_size do
     start_records, start_bytes = after_records, after_bytes
   end
   -- If the counters are too small for what is there the row is left out: they count a part only.
-  if after_records <= records and after_bytes <= bytes then
+  if after_records <= row_records and after_bytes <= row_bytes then
     pairs_left[#pairs_left + 1] = ARGV[at]
-    pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records - after_records, bytes - after_bytes,
+    pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', row_records - after_records, row_bytes - after_bytes,
       ARGV[at + 3], ARGV[at + 4])
   end
   if #pairs_left >= 1000 then
@@ -70,7 +66,7 @@ for at = first_row, #ARGV, row_size do
   end
 end
 pairs_left[#pairs_left + 1] = clean_end
-local last_row = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
+local last_row = string.format('%d:%d:%s:%s', row_records, row_bytes, row_largest, last_interval)
 pairs_left[#pairs_left + 1] = last_row
 redis.call('ZADD', index, unpack(pairs_left))
 if last_row ~= row then
@@ -78,9 +74,9 @@ if last_row ~= row then
 end
 redis.call('HDEL', state, 'clean_token')
 redis.call('HSET', state, 'clean', string.format('%d', which), 'clean_end', clean_end,
-  'clean_bytes', string.format('%d', bytes), 'clean_history', history,
-  'start_records', string.format('%d', math.max(records - start_records, 0)),
-  'start_bytes', string.format('%d', math.max(bytes - start_bytes, 0)))
+  'clean_bytes', string.format('%d', row_bytes), 'clean_history', history,
+  'start_records', string.format('%d', math.max(row_records - start_records, 0)),
+  'start_bytes', string.format('%d', math.max(row_bytes - start_bytes, 0)))
 redis.call('UNLINK', clean[2 - which])
 if markers_end ~= '0' then
   redis.call('ZREMRANGEBYSCORE', aborted, '-inf', '(' .. markers_end) -- last, as the ZREM above

@@ -12,17 +12,14 @@ local state, index, stream, cleans = KEYS[1], KEYS[2], KEYS[3], {['0'] = KEYS[4]
 local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- @include shared/index_rows
--- @include shared/whole_number
 -- @include shared/entry_ids
 local chunk, bytes_left = 100, 4194304 -- entries copied into Lua at once, and bytes in all if all are alike
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'records', 'clean', 'clean_end')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, start, records = whole(held[2]), whole(held[3]), whole(held[4] or '0')
-local clean_end = whole(held[5] and held[6] or '0')
-if not (next_offset and start and records and clean_end and (not held[5] or cleans[held[5]])) then
+local held = redis.call('HMGET', state, 'topic', 'log', 'clean', 'clean_end')
+-- @include shared/log_fields
+-- @include shared/whole_number
+local clean_end = whole(held[3] and held[4] or '0')
+if not (clean_end and (not held[3] or cleans[held[3]])) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 from = math.max(from, start)
@@ -47,7 +44,7 @@ while from < row.offset do
   end
   local is_clean = from < clean_end
   local part_end = math.min(row.offset, is_clean and clean_end or row.offset)
-  local entries = redis.call('XRANGE', is_clean and cleans[held[5]] or stream, '(' .. id_of_end(from),
+  local entries = redis.call('XRANGE', is_clean and cleans[held[3]] or stream, '(' .. id_of_end(from),
     id_of_end(part_end), 'COUNT', fitting)
   counted = counted + #entries
   if #entries < fitting then

@@ -21,17 +21,8 @@ local after, last_offset, is_last = ARGV[5], ARGV[6], ARGV[7] == 'last'
 local start_records, start_bytes, more_records, more_bytes = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 local first_row = 12
 
--- @include shared/whole_number
-
-local held = redis.call('HMGET', state, 'topic', 'start', 'clean', 'clean_end', 'max_timestamp', 'interval', 'bytes',
-  'records')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-local start = whole(held[2])
-if not (start and tonumber(held[5]) and whole(held[7]) and whole(held[8] or '0')) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
-end
+local held = redis.call('HMGET', state, 'topic', 'log', 'clean', 'clean_end')
+-- @include shared/log_fields
 if (held[3] or '') ~= clean or (held[4] or '') ~= clean_end then
   return 0
 end
@@ -47,34 +38,30 @@ end
 local no_row = ''
 redis.call('ZADD', index, -1, no_row)
 redis.call('ZREMRANGEBYSCORE', index, '(' .. after, last_offset)
-local largest = held[5]
 for at = first_row, #ARGV, 2 do
   -- The start may have moved on: the rows below it are of no use any more.
   if tonumber(ARGV[at]) >= start then
     redis.call('ZADD', index, ARGV[at], ARGV[at + 1])
     local row_largest = string.match(ARGV[at + 1], '^%d+:%d+:(%-?%d+):')
-    if tonumber(row_largest) > tonumber(largest) then
-      largest = row_largest
-    end
+    largest = math.min(math.max(largest, tonumber(row_largest)), exact_max)
   end
 end
-redis.call('HSET', state, 'max_timestamp', largest)
 if not is_last then
+-- @include shared/log_packed
+  redis.call('HSET', state, 'log', packed_log)
   redis.call('ZREM', index, no_row)
   return 1
 end
-if held[2] == known_start then
+if start == tonumber(known_start) then
   redis.call('HSET', state, 'start_records', start_records, 'start_bytes', start_bytes)
 end
 if more_records ~= '0' or more_bytes ~= '0' then
-  redis.call('HINCRBY', state, 'records', more_records)
-  redis.call('HINCRBY', state, 'bytes', more_bytes)
+  records, bytes = records + more_records, bytes + more_bytes
   redis.call('ZREMRANGEBYSCORE', index, '(' .. last_offset, '+inf')
-  redis.call('HSET', state, 'interval', largest)
+  interval = largest
 end
-if not held[6] then
-  redis.call('HSET', state, 'interval', largest)
-end
+-- @include shared/log_packed
+redis.call('HSET', state, 'log', packed_log)
 redis.call('HDEL', state, 'reindex')
 redis.call('ZREM', index, no_row)
 return 1

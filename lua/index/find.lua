@@ -1,33 +1,25 @@
 #!lua flags=no-writes
 -- Finds the intervals of a log in which records of a timestamp or a later one may lie, in order, by its sparse index.
 -- KEYS     state, index
--- ARGV     topic id, 1 if offsets count records else 0, timestamp (ms), offset below which nothing is searched (-1:
+-- ARGV     topic id, timestamp (ms, at most 2^53), offset below which nothing is searched (-1:
 --          the log's start), most rows to look at, most intervals to return
 -- Returns  {log start, end, offset below which all was searched, then for each interval its first offset and the
 --          one just past it}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
 -- The timestamps of the index are never too small, but may be too large if records have left the log: an interval may
--- hold no such record, and then the next one must be read. Timestamps are compared as doubles, all of them, so
--- one beyond 2^53 makes an interval too many, never one too few.
+-- hold no such record, and then the next one must be read. One of 2^53 stands for any later one too.
 
 local state, index = KEYS[1], KEYS[2]
-local topic_id, dense, timestamp = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
-local from, rows_left, intervals_left = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local topic_id, timestamp = ARGV[1], tonumber(ARGV[2])
+local from, rows_left, intervals_left = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- @include shared/index_steps
 -- @include shared/index_rows
 local chunk = 100 -- rows copied into Lua at once
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'bytes', 'records', 'interval', 'max_timestamp')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, start, bytes = tonumber(held[2]), tonumber(held[3]), tonumber(held[4])
-local records, interval = dense and next_offset or tonumber(held[5] or '0'), tonumber(held[6] or '-1')
-if not (next_offset and start and bytes and records and interval) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
-end
+local held = redis.call('HMGET', state, 'topic', 'log')
+-- @include shared/log_fields
+-- @include shared/index_steps
 
 local function text(offset)
   return string.format('%d', offset)
@@ -37,7 +29,7 @@ from = math.max(from, start)
 local count = redis.call('ZCARD', index)
 if count == 0 then
   -- Of a row that was there and is lost `interval` says nothing.
-  interval = math.max(interval, tonumber(held[7] or '-1'))
+  interval = largest
 end
 local newest = count > 0 and rows_of(redis.call('ZRANGE', index, count - 1, count - 1, 'WITHSCORES'))
 local malformed = newest == nil

@@ -17,12 +17,10 @@ local topic_id, limit, first_row, first_interval = ARGV[1], tonumber(ARGV[2]), A
 -- @include shared/index_rows
 -- @include shared/whole_number
 
-local held = redis.call('HMGET', state, 'topic', 'start', 'interval', 'rebase')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-local start, interval, reached = whole(held[2]), held[3] or '-1', whole(held[4] or '0')
-if not (start and tonumber(interval) and reached) then
+local held = redis.call('HMGET', state, 'topic', 'log', 'rebase')
+-- @include shared/log_fields
+local reached = whole(held[3] or '0')
+if not reached then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 
@@ -30,12 +28,12 @@ local function later(one, other)
   return tonumber(other) > tonumber(one) and other or one
 end
 
-local largest
+local largest_text
 if reached > start then
-  local row = rows_of(redis.call('ZRANGEBYSCORE', index, held[4], held[4], 'WITHSCORES'))
-  largest = row and row[1] and row[1].largest_text
+  local row = rows_of(redis.call('ZRANGEBYSCORE', index, held[3], held[3], 'WITHSCORES'))
+  largest_text = row and row[1] and row[1].largest_text
 end
-local from = largest and held[4] or string.format('%d', start)
+local from = largest_text and held[3] or string.format('%d', start)
 local answer = redis.call('ZRANGEBYSCORE', index, '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
 local rows = rows_of(answer)
 if not rows then
@@ -49,14 +47,14 @@ for at, row in ipairs(rows) do
   if offset == first_row and tonumber(first_interval) < row.interval then
     row_interval = first_interval
   end
-  largest = largest and later(largest, row_interval) or row_interval
-  if largest == row.largest_text and row_interval == row.interval_text then
+  largest_text = largest_text and later(largest_text, row_interval) or row_interval
+  if largest_text == row.largest_text and row_interval == row.interval_text then
     -- From here on every row follows from this one.
     redis.call('HDEL', state, 'rebase')
     return {changed, 0}
   end
   redis.call('ZADD', index, offset,
-    string.format('%d:%d:%s:%s', row.records, row.bytes, largest, row_interval))
+    string.format('%d:%d:%s:%s', row.records, row.bytes, largest_text, row_interval))
   -- Last: while the slot moves Redis refuses a script a key that it has emptied.
   redis.call('ZREM', index, answer[2 * at - 1])
   changed, from = changed + 1, offset
@@ -66,5 +64,7 @@ if #rows == limit then
   return {changed, 1}
 end
 redis.call('HDEL', state, 'rebase')
-redis.call('HSET', state, 'max_timestamp', largest and later(largest, interval) or interval)
+largest = math.min(math.max(tonumber(largest_text or -1), interval), exact_max)
+-- @include shared/log_packed
+redis.call('HSET', state, 'log', packed_log)
 return {changed, 0}

@@ -10,24 +10,14 @@
 local state = KEYS[1]
 local topic_id, new_start = ARGV[1], tonumber(ARGV[2])
 
--- @include shared/whole_number
-
-local held = redis.call('HMGET', state, 'topic', 'next', 'lake_start')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, start = whole(held[2]), whole(held[3] or '0')
-if not (next_offset and start) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
-end
+local held = redis.call('HMGET', state, 'topic', 'log')
+-- @include shared/log_fields
 if new_start > next_offset then
   return redis.error_reply(string.format('OFFSET_OUT_OF_RANGE %s ends at %d, before %d', state, next_offset, new_start))
 end
-if not held[3] then
-  return '-1'
+if lake_start >= 0 and new_start > lake_start then
+  lake_start = new_start
+-- @include shared/log_packed
+  redis.call('HSET', state, 'log', packed_log)
 end
-if new_start > start then
-  redis.call('HSET', state, 'lake_start', string.format('%d', new_start))
-  start = new_start
-end
-return string.format('%d', start)
+return string.format('%d', lake_start)

@@ -11,26 +11,24 @@
 -- allow-oom: what is archived may be trimmed, which frees memory, and two numbers take next to none.
 
 local state = KEYS[1]
-local topic_id, archived, first = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local topic_id, archived, lake_first = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 -- @include shared/whole_number
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'archived', 'lake_start')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, log_start = whole(held[2]), whole(held[3])
-local before, start = whole(held[4] or '0'), whole(held[5] or '0')
-if not (next_offset and log_start and before and start) then
+local held = redis.call('HMGET', state, 'topic', 'log', 'archived')
+-- @include shared/log_fields
+local before = whole(held[3] or '0')
+if not before then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 if archived > next_offset then
   return redis.error_reply(string.format('OFFSET_OUT_OF_RANGE %s ends at %d, before %d', state, next_offset, archived))
 end
 archived = math.max(archived, before)
-if not held[5] then
-  start = math.max(first, log_start)
+if lake_start < 0 then
+  lake_start = math.min(math.max(lake_first, start), next_offset)
 end
-local archived_text, start_text = string.format('%d', archived), string.format('%d', start)
-redis.call('HSET', state, 'archived', archived_text, 'lake_start', start_text)
-return {archived_text, start_text}
+local archived_text = string.format('%d', archived)
+-- @include shared/log_packed
+redis.call('HSET', state, 'archived', archived_text, 'log', packed_log)
+return {archived_text, string.format('%d', lake_start)}

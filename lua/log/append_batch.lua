@@ -1,60 +1,87 @@
 -- Appends producer batches, each whole as one entry of a partition's log in format batch, and announces them.
--- KEYS     stream, state, producers, index; if a batch is of a transaction also open, aborted
--- ARGV     topic id, leader epoch, channel; then for each batch: producer id (-1: none), epoch, base sequence, last sequence,
---          record count, bytes as stored, largest timestamp, transaction (as log/append takes it), number of the arguments
---          that follow; the entry's fields and values
--- Returns  {APPENDED, log start as responses report it, Redis' clock in ms, external entries that were removed; then for each
---          batch: outcome, base offset, bytes that ever came if a row of the index was written, else 0}, where the outcome is
---          APPENDED, DUPLICATE (the base offset is the one of the first time, 0 of a marker; nothing is written), VERIFY (it
---          would open a transaction that is not verified; nothing is written) or an error of this batch;
---          {EXPEL, external entries that were removed}: nothing is appended, there are more external entries than one step
---          removes: run log/expel, then this again
+-- KEYS     1 stream
+--          2 state
+--          3 index
+--          4 open: the transactions that are open, if a batch is of a transaction
+--          5 aborted, as 4
+-- ARGV     1 topic id
+--          2 leader epoch
+--          3 heads: >I6B sender's clock (ms), 0; then for each batch >i2I4I4I4i8Bi8BI4
+--            producer epoch, first sequence, records, bytes as stored, largest timestamp (ms, at most 2^53)
+--            kind: 0 data, 1 data of a transaction, 2 commit marker, 3 abort marker
+--            number of the transaction (0: not verified; of a marker 0: the one that is open, -1: the one that an earlier
+--            epoch has open)
+--            0; how many of the arguments after the producer ids are its own
+--          4 and on: producer id of each batch ("": none)
+--          then for each batch: its bytes; the codec that compresses them at rest, if one does
+-- Returns  >BI4I8I8 0, external entries that were removed, log start as responses report it, bytes that ever came if a row of the
+--          index was written, else 0; then for each batch >BI8, its verdict (shared/append_verdicts) and a value: the base
+--          offset; of an error what was expected; or
+--          >BI4 1, external entries that were removed: nothing is appended, for there are more than one step removes: run
+--          log/expel, then this again
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a malformed
---          state); of one batch INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
---          INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, each as of log/append
+--          state, no stream)
 --
--- Offsets are dense from 0, and the entry's id is "0-<offset just past the batch>": the batch that holds an offset is
--- the first entry after it. Everything that can fail is asked before the first XADD, or is the first XADD.
+-- Offsets are dense from 0, and the entry's id is "0-<offset just past the batch>": the batch that holds an offset is the first
+-- entry after it. Nothing after the first XADD can fail: a script that fails there would leave entries without their state.
 
-local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local topic_id, leader_epoch, channel = ARGV[1], ARGV[2], ARGV[3]
-local first_batch, bits, dense, take_in, share_groups = 4, -1, true, nil, nil
-local expelled_max = 1000 -- as many as a step of log/expel removes
-
--- @include shared/index_steps
--- @include shared/entry_ids
+local expelled_max, dense, share_groups = 1000, true, nil -- as many as a step of log/expel removes
+-- @include shared/append_verdicts
+-- @include shared/producer_row
+-- @include shared/memory_is_full
 -- @include shared/append_begin
+-- @include shared/log_fields
+-- @include shared/index_steps
 -- @include shared/leader_epoch
--- @include shared/append_check
 
-local offset = next_offset
-for n, at in ipairs(placed) do
-  offset = bases[n] + tonumber(ARGV[at + 4])
-  local entry_id, last = id_of_end(offset), at + 8 + tonumber(ARGV[at + 8])
-  if n > 1 then
-    redis.call('XADD', stream, entry_id, unpack(ARGV, at + 9, last))
-  else
-    -- External entries are no records of this format, and one past the log's end would stand in the middle of the log.
-    -- If one was deleted its id is still the stream's last, and XADD refuses ours. They are removed here, not in a script
-    -- of their own: a client that writes without a pause would always be back before this one.
-    local external = #redis.call('XRANGE', stream, '(' .. id_of_end(next_offset), '+', 'COUNT', 1) > 0
-    local reply = not external and redis.pcall('XADD', stream, entry_id, unpack(ARGV, at + 9, last))
-    if external or type(reply) == 'table' and reply.err
-        and (string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ')) then
+for n = 1, batches do
+-- @include shared/append_decide
+  if code == APPENDED and count > exact_max - next_offset then
+    code = USED_UP
+  end
+  if code == APPENDED then
+    -- External entries are no records of this format. One past the log's end makes the stream longer than it was, or makes
+    -- Redis refuse ours, also if it is deleted. They are removed here, not in a script of their own: a client that writes
+    -- without a pause would always be back before this one.
+    local external, reply = false, nil
+    if not written then
+      local length = call('XLEN', stream)
+      external = length ~= entries and call('XRANGE', stream, string.format('(0-%d', next_offset), '+', 'COUNT', 1)[1]
+      entries = length
+    end
+    repeat
+      if external then
+        local bits, removed, lowest = -1, nil, nil
+-- @include shared/entry_ids
 -- @include shared/renumbering
 -- @include shared/expel_entries
-      local expelled, lowest = expel_entries(next_offset, expelled_max)
-      if lowest ~= next_offset then
-        return {'EXPEL', expelled}
+        removed, lowest = expel_entries(next_offset, expelled_max)
+        moved = moved + removed
+        if not lowest then
+          return pack('>BI4', 1, moved)
+        end
+        next_offset, entries = lowest, call('XLEN', stream)
       end
-      answer[4] = expelled
-      reply = redis.pcall('XADD', stream, entry_id, unpack(ARGV, at + 9, last))
-    end
-    if type(reply) == 'table' and reply.err then
-      return reply
-    end
-  end
+      end_text = string.format('%d', next_offset + count)
+      local id = '0-' .. end_text
+      if arguments == 1 then
+        reply = redis.pcall('XADD', stream, 'NOMKSTREAM', id, 'batch', argv[arg])
+      else
+        reply = redis.pcall('XADD', stream, 'NOMKSTREAM', id, 'batch', argv[arg], 'korvet.encoding', argv[arg + 1])
+      end
+-- @include shared/append_refused
+    until type(reply) == 'string'
+    local offset = next_offset
+    entries, value = entries + 1, offset
 -- @include shared/append_written
+-- @include shared/index_row
+  end
+  arg, last_code, last_value = arg + arguments, code, value
+  if batches > 1 then
+    answer = answer .. pack('>BI8', code, value)
+  end
 end
 
+last_epoch = leader_epoch
+-- @include shared/log_packed
 -- @include shared/append_end

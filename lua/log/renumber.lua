@@ -1,8 +1,17 @@
 #!lua flags=allow-oom
 -- Takes external entries (XADDs by others) into a partition's log: advances its end over those whose ids are its next
 -- offsets, and moves the others, with all that follow, to free offsets in their order. One bounded step.
--- KEYS     stream, state, moving, index, share
--- ARGV     topic id, leader epoch, offset sequence bits (0: dense ids), most entries to look at or move, most bytes of them, channel
+-- KEYS     1 stream
+--          2 state
+--          3 moving
+--          4 index
+--          5 share
+-- ARGV     1 topic id
+--          2 leader epoch
+--          3 offset sequence bits (0: dense ids)
+--          4 most entries to look at or move
+--          5 most bytes of them
+--          6 channel
 -- Returns  {entries that came to a new offset, 1 if another step is needed else 0, high watermark}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a
 --          malformed state, offsets used up, an entry of more fields than a script can pass on)
@@ -11,7 +20,7 @@
 -- anything can come back. If that is more than one step may do, the entries wait in `moving`:
 --   1. while the stream has entries past `next`: append them to `moving` with their ids, XDEL them;
 --   2. when it has none: XSETID back to the last offset, and bring entries back from `moving`, oldest first.
--- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. An
+-- The flag `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. An
 -- external entry that arrives between two steps lands past `next`, where 1. finds it and puts it after all others. With
 -- dense ids the stream's last id is then the one of the last entry that waits, so `0-*` makes no id that one of these will
 -- have. Every entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
@@ -19,11 +28,10 @@
 -- A Redis group knows entries by their ids: it gets an entry under its new id again, and all entries after it. With dense
 -- ids this holds for any group, else for one that is part of a share group. If the move takes several steps the group gets
 -- all entries past `next` again: between two steps it may have passed entries that wait.
--- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
 -- allow-oom: a log is readable when memory is full, and what is moved leaves as much as it takes.
 
-local stream, state, moving, index, share = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local topic_id, leader_epoch, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local stream, state, moving_stream, index, share = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local topic_id, leader_epoch, bits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, bytes_left, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
 local dense = bits == 0
@@ -31,20 +39,9 @@ local chunk = 50 -- entries copied into Lua at once
 
 -- @include shared/entry_ids
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'first', 'moving', 'bytes', 'max_timestamp', 'interval', 'records',
-  'start', 'lake_start', 'epochs')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, first, is_moving = tonumber(held[2]), tonumber(held[3] or ''), held[4] and true or false
-local bytes, largest, interval = tonumber(held[5]), held[6], held[7] or '-1'
-local records, start = dense and next_offset or tonumber(held[8] or '0'), tonumber(held[9])
-local lake_start, epochs = tonumber(held[10] or ''), held[11]
-if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and bytes and records and start
-    and tonumber(largest) and tonumber(interval)) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
-end
-local known_next = next_offset
+local held = redis.call('HMGET', state, 'topic', 'log')
+-- @include shared/log_fields
+local known_log, known_next = held[2], next_offset
 -- @include shared/leader_epoch
 -- @include shared/index_steps
 -- @include shared/external_entry
@@ -59,40 +56,21 @@ for _, field in ipairs(share_fields.err and {} or share_fields) do
 end
 -- @include shared/renumbering
 
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+-- @include shared/clock
 
 local function past_next(count)
   return redis.call('XRANGE', stream, '(' .. id_of_end(next_offset), '+', 'COUNT', count)
 end
 
-local function later(one, other)
-  return tonumber(other) > tonumber(one) and other or one
-end
-
+local row_bytes
 -- An entry of this size is the log's last record from now on.
 local function count_in(end_offset, size, timestamp)
-  local records_before, bytes_before = records, bytes
+  local stamp = math.min(tonumber(timestamp), exact_max)
   records, bytes = dense and end_offset or records + 1, bytes + size
-  largest, interval = later(largest, timestamp), later(interval, timestamp)
-  first = first or end_offset - 1
-  next_offset = end_offset
-  bytes_left = bytes_left - size
-  if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
-      or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
-    if redis.call('EXISTS', index) == 0 then
-      -- The first row stands for all before it; if it is not the first one, the others were deleted.
-      interval = largest
-      if records_before >= records_per_row or bytes_before >= bytes_per_row then
-        redis.call('HSET', state, 'reindex', '1')
-      end
-    end
-    -- If the index takes no row, being a key of another type, the keeper rebuilds it.
-    local row = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
-    if type(redis.pcall('ZADD', index, string.format('%d', next_offset), row)) == 'number' then
-      interval = '-1'
-    end
-  end
+  largest, interval = math.max(largest, stamp), math.max(interval, stamp)
+  first = first >= 0 and first or end_offset - 1
+  next_offset, bytes_left = end_offset, bytes_left - size
+-- @include shared/index_row
 end
 
 -- How many to copy into Lua next, if `done` of this step took what is gone of `room`: one at first, then as many as
@@ -132,7 +110,7 @@ local failure
 local function evacuate()
   local last_id, added, deleted = stream_ids()
   local moved, room, emptied = 0, bytes_left, false
-  local waiting, lowest = redis.call('XLEN', moving), lowest_end(next_offset, deleted)
+  local waiting, lowest = redis.call('XLEN', moving_stream), lowest_end(next_offset, deleted)
   local kept_end = lowest
   while moved < limit and bytes_left > 0 and not failure do
     local entries, ids, others = past_next(math.min(fitting(moved, room), limit - moved)), {}, {}
@@ -142,7 +120,7 @@ local function evacuate()
           entry[1], #entry[2] / 2)
         break
       end
-      redis.call('XADD', moving, '*', 'id', entry[1], unpack(entry[2]))
+      redis.call('XADD', moving_stream, '*', 'id', entry[1], unpack(entry[2]))
       ids[#ids + 1], waiting = entry[1], waiting + 1
       if not dense or end_of_id(entry[1]) ~= lowest + waiting then
         others[#others + 1] = entry[1]
@@ -178,7 +156,7 @@ local function bring_back(lowest)
   local changed, brought, room = 0, 0, bytes_left
   lowest = math.max(lowest, end_of_id('0-0'))
   while limit > 0 and bytes_left > 0 and not failure do
-    local entries, ids = redis.call('XRANGE', moving, '-', '+', 'COUNT', math.min(fitting(brought, room), limit)), {}
+    local entries, ids = redis.call('XRANGE', moving_stream, '-', '+', 'COUNT', math.min(fitting(brought, room), limit)), {}
     for _, entry in ipairs(entries) do
       local fields = entry[2]
       local old_id, free = fields[2], 0
@@ -203,7 +181,7 @@ local function bring_back(lowest)
       count_in(end_offset, size, timestamp or time_of(id, now_ms))
     end
     if #ids > 0 then
-      redis.call('XDEL', moving, unpack(ids))
+      redis.call('XDEL', moving_stream, unpack(ids))
     end
     limit, brought = limit - #ids, brought + #ids
     if #entries == 0 then
@@ -214,10 +192,10 @@ local function bring_back(lowest)
 end
 
 local changed, more = 0, 0
-if not is_moving then
+if moving == 0 then
   local left = take_in()
   if left == 'unreadable' then
-    is_moving = true
+    moving = 1
   elseif left == 'more' then
     more = 1
   else
@@ -233,38 +211,28 @@ if not is_moving then
     end
   end
 end
-if is_moving then
+if moving == 1 then
   local lowest = evacuate()
   if lowest then
     changed = bring_back(lowest)
   end
-  is_moving = redis.call('XLEN', moving) > 0 or #past_next(1) > 0
-  more = is_moving and 1 or 0
-  local waiting = redis.call('XLEN', moving)
+  local waiting = redis.call('XLEN', moving_stream)
+  moving = (waiting > 0 or #past_next(1) > 0) and 1 or 0
+  more = moving
   if waiting == 0 then
-    redis.call('DEL', moving)
+    redis.call('DEL', moving_stream)
   elseif dense and lowest then
     redis.call('XSETID', stream, id_of_end(math.max(next_offset, lowest) + waiting))
   end
 end
 
-if next_offset > known_next then
-  if not dense then
-    redis.call('HSET', state, 'records', string.format('%d', records))
-  end
-  redis.call('HSET', state, 'next', string.format('%d', next_offset),
-    'bytes', string.format('%d', bytes), 'max_timestamp', largest, 'interval', interval)
-  if new_epochs then
-    redis.call('HSET', state, 'epochs', new_epochs)
-  end
+if new_epochs and next_offset > known_next then
+  redis.call('HSET', state, 'epochs', new_epochs)
+  last_epoch = leader_epoch
 end
-if first and not held[3] then
-  redis.call('HSET', state, 'first', string.format('%d', first))
-end
-if is_moving then
-  redis.call('HSET', state, 'moving', '1')
-else
-  redis.call('HDEL', state, 'moving')
+-- @include shared/log_packed
+if packed_log ~= known_log then
+  redis.call('HSET', state, 'log', packed_log)
 end
 if next_offset > known_next then
   redis.call('SPUBLISH', channel, string.format('%d', next_offset))

@@ -1,9 +1,17 @@
 #!lua flags=allow-oom
 -- Moves the start of a log up, and frees the memory of what lies below it. One bounded step.
--- KEYS     stream, state, index, clean:0, clean:1, aborted
--- ARGV     topic id, offset sequence bits (0, -1: dense ids), the log's new start (-1: none), the
---          first record's offset from there on (-1: none is known), most entries of a step if their bytes
---          are not known, most bytes of a step if the index knows them
+-- KEYS     1 stream
+--          2 state
+--          3 index
+--          4 clean:0
+--          5 clean:1
+--          6 aborted
+-- ARGV     1 topic id
+--          2 offset sequence bits (0, -1: dense ids)
+--          3 the log's new start (-1: none)
+--          4 the first record's offset from there on (-1: none is known)
+--          5 most entries of a step if their bytes are not known
+--          6 most bytes of a step if the index knows them
 -- Returns  {log start, records that left the log, entries that were freed, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (past the end), KAFKA_STORAGE_ERROR (a malformed state or
 --          index)
@@ -27,15 +35,10 @@ local large_nodes = 100 -- times the limit, for nodes that hold more entries tha
 -- @include shared/whole_number
 -- @include shared/entry_ids
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'records', 'start_records',
-  'clean_end', 'aborted')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, start, first = whole(held[2]), whole(held[3]), tonumber(held[4] or '')
-local bytes, start_records, records = whole(held[5]), whole(held[7] or '0'), whole(held[6] or held[7] or '0')
-local clean_end = whole(held[8] or '0') -- 0 if the log was never compacted
-if not (next_offset and start and bytes and start_records and records and clean_end) then
+local held = redis.call('HMGET', state, 'topic', 'log', 'start_records', 'clean_end', 'aborted', 'start_bytes')
+-- @include shared/log_fields
+local start_records, clean_end = whole(held[3] or '0'), whole(held[4] or '0') -- 0 if the log was never compacted
+if not (start_records and clean_end) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 if new_start > next_offset then
@@ -63,6 +66,11 @@ end
 redis.call('ZCARD', aborted)
 
 local left = 0
+if start == next_offset and redis.call('EXISTS', stream) == 0 then
+  -- Somebody has deleted the stream. Nothing of the log is left now, so it can go on.
+  redis.call('XGROUP', 'CREATE', stream, 'korvet', '$', 'MKSTREAM')
+  redis.call('XGROUP', 'DESTROY', stream, 'korvet')
+end
 if moves then
   local gone, start_bytes = start_records, nil
   if start == next_offset then
@@ -74,22 +82,24 @@ if moves then
     gone = start -- dense: the offset is the count, unless records were compacted away
   end
   left = math.max(gone - start_records, 0)
-  redis.call('HSET', state, 'start', score, 'start_records', string.format('%d', start_records + left))
-  if start_bytes then
-    redis.call('HSET', state, 'start_bytes', string.format('%d', start_bytes))
-  end
   if start == next_offset then
-    redis.call('HDEL', state, 'first') -- the next append sets it
-  elseif first then
-    redis.call('HSET', state, 'first', string.format('%d', math.max(first, start, first_record)))
+    first = -1 -- the next append sets it
+  elseif first >= 0 then
+    first = math.min(math.max(first, start, first_record), next_offset) -- Redis may have lost that record since
+  end
+-- @include shared/log_packed
+  redis.call('HSET', state, 'log', packed_log, 'start_records', string.format('%d', start_records + left))
+  if start_bytes and start_bytes > (tonumber(held[6] or '') or 0) then
+    redis.call('HSET', state, 'start_bytes', string.format('%d', start_bytes))
   end
 end
 
-local given = 0
+local given, known_entries = 0, entries
 local function trim(keys, offset, most)
   local id, removed = id_after(offset), 0
   for _, key in ipairs(keys) do
-    removed = removed + redis.call('XTRIM', key, 'MINID', '~', id, 'LIMIT', most)
+    local gone = redis.call('XTRIM', key, 'MINID', '~', id, 'LIMIT', most)
+    removed, entries = removed + gone, key == stream and math.max(entries - gone, 0) or entries
   end
   given = given + removed
   return removed > 0
@@ -129,10 +139,14 @@ if start > 0 and (finished == #lowest or lowest[finished + 1].offset > start) an
   -- The last piece, from the last row to the start itself, is no larger than its interval.
   is_done = free(from, start, known and (above and above.bytes or bytes) - known)
 end
+if entries ~= known_entries then
+-- @include shared/log_packed
+  redis.call('HSET', state, 'log', packed_log)
+end
 if finished > 1 then
   redis.call('ZREMRANGEBYRANK', index, 0, finished - 2)
 end
-if moves and held[9] then
+if moves and held[5] then
   -- The last step: while the slot moves Redis refuses a script a key that it has emptied.
   redis.call('ZREMRANGEBYSCORE', aborted, '-inf', '(' .. score)
 end

@@ -24,6 +24,8 @@ local by_session, first_range = ARGV[9] == 'session', 10
 local RELEASE, RENEW = '2', '4'
 
 local is_replaced = false
+local held = redis.call('HMGET', state, 'topic', 'log', 'epochs', 'clean_token', 'clean')
+-- @include shared/log_fields
 -- @include shared/share_begin
 -- @include shared/share_ranges
 -- @include shared/entry_ids

@@ -34,6 +34,8 @@ local throttled_from, goes_on = tonumber(ARGV[15]), ARGV[16] == 'more'
 local first_run, after_runs = 18, 18 + 2 * tonumber(ARGV[17])
 
 local is_replaced = false
+local held = redis.call('HMGET', state, 'topic', 'log', 'epochs', 'clean_token', 'clean')
+-- @include shared/log_fields
 -- @include shared/share_begin
 -- @include shared/share_ranges
 -- @include shared/entry_ids

@@ -16,6 +16,8 @@ local topic_id, group, bits, to = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(
 local wanted_kind, new_lock_ms = ARGV[5], tonumber(ARGV[6])
 
 local is_replaced = true
+local held = redis.call('HMGET', state, 'topic', 'log', 'epochs', 'clean_token', 'clean')
+-- @include shared/log_fields
 -- @include shared/share_begin
 -- @include shared/entry_ids
 -- @include shared/share_redis

@@ -27,6 +27,8 @@ if not group then
 end
 
 local is_replaced = false
+local held = redis.call('HMGET', state, 'topic', 'log', 'epochs', 'clean_token', 'clean')
+-- @include shared/log_fields
 -- @include shared/share_begin
 -- @include shared/share_ranges
 -- @include shared/entry_ids
@@ -35,8 +37,7 @@ local is_replaced = false
 if kind ~= 'redis' then
   return 0
 end
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+-- @include shared/clock
 local undelivered, pending = read_group()
 if pending and pending > pending_max then
   return redis.error_reply(string.format('KAFKA_STORAGE_ERROR %s: %d entries are pending in group %s, more than %d', stream,

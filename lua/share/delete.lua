@@ -14,6 +14,8 @@ local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local is_replaced = true
+local held = redis.call('HMGET', state, 'topic', 'log', 'epochs', 'clean_token', 'clean')
+-- @include shared/log_fields
 -- @include shared/share_begin
 -- @include shared/entry_ids
 -- @include shared/share_redis

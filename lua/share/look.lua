@@ -14,6 +14,8 @@ local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local is_replaced = false
+local held = redis.call('HMGET', state, 'topic', 'log', 'epochs', 'clean_token', 'clean')
+-- @include shared/log_fields
 -- @include shared/share_begin
 -- @include shared/share_ranges
 -- @include shared/entry_ids
@@ -41,4 +43,4 @@ elseif start < log_start then
   start, in_flight = new_ranges[1] or next_offset, live
 end
 return {string.format('%d', math.max(start, log_start)), string.format('%d', math.max(next_offset, log_start)),
-  string.format('%d', in_flight), held[6] or '', redis.call('HEXISTS', share, 'n:' .. group) == 1 and 'initial' or ''}
+  string.format('%d', in_flight), held[3] or '', redis.call('HEXISTS', share, 'n:' .. group) == 1 and 'initial' or ''}

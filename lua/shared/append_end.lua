@@ -1,63 +1,62 @@
--- The last part of an append, in place: state, producers and announcement, and the script's answer.
--- Needs   what the parts before it leave; offset (the log's end), channel, dense, new_epochs; with transactions KEYS[5] (open)
---         and KEYS[6] (aborted)
--- The fields that change with nearly every append are set by one call.
-local log_start = first or bases[1]
-if placed[1] then
-  local next_text = string.format('%d', offset)
-  if dense then
-    redis.call('HSET', state, 'next', next_text, 'bytes', string.format('%d', bytes), 'max_timestamp', largest,
-      'interval', interval)
-  else
-    redis.call('HSET', state, 'next', next_text, 'bytes', string.format('%d', bytes), 'max_timestamp', largest,
-      'interval', interval, 'records', string.format('%d', records))
-  end
+-- The last part of an append, in place: state, producers, transactions and announcement, and the script's answer.
+-- Needs   what the parts before it leave; with transactions KEYS[4] (open) and KEYS[5] (aborted)
+if written then
+  end_text = end_text or string.format('%d', next_offset)
   if new_epochs then
-    redis.call('HSET', state, 'epochs', new_epochs)
+    call('HSET', state, 'epochs', new_epochs)
   end
-  if not held[4] then
-    redis.call('HSET', state, 'first', string.format('%d', log_start))
+  local id, row = next(rows)
+  if id and next(rows, id) then
+    local changed = {'log', packed_log}
+    for id, row in pairs(rows) do
+      changed[#changed + 1], changed[#changed + 2] = id, row
+    end
+    call('HSET', state, unpack(changed))
+  elseif id then
+    call('HSET', state, 'log', packed_log, id, row)
+  else
+    call('HSET', state, 'log', packed_log)
   end
-  for producer_id, row in pairs(rows) do
-    redis.call('HSET', producers, producer_id, row)
-  end
-  if transactions then
+  if transactions and next(transactions) then
     local ended, smallest = {}, nil
-    for producer_id, opened_at in pairs(transactions) do
+    for id, opened_at in pairs(transactions) do
       if opened_at then
-        redis.call('ZADD', KEYS[5], string.format('%d', opened_at), producer_id)
+        call('ZADD', KEYS[4], string.format('%d', opened_at), id)
       else
-        ended[#ended + 1] = producer_id
+        ended[#ended + 1] = id
       end
     end
     -- Those that have ended are still in it: without the last of them it would be gone, which a moving slot refuses.
-    local opened = redis.call('ZRANGE', KEYS[5], 0, #ended, 'WITHSCORES')
+    local opened = call('ZRANGE', KEYS[4], 0, #ended, 'WITHSCORES')
     for n = 1, #opened, 2 do
       smallest = smallest or transactions[opened[n]] ~= false and tonumber(opened[n + 1])
     end
     -- A reader of some rows is to know up to where no later one matters: what is open, or aborted by a later row, begins
     -- there.
-    local stable = smallest or offset
-    for n = #aborts - 1, 1, -2 do
-      redis.call('ZADD', KEYS[6], aborts[n], string.format('%s:%d', aborts[n + 1], stable))
-      stable = math.min(stable, tonumber(string.match(aborts[n + 1], '%d+$')))
+    local stable = smallest or next_offset
+    for n = #aborts, 1, -1 do
+      local marker, id, from = unpack(aborts[n])
+      call('ZADD', KEYS[5], string.format('%d', marker), string.format('%s:%d:%d', id, from, stable))
+      stable = math.min(stable, from)
     end
     if aborts[1] then
-      redis.call('HSET', state, 'aborted', aborts[#aborts - 1])
+      call('HSET', state, 'aborted', string.format('%d', aborts[#aborts][1]))
     end
     if smallest then
-      redis.call('HSET', state, 'open', string.format('%d', smallest))
+      call('HSET', state, 'open', string.format('%d', smallest))
     else
-      redis.call('HDEL', state, 'open')
+      call('HDEL', state, 'open')
     end
     if ended[1] then
-      redis.call('ZREM', KEYS[5], unpack(ended))
+      call('ZREM', KEYS[4], unpack(ended))
     end
   end
-  redis.call('SPUBLISH', channel, next_text)
+  call('SPUBLISH', stream, end_text) -- the channel has the stream's name
 end
 -- What responses report as the start of the log; what is below the start in the lake is no part of it, wherever it still
 -- lies.
-answer[2] = string.format('%d', lake_start and lake_start < start and lake_start
-  or math.max(start, log_start or 0, lake_start or 0))
-return answer
+local log_start = lake_start >= 0 and lake_start < start and lake_start or math.max(start, first, lake_start)
+if batches == 1 then
+  return pack('>BI4I8I8BI8', 0, moved, log_start, row_bytes, last_code, last_value)
+end
+return pack('>BI4I8I8', 0, moved, log_start, row_bytes) .. answer

@@ -1,28 +1,42 @@
--- The third part of an append, in place, for each batch that was written: what the log holds then, and a row of the index.
--- Needs   what append_begin and append_check leave; state, index, records_per_row, bytes_per_row; n (which of the placed
---         batches), at (where it stands in ARGV), offset (the one just past it)
--- Leaves  largest, interval, records, bytes, records_before and bytes_before as they are after it
-local stamp = tonumber(ARGV[at + 6])
-if stamp > tonumber(largest) then
-  largest = ARGV[at + 6]
-end
-if stamp > tonumber(interval) then
-  interval = ARGV[at + 6]
-end
-records, bytes = records + tonumber(ARGV[at + 4]), bytes + tonumber(ARGV[at + 5])
-if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
-    or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
-  if redis.call('EXISTS', index) == 0 then
-    -- The first row stands for all before it; if it is not the first one, the others were deleted.
-    interval = largest
-    if records_before >= records_per_row or bytes_before >= bytes_per_row then
-      redis.call('HSET', state, 'reindex', '1')
+-- The third part of an append, in place, for the n-th batch once its entries are written: the row of its producer, and what
+-- the log holds then.
+-- Needs   what the parts before it leave; offset (its base), dense (offsets count records)
+-- Leaves  next_offset (the offset just past it), first, bytes, records, largest, interval, rows, transactions, aborts
+if producer ~= '' then
+  if kind == 0 and not last_number then
+    rows[producer] = pack(row_batch_format, epoch, (sequence + count) % sequences, sent_ms, count, offset)
+      .. (epoch == row_epoch and string.sub(row, 13, 60) or '') -- KIP-98: five batches are in flight at most
+  else
+    local kept = epoch == row_epoch and string.sub(row, kept_at) or ''
+    if kind < COMMIT then
+      expected = (sequence + count) % sequences
+      kept = pack(batch_format, count, offset) .. string.sub(kept, 1, 48)
+    elseif epoch ~= row_epoch then
+      expected = 0
     end
-  end
-  -- The batch is written: if the index is a key of another type and takes no row, the keeper rebuilds it.
-  local row = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
-  if type(redis.pcall('ZADD', index, string.format('%d', offset), row)) == 'number' then
-    answer[places[n] + 2], interval = string.format('%d', bytes), '-1'
+    if kind == TRANSACTION and not first_open then
+      last_number, first_open = number, offset
+      transactions[producer] = next_offset
+    elseif kind >= COMMIT then
+      if first_open then
+        transactions[producer] = false
+        if kind == ABORT then
+          aborts[#aborts + 1] = {offset, producer, first_open}
+        end
+      end
+      last_number, first_open = number, nil
+    end
+    rows[producer] = pack(row_transaction_format, epoch, expected, sent_ms, last_number, first_open or -1) .. kept
   end
 end
-records_before, bytes_before = records, bytes
+if first < 0 then
+  first = offset
+end
+written, next_offset, bytes = true, offset + count, bytes + size
+records = dense and next_offset or records + count
+if stamp > largest then
+  largest = stamp
+end
+if stamp > interval then
+  interval = stamp
+end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Fences a partition of a topic marked as deleted, and deletes its log and side keys, in bounded steps.
--- KEYS     state, stream, producers, index, moving, clean:0, clean:1, open, aborted, share
+-- KEYS     state, stream, index, moving, clean:0, clean:1, open, aborted, share
 -- ARGV     topic id, most entries to free, most bytes of them, channel of the partition
 -- Returns  1 if the partition is deleted completely, 0 if it needs another step
--- Errors   none
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (shared/log_fields; never here)
 --
 -- Fenced means that the state has a topic id that no request has: appends, commits, reads and steps of the keeper are
 -- refused, and fetches that wait are woken. A partition of another topic id, which was created meanwhile, is left alone,
@@ -15,7 +15,7 @@
 -- Redis gets no memory for any client, for a hundred milliseconds and more at a time.
 -- allow-oom: what frees memory must work when there is none left.
 
-local state, streams = KEYS[1], {KEYS[2], KEYS[5], KEYS[6], KEYS[7]}
+local state, streams = KEYS[1], {KEYS[2], KEYS[4], KEYS[5], KEYS[6]}
 local topic_id, entries_left, bytes_left, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local fence = 'deleted ' .. topic_id
 
@@ -38,8 +38,13 @@ for n, stream in ipairs(streams) do
   lengths[n] = type(length) == 'number' and length or 0 -- of another type: no log
   entries = entries + lengths[n]
 end
-local counted = is_log and redis.call('HMGET', state, 'bytes', 'start_bytes') or {}
-local bytes, gone = tonumber(counted[1] or '') or 0, tonumber(counted[2] or '') or 0
+local log, gone = unpack(is_log and redis.call('HMGET', state, 'log', 'start_bytes') or {})
+local function bytes_of(held)
+-- @include shared/log_fields
+  return bytes
+end
+local bytes = tonumber(bytes_of({topic_id, log})) or 0 -- of a malformed state
+gone = tonumber(gone or '') or 0
 local size = math.max(bytes - gone, entries) / math.max(entries, 1)
 for n, stream in ipairs(streams) do
   if lengths[n] > 0 and entries_left > 0 and bytes_left > 0 then

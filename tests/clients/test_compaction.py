@@ -11,6 +11,7 @@ import redis
 from tests.clients.client_library import Library, read, written
 from tests.support import processes, reading
 from tests.support.broker import Broker, korvet_broker
+from tests.support.partition_state import log_of
 from tests.support.records import CODECS, Sample, topic_name
 
 OLD_MS = 1_600_000_000_000
@@ -43,8 +44,8 @@ def compacted(
         offsets = [offset for _, offset in written(producer.send(topic, records))]
 
     def done() -> bool:
-        end, clean_end = stored.hmget(f"{{korvet:{topic}:0}}:state", "next", "clean_end")
-        return end == clean_end
+        state = f"{{korvet:{topic}:0}}:state"
+        return log_of(stored, state).next_offset == int(stored.hget(state, "clean_end") or -1)
 
     processes.wait_until(done, f"{topic} is compacted")
     return list(zip(offsets, records, strict=True))

@@ -28,6 +28,7 @@ from tests.cli.commands import korvet, refused
 from tests.support import processes
 from tests.support.authority import Authority
 from tests.support.broker import korvet_broker
+from tests.support.partition_state import write_format
 from tests.support.proxy import proxy
 from tests.support.redis_servers import embedded_server, master
 
@@ -146,8 +147,8 @@ def test_a_redis_that_is_set_up_badly(options: list[str], what: str, level: Leve
         ),
         (
             "korvet:topics",
-            {"orders": '{"configs":{"storage.format":"batch"}}'},
-            "1 topics in format batch (orders) are of an earlier build",
+            {"orders": "a row"},
+            "the logs were written by a Korvet before format 1",
         ),
     ],
 )
@@ -205,6 +206,7 @@ def test_a_redis_that_is_none_for_these_settings(
 @pytest.mark.slow
 def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
+        write_format(client)
         wanted = "min.insync.replicas"
         for name, configs in (("a", {wanted: "2"}), ("b", {wanted: "1"}), ("c", {})):
             client.hset("korvet:topics", name, json.dumps({"id": name, "partitions": 1, "configs": configs}))
@@ -225,23 +227,9 @@ def test_settings_of_the_start_that_clients_have_altered(durable: str) -> None:
 
 
 @pytest.mark.slow
-def test_topics_whose_offsets_are_times(durable: str) -> None:
-    layouts = {"a": ["time", "12"], "b": ["time", "11"], "c": ["time", "many"], "d": ["dense", "12"]}
-    with redis.Redis.from_url(durable) as client:
-        for name, values in layouts.items():
-            configs = dict(zip(("offset.encoding", "offset.sequence.bits"), values, strict=True))
-            client.hset("korvet:topics", name, json.dumps({"configs": configs}))
-        client.hset("korvet:topics", "e", json.dumps({"configs": {"storage.format": "batch"}}))
-        client.hset("korvet:group:%7Bone%7D:offsets", mapping={f"korvet:{name}:0": "{}" for name in "acde"})
-        client.zadd("korvet:groups", {"%7Bone%7D": 0, "no commits": 0})
-    findings = {finding.what: finding for finding in redis_server.examine(settings(redis__url=durable))}
-    assert findings["offsets"].said.endswith("to a (September 2039)")
-    assert (findings["lag"].level, "groups in a, c: offsets" in findings["lag"].said) == (Level.OK, True)
-
-
-@pytest.mark.slow
 def test_a_replica_in_sync_counts_for_topics() -> None:
     with master() as server, server.replica():
+        write_format(server.client)
         server.client.hset("korvet:topics", "a", '{"configs": {"min.insync.replicas": "2"}}')
         assert "topics" not in bad(redis_server.examine(settings(redis__url=server.url)))
 

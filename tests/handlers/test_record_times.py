@@ -113,7 +113,7 @@ def test_a_batch_is_refused_for_records_that_are_named(
         assert [error.batch_index for error in answer.record_errors] == wrong
         assert all(error.batch_index_error_message for error in answer.record_errors)
         assert f"{len(wrong)} of {len(records)} records" in answer.error_message
-    assert not scene.raw.exists("korvet:orders:0")
+    assert scene.raw.xlen("korvet:orders:0") == 0
 
 
 @pytest.mark.parametrize("codec", [NONE, LZ4])

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,6 +38,7 @@ from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRow
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record, values
+from tests.support.partition_state import change_log
 
 ROOT = Path(__file__).parent.parent.parent
 NOW = 10_000
@@ -151,8 +153,8 @@ def test_a_dry_run_reports_and_changes_nothing(topic: Both) -> None:
     assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 0)]) == [0]
 
 
-def test_what_is_not_mirrored_in_redis_yet_stays(topic: Both) -> None:
-    topic.worker.redis.call("HDEL", topic.partition.state, "lake_start")
+def test_what_is_not_mirrored_in_redis_yet_stays(topic: Both, raw_redis: Any) -> None:
+    change_log(raw_redis, topic.partition.state, lake_start=-1)
     [done] = expire(topic, older_than(9999))
     assert (done.files, done.error) == (0, None)
     assert len(topic.files()) == 3
@@ -175,8 +177,8 @@ def test_the_start_is_moved_before_files_leave_the_table(
     assert len(topic.files()) == 1
 
 
-def test_a_start_that_redis_refuses_keeps_the_files(topic: Both) -> None:
-    topic.worker.redis.call("HSET", topic.partition.state, "next", "4")
+def test_a_start_that_redis_refuses_keeps_the_files(topic: Both, raw_redis: Any) -> None:
+    change_log(raw_redis, topic.partition.state, next_offset=4, start=4, first=4)
     [done] = expire(topic, older_than(2500))
     assert done.error is not None
     assert "ends at 4" in done.error

@@ -26,7 +26,7 @@ from korvet.log.types import Bounds, RemoteRange
 from korvet.topics.types import Partition
 
 MIB = 1024 * 1024
-PARTITION = Partition("t", 0, "id", 10, "batch", "", "", "", "", "", ("", ""), "", "", "", "")
+PARTITION = Partition("t", 0, "id", 10, "batch", "", "", "", "", ("", ""), "", "", "", "")
 
 
 def resumed(

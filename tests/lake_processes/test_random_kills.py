@@ -28,6 +28,7 @@ from tests.support.archives import FORMATS
 from tests.support.broker import korvet_broker
 from tests.support.engines import READERS, received
 from tests.support.load import ConfluentLoad
+from tests.support.partition_state import log_of
 from tests.support.processes import descendants, die_with_tests, kill, wait_until
 from tests.support.records import PARTITIONS, Received
 
@@ -77,11 +78,19 @@ def ended(command: Command) -> Iterator[Command]:
         command.end()
 
 
-def offsets(url: str, field: str) -> int:
-    """Return the sum of what Redis has for each partition: `archived` grows with each round, up to `next`."""
+STATES = [f"{{korvet:{topic}:{at}}}:state" for topic in FORMATS for at in range(PARTITIONS)]
+
+
+def archived(url: str) -> int:
+    """Return the sum of the offsets up to which partitions are archived: it grows with each round, up to `log_ends`."""
     with redis.Redis.from_url(url) as client:
-        states = [f"{{korvet:{topic}:{at}}}:state" for topic in FORMATS for at in range(PARTITIONS)]
-        return sum(int(client.hget(state, field) or 0) for state in states)
+        return sum(int(client.hget(state, "archived") or 0) for state in STATES)
+
+
+def log_ends(url: str) -> int:
+    """Return the sum of the ends of all logs."""
+    with redis.Redis.from_url(url) as client:
+        return sum(log_of(client, state).next_offset for state in STATES)
 
 
 def consumed(bootstrap: str, load: ConfluentLoad, all_sent: threading.Event) -> list[Received]:
@@ -95,11 +104,11 @@ def consumed(bootstrap: str, load: ConfluentLoad, all_sent: threading.Event) -> 
 
 def kill_one(victim: str, commands: Mapping[str, Command], url: str, seconds: float) -> None:
     """Kill a process some time after work has gone on."""
-    before = offsets(url, "archived")
+    before = archived(url)
 
     def at_work() -> bool:
         there = [each.pid for each in commands.values()]
-        return bool(there) and offsets(url, "archived") > before
+        return bool(there) and archived(url) > before
 
     wait_until(at_work, "work goes on", SECONDS_MAX)
     time.sleep(seconds)
@@ -134,10 +143,7 @@ def test_kills_at_random_lose_and_repeat_nothing(tmp_path: Path) -> None:
             load.end()
         all_sent.set()
         wait_until(
-            lambda: (
-                commands["archive"].pid
-                and offsets(broker.redis_url, "archived") == offsets(broker.redis_url, "next")
-            ),
+            lambda: commands["archive"].pid and archived(broker.redis_url) == log_ends(broker.redis_url),
             "all is archived",
             SECONDS_MAX,
         )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from korvet.config.settings import Settings
 from korvet.log.compaction import CompactionPlan, CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore
+from korvet.log.packed import PackedLog
 from korvet.log.store import LogStore
 from korvet.log.types import FetchLimits
 from korvet.redis.client import Redis
@@ -18,6 +19,7 @@ from tests.support import batches
 from tests.support.batches import TIMESTAMP, Record
 from tests.support.domain import Domain
 from tests.support.log_bench import Layout, configs_of
+from tests.support.partition_state import log_of
 
 TOPIC = "tables"
 
@@ -130,6 +132,16 @@ class CompactedLog:
             found += [Held(each.offset, each.key, each.value, each.timestamp) for each in records]
             offset = records[-1].offset + 1
 
+    @property
+    def counters(self) -> PackedLog:
+        """The counters of the state."""
+        return log_of(self.raw, self.partition.state)
+
+    @property
+    def end(self) -> int:
+        """The log's end."""
+        return self.counters.next_offset
+
     def field(self, name: str) -> int:
-        """Return a number of the state."""
+        """Return a number that is a field of the state by itself."""
         return int(self.raw.hget(self.partition.state, name) or 0)

@@ -374,6 +374,7 @@ class LogLife:
         ]
         for (begin, begun, *_), (end, records, _size, largest, interval) in pairwise(rows):
             between = [each for each in self.records if begin <= each.offset < end]
+            below = [each for each in self.records if each.offset < end]
             assert records - begun >= len(between)
-            assert interval >= max((each.timestamp for each in between), default=-1)
-            assert largest >= max((each.timestamp for each in self.records if each.offset < end), default=-1)
+            assert interval >= min(max((each.timestamp for each in between), default=-1), OFFSETS_END)
+            assert largest >= min(max((each.timestamp for each in below), default=-1), OFFSETS_END)

@@ -30,8 +30,8 @@ def test_only_committed_entries_are_returned(log: TransactionalLog) -> None:
     log.append((b"k", b"plain"))
     log.write(ONE, (b"k", b"aborted"))
     log.write(OTHER, (b"k", b"committed"))
-    log.end(ONE, commit=False)
-    log.end(OTHER, commit=True)
+    log.end_transaction(ONE, commit=False)
+    log.end_transaction(OTHER, commit=True)
     log.external(value="external")
     assert committed(log)[1] == [b"plain", b"committed", b"external"]
 
@@ -43,7 +43,7 @@ def test_nothing_is_returned_from_the_first_open_transaction_on(log: Transaction
     last, values = committed(log)
     assert values == [b"before"]
     assert committed(log, f"({last}") == ("", [])
-    log.end(ONE, commit=True)
+    log.end_transaction(ONE, commit=True)
     assert committed(log, f"({last}")[1] == [b"open", b"after"]
 
 
@@ -51,7 +51,7 @@ def test_reading_in_pieces_returns_each_entry_once(log: TransactionalLog) -> Non
     for number in range(5):
         log.append((b"k", b"plain-%d" % number))
         log.write(ONE + number, (b"k", b"of-%d" % number))
-        log.end(ONE + number, commit=number % 2 == 0)
+        log.end_transaction(ONE + number, commit=number % 2 == 0)
     values, begin = [], "-"
     while True:
         last, found = committed(log, begin, 2)
@@ -67,7 +67,7 @@ def test_reading_in_pieces_returns_each_entry_once(log: TransactionalLog) -> Non
 
 def test_what_is_below_the_start_of_the_log_is_not_returned(log: TransactionalLog) -> None:
     log.write(ONE, (b"k", b"aborted"))
-    log.end(ONE, commit=False)
+    log.end_transaction(ONE, commit=False)
     log.append((b"k", b"last"))
     [trimmed] = TrimStore(log.here.redis).trim([Trim(log.partition, log.model[-1].offset)])
     assert isinstance(trimmed, Trimmed)

@@ -14,6 +14,7 @@ from tests.log.compacting import TOPIC, CompactedLog, Held
 from tests.support import batches
 from tests.support.domain import Domain
 from tests.support.log_bench import LAYOUTS
+from tests.support.partition_state import change_log
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -25,7 +26,7 @@ def test_of_each_key_the_latest_record_stays_at_its_offset(log: CompactedLog) ->
     log.fill(20)
     done = log.compacted()
     assert log.read() == log.expected(done.compacted_end)
-    assert done.compacted_end == log.field("next")
+    assert done.compacted_end == log.end
     assert done.removed == len(log.model) - done.kept == len(log.model) - len(log.read())
     assert log.plans() == []
 
@@ -80,7 +81,7 @@ def test_records_without_a_key_go(log: CompactedLog) -> None:
 
 def test_an_append_goes_on_while_a_pass_is_under_way(log: CompactedLog) -> None:
     log.fill(10)
-    end = log.field("next")
+    end = log.end
     seen: list[list[Held]] = []
 
     def meanwhile() -> None:
@@ -102,7 +103,7 @@ def test_a_tail_that_has_grown_since_the_plan_is_left_to_the_next_one(log: Compa
     log.fill(1)
     assert log.compactor.compact(plan, lambda: None) is None
     assert log.read() == log.model
-    assert log.compacted().compacted_end == log.field("next")
+    assert log.compacted().compacted_end == log.end
 
 
 def test_a_buffer_too_small_for_all_keys_takes_more_passes(log: CompactedLog) -> None:
@@ -115,7 +116,7 @@ def test_a_buffer_too_small_for_all_keys_takes_more_passes(log: CompactedLog) ->
     while (done := log.compact(small)) is not None:
         ends.append(done.compacted_end)
         assert log.read() == log.expected(done.compacted_end)
-    assert ends == [*rows, log.field("next")]
+    assert ends == [*rows, log.end]
 
 
 def test_a_buffer_too_small_for_one_interval_is_said(log: CompactedLog) -> None:
@@ -156,10 +157,9 @@ def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
     for held in log.model[::7]:
         [trimmed] = trims.trim([Trim(log.partition, held.offset)])
         assert isinstance(trimmed, Trimmed)
-        written = log.field("next" if log.partition.is_dense else "records")
         left = log.read(held.offset)
-        assert 0 <= written - log.field("start_records") - len(left) < 5 * 2
-        assert log.field("bytes") - log.field("start_bytes") >= len(left)
+        assert 0 <= log.counters.records - log.field("start_records") - len(left) < 5 * 2
+        assert log.counters.size_bytes - log.field("start_bytes") >= len(left)
 
 
 def test_a_tombstone_that_was_the_last_record_stays_as_long_as_others(log: CompactedLog) -> None:
@@ -210,9 +210,9 @@ def test_external_entries_stay_if_they_have_a_key_field_by_field(here: Domain, r
 
 def segment_ms_over(log: CompactedLog) -> None:
     """Write the row that seals the tail: what is external has the time of now."""
-    end = log.field("next")
-    log.raw.zadd(log.partition.index_key, {f"{log.field('records')}:{log.field('bytes')}:5:5": end})
-    log.raw.hset(log.partition.state, "interval", "-1")
+    counters = change_log(log.raw, log.partition.state, interval=-1)
+    member = f"{counters.records}:{counters.size_bytes}:5:5"
+    log.raw.zadd(log.partition.index_key, {member: counters.next_offset})
 
 
 def test_a_damaged_batch_stays_as_it_is(here: Domain, raw_redis: Any) -> None:

@@ -63,7 +63,7 @@ def check_all(log: CompactedLog, old_end: int) -> None:
     while log.compact(keeper) is not None:
         pass
     end = log.field("clean_end")
-    assert end == log.field("next")
+    assert end == log.end
     assert contents(log) == log.expected(end, purged(old_end))
     assert log.raw.exists(*log.partition.compacted) == 1
     assert not log.raw.hexists(log.partition.state, "clean_token")
@@ -84,7 +84,7 @@ def test_no_live_key_is_lost_at_whatever_step_a_pass_is_killed(
         raw_redis.flushall()
         here.topics.reload()
         log, old_end = half_compacted(here, raw_redis, layout)
-        after = log.field("next")
+        after = log.end
         dying = KilledRedis(redis_url, at, Killed(), sent=done)
         try:
             log.compact(log.compactor_on(dying))
@@ -154,8 +154,8 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
     assert other.read() == other.model
     assert not raw_redis.exists(*other.partition.compacted)
     assert other.read() == other.expected(0)
-    assert other.compacted().compacted_end == other.field("next")
-    assert other.read() == other.expected(other.field("next"))
+    assert other.compacted().compacted_end == other.end
+    assert other.read() == other.expected(other.end)
 
 
 @FORMATS
@@ -185,7 +185,7 @@ def test_a_start_that_moves_in_the_middle_of_a_pass_holds(
     here: Domain, raw_redis: Any, layout: Layout, part: int
 ) -> None:
     log, old_end = half_compacted(here, raw_redis, layout)
-    start = ([held.offset for held in log.model] + [log.field("next")])[part]
+    start = ([held.offset for held in log.model] + [log.end])[part]
     moves: set[int] = set()
     for at in (4, 9):
 
@@ -203,7 +203,7 @@ def test_a_start_that_moves_in_the_middle_of_a_pass_holds(
         log.append((b"later", b"%d" % at), timestamp=TIMESTAMP)
     assert 4 in moves
     assert log.compact() is not None
-    end = log.field("clean_end") or log.field("start")
+    end = log.field("clean_end") or log.counters.start
     assert log.read(start) == [held for held in log.expected(end, purged(old_end)) if held.offset >= start]
 
 

@@ -14,6 +14,8 @@ from korvet.log.compaction_store import (
     OffsetMap,
     Period,
 )
+from korvet.log.index import Row
+from korvet.log.packed import LOG_FIELD
 from korvet.log.record_format import ENTRY_ARGS_MAX
 from korvet.redis.client import Redis
 from tests.log.cleaning import NOTHING_ELSE, begun, compact, state_of
@@ -33,7 +35,7 @@ def ids(store: CompactionStore, bench: Bench) -> list[bytes]:
 def test_the_state_of_an_empty_log(store: CompactionStore, bench: Bench) -> None:
     look = state_of(store, bench)
     assert look.now_ms > 1_600_000_000_000
-    assert look[1:] == (0, 0, 0, -1, 0, 0, None, (), "", 0, None, 0)
+    assert look[1:] == (0, 0, 0, -1, 0, 0, None, (), "", 0, Row(0, 0, 0, -1, -1), 0)
 
 
 def test_the_state_after_a_pass(store: CompactionStore, bench: Bench) -> None:
@@ -108,7 +110,7 @@ def test_an_entry_of_too_many_fields_is_named(store: CompactionStore, record_ben
 @pytest.mark.parametrize(
     "damage",
     [
-        {"next": "x"},
+        {LOG_FIELD: "x"},
         {"clean": "7"},
         {"clean_history": "5@"},
         {"clean_history": "5@6 x"},

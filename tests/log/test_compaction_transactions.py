@@ -37,7 +37,7 @@ class TransactionalLog(CompactedLog):
         assert isinstance(result, Appended), result
         return result.base_offset
 
-    def end(self, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Append the marker of the producer's transaction."""
         marker = Marker(self.partition, producer_id, 0, NUMBER, commit)
         assert MarkerWriter(self.logs, self.here.replicas).write([marker]) == [None]
@@ -89,8 +89,8 @@ def test_aborted_records_go_and_hide_no_earlier_ones(make: Any) -> None:
     log.append((b"a", b"1"), (b"b", b"1"))
     log.write(ONE, (b"a", b"aborted"), (b"c", b"aborted"))
     log.write(OTHER, (b"b", b"committed"))
-    log.end(ONE, commit=False)
-    log.end(OTHER, commit=True)
+    log.end_transaction(ONE, commit=False)
+    log.end_transaction(OTHER, commit=True)
     log.append((b"end", b"1"))
     log.run()
     assert log.left() == [
@@ -109,7 +109,7 @@ def test_nothing_is_compacted_from_the_first_open_transaction_on(make: Any) -> N
     assert all(plan.compacted_end <= open_from for plan in log.plans())
     log.compact()
     assert log.left() == before, "no row of the index lies below the open transaction"
-    log.end(ONE, commit=True)
+    log.end_transaction(ONE, commit=True)
     log.run()
     assert log.left() == [(b"a", b"4"), (b"b", b"1"), (b"marker", b"commit")]
 
@@ -118,7 +118,7 @@ def test_nothing_is_compacted_from_the_first_open_transaction_on(make: Any) -> N
 def test_markers_stay_as_long_as_tombstones_do(make: Any, retention_ms: str, *, kept: bool) -> None:
     log = make(delete_retention_ms=retention_ms)
     log.write(ONE, (b"a", b"aborted"))
-    log.end(ONE, commit=False)
+    log.end_transaction(ONE, commit=False)
     log.append((b"b", b"1"))
     log.run()
     assert log.left() == [(b"marker", b"abort"), (b"b", b"1")]

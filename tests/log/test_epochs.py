@@ -30,6 +30,7 @@ from korvet.redis.slots import SlotMap, slot_of
 from korvet.redis.url import parse_url
 from tests.support.commands import commands_of
 from tests.support.log_bench import Bench
+from tests.support.partition_state import change_log
 from tests.support.proxy import proxy, turn, until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
@@ -220,11 +221,17 @@ def test_nothing_begins_once_an_epoch_is_known_by_which_appends_may_have_been_re
     assert own.values() == [b"0", b"x", b"1", b"2"]
 
 
+def set_epoch(bench: Bench, epoch: int) -> None:
+    """Have the whole log be of a leader epoch."""
+    bench.raw.hset(bench.partition.state, "epochs", f"{epoch}@0")
+    change_log(bench.raw, bench.partition.state, epoch=epoch)
+
+
 def test_a_log_of_a_later_epoch_than_its_node_makes_the_node_begin_a_later_one(own: Bench) -> None:
     """It has come from another node of a cluster: nothing was lost, and readers know its epoch."""
     own.append(b"a")
     later = own.epoch + 1000
-    own.raw.hset(own.partition.state, "epochs", f"{later}@0")
+    set_epoch(own, later)
     [outcome] = own.logs.append([own.made(b"b")])
     assert isinstance(outcome, Appended)
     assert own.epoch == later + 1
@@ -237,7 +244,7 @@ def test_a_log_of_a_later_epoch_than_its_node_makes_the_node_begin_a_later_one(o
 def test_a_read_of_a_log_of_a_later_epoch_makes_its_node_begin_a_later_one(own: Bench) -> None:
     own.append(b"a")
     later = own.epoch + 1000
-    own.raw.hset(own.partition.state, "epochs", f"{later}@0")
+    set_epoch(own, later)
     assert own.logs.check_epoch(own.partition, -1, parse_epochs(f"{later}@0".encode())) == later + 1
     assert refusal(own.logs.check_epoch, own.partition, later) == ErrorCode.FENCED_LEADER_EPOCH
 

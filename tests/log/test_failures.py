@@ -11,7 +11,7 @@ from korvet.log.failures import QUIET_SECONDS, Failures
 from korvet.log.types import Appended
 from korvet.redis.replies import error_of
 
-FINE = Appended(0, 0, 0, duplicate=False)
+FINE = Appended(0, 0, duplicate=False)
 AWAY = StorageUnavailableError("Redis is away")
 
 

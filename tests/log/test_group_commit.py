@@ -255,6 +255,5 @@ def test_an_error_of_one_batch_is_counted_as_one_of_its_script(bench: Bench, red
     base(logs.append([bench.made(b"first", producer=7, epoch=0, sequence=0)])[0])
     [refused] = logs.append([bench.made(b"x", producer=7, epoch=0, sequence=9)])
     assert code_of(refused) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    script = "log/append_batch" if bench.format == "batch" else "log/append"
-    assert failed[-1:] == [(script, "OUT_OF_ORDER_SEQUENCE_NUMBER")]
+    assert failed[-1:] == [(f"log/append_{bench.format}", "OUT_OF_ORDER_SEQUENCE_NUMBER")]
     redis.close()

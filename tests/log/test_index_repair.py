@@ -10,6 +10,7 @@ from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, Search
 from korvet.log.index_repair import IndexRepair, Repaired
 from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
+from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import LogPosition
 from korvet.protocol.types import SpecialTimestamp
@@ -18,6 +19,7 @@ from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.domain import NO_LAKE
 from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, LAYOUTS, Bench, code_of
+from tests.support.partition_state import change_log, log_of
 
 RECORDS = 500
 LARGE = b"v" * 150_000
@@ -84,11 +86,12 @@ class Upkeep:
         found: list[tuple[bytes, float]] = self.raw.zrange(self.partition.index_key, 0, -1, withscores=True)
         return found
 
-    def state(self) -> dict[str, int]:
-        fields = self.raw.hgetall(self.partition.state)
-        return {
-            name.decode(): int(value) for name, value in fields.items() if name not in (b"topic", b"epochs")
-        }
+    @property
+    def counters(self) -> PackedLog:
+        return log_of(self.raw, self.partition.state)
+
+    def below_start(self) -> list[int]:
+        return [int(count) for count in self.raw.hmget(self.partition.state, "start_records", "start_bytes")]
 
     def check(self, offsets: list[int], first: int = 0) -> None:
         """Compare lookups and counts with records whose timestamps are their numbers, from `first` on."""
@@ -124,17 +127,12 @@ def test_a_missing_index_is_rebuilt(upkeep: Upkeep, damage: str) -> None:
             upkeep.raw.set(key, "x")
         case "asked for":
             upkeep.raw.hset(upkeep.partition.state, "reindex", 1)
-    before = upkeep.state()
+    before = upkeep.counters
     mended = upkeep.mend()
     assert mended is not None
-    assert mended.rebuilt == upkeep.raw.zcard(key) >= 5
-    after = upkeep.state()
-    assert (after["bytes"], after["next"], after.get("records")) == (
-        before["bytes"],
-        before["next"],
-        before.get("records"),
-    )
-    assert (after["start_records"], after["start_bytes"]) == (0, 0)
+    assert mended.rebuilt == upkeep.raw.zcount(key, 1, "inf") >= 5
+    assert upkeep.counters == before
+    assert upkeep.below_start() == [0, 0]
     upkeep.check(offsets)
     assert upkeep.intervals(len(offsets)) == []
     assert upkeep.mend() is None
@@ -143,7 +141,7 @@ def test_a_missing_index_is_rebuilt(upkeep: Upkeep, damage: str) -> None:
 def test_a_row_of_a_short_log_hides_nothing_when_it_is_deleted(upkeep: Upkeep) -> None:
     offsets = upkeep.fill(1)
     # As compaction leaves it, which writes a row at its end however short the log is.
-    upkeep.raw.hset(upkeep.partition.state, "interval", "-1")
+    change_log(upkeep.raw, upkeep.partition.state, interval=-1)
     upkeep.raw.delete(upkeep.partition.index_key)
     assert upkeep.find(RECORDS // 2).offset == offsets[RECORDS // 2]
 
@@ -167,11 +165,10 @@ def test_a_trimmed_log_counts_back_from_its_totals(upkeep: Upkeep) -> None:
     offsets = upkeep.fill(40)
     upkeep.trim(offsets[9000])
     upkeep.raw.delete(upkeep.partition.index_key)
-    size = upkeep.state()["bytes"]
     assert upkeep.mend() is not None
-    state = upkeep.state()
-    assert state["start_records"] == (9000 if upkeep.bench.format == "record" else offsets[9000])
-    assert 0 < state["start_bytes"] < size
+    start_records, start_bytes = upkeep.below_start()
+    assert start_records == (9000 if upkeep.bench.format == "record" else offsets[9000])
+    assert 0 < start_bytes < upkeep.counters.size_bytes
     upkeep.check(offsets, 9000)
 
 
@@ -183,8 +180,8 @@ def test_a_start_that_moves_meanwhile_is_not_moved_back(upkeep: Upkeep) -> None:
         upkeep.trim(offsets[min(2000 * upkeep.steps, 15_000)])
 
     assert upkeep.mend(beside) is not None
-    assert upkeep.state()["start"] >= offsets[6000]
-    first = offsets.index(upkeep.state()["start"])
+    assert upkeep.counters.start >= offsets[6000]
+    first = offsets.index(upkeep.counters.start)
     upkeep.check(offsets, first)
 
 
@@ -200,28 +197,28 @@ def test_an_empty_log_that_held_records_gets_a_row_at_its_end(upkeep: Upkeep) ->
 def test_uncounted_records_are_counted(redis: Redis, raw_redis: Any) -> None:
     upkeep = Upkeep(Bench(redis, raw_redis, "record"))
     offsets = upkeep.fill(30)
-    state = upkeep.state()
+    before = upkeep.counters
     upkeep.raw.delete(upkeep.partition.index_key)
-    upkeep.raw.hdel(upkeep.partition.state, "records", "interval")
-    upkeep.raw.hset(upkeep.partition.state, "bytes", 5)
+    change_log(upkeep.raw, upkeep.partition.state, records=0, size_bytes=5)
+    upkeep.raw.hset(upkeep.partition.state, "reindex", 1)
     turns = 0
     while upkeep.mend() is not None:
         turns += 1
     assert turns <= 2
-    after = upkeep.state()
-    assert (after["records"], after["bytes"]) == (state["records"], state["bytes"])
+    after = upkeep.counters
+    assert (after.records, after.size_bytes) == (before.records, before.size_bytes)
     upkeep.check(offsets)
 
 
 def test_a_far_timestamp_that_left_the_log_is_forgotten_by_its_rows(upkeep: Upkeep) -> None:
     offsets = upkeep.large(0, FAR, *range(2, 80))
     upkeep.trim(offsets[40])
-    assert upkeep.state()["max_timestamp"] == FAR
+    assert upkeep.counters.largest == FAR
     assert upkeep.find(1000) == OffsetFound()
     mended = upkeep.mend()
     assert mended is not None
     assert mended.rebased > 5
-    assert upkeep.state()["max_timestamp"] == 79
+    assert upkeep.counters.largest == 79
     largest = [int(member.split(b":")[2]) for member, score in upkeep.rows() if score > offsets[40]]
     assert largest == sorted(largest)
     assert largest[-1] < 80
@@ -237,7 +234,7 @@ def test_a_far_timestamp_that_left_the_log_within_an_interval_is_forgotten(upkee
     assert len(upkeep.intervals(50)) == 1
     assert upkeep.mend() is not None
     assert upkeep.intervals(50) == []
-    assert upkeep.state()["max_timestamp"] == 39
+    assert upkeep.counters.largest == 39
     assert upkeep.find(2) == OffsetFound(offsets[2], 2, upkeep.bench.epoch)
     assert upkeep.mend() is None
 
@@ -251,7 +248,7 @@ def test_a_far_timestamp_that_is_still_in_the_log_stays(upkeep: Upkeep) -> None:
 
 def test_a_log_of_another_incarnation_and_a_malformed_state_are_errors(upkeep: Upkeep) -> None:
     stranger = upkeep.bench.at(0, topic_id="another-id")
-    upkeep.raw.hset(upkeep.bench.partitions[1].state, "records", "x")
+    upkeep.raw.hset(upkeep.bench.partitions[1].state, LOG_FIELD, "x")
     outcomes = dict(
         upkeep.mender.repair([stranger, upkeep.bench.partitions[1], upkeep.bench.partitions[2]], lambda: None)
     )

@@ -11,6 +11,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.external_entries import ExternalStep
 from korvet.log.types import AppendBatch, Fetched, Read
 from tests.support.log_bench import Bench, code_of, records_of, wire
+from tests.support.partition_state import change_log
 
 
 @pytest.fixture
@@ -76,7 +77,8 @@ def test_external_entries_below_the_end_are_left_out_and_warned_about(
 ) -> None:
     bench.append(b"a")
     bench.external(1, "0-3")
-    bench.raw.hset(bench.partition.state, "next", 5)  # as only somebody who writes Korvet's own keys can
+    # As only a client can that writes Korvet's own keys.
+    change_log(bench.raw, bench.partition.state, next_offset=5)
     assert bench.append(b"b") == 5
     assert [record.value for record in bench.records()] == [b"a", b"b"]
     [(level, text)] = {(one.levelno, one.getMessage()) for one in caplog.records}

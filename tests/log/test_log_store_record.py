@@ -11,6 +11,7 @@ from korvet.log.external_entries import ExternalStep
 from korvet.log.types import Bounds, Fetched
 from tests.support.batches import Record
 from tests.support.log_bench import BITS, Bench, code_of
+from tests.support.partition_state import change_log
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_records_are_still_served_when_a_step_was_cut_short(bench: Bench) -> Non
     bench.append(b"own")
     bench.raw.xadd(bench.partition.stream, {"value": "waits"}, id=f"{2**60}-0")
     bench.raw.xadd(bench.partition.moving, {"id": f"{2**59}-0", "value": "was first"})
-    bench.raw.hset(bench.partition.state, "moving", "1")
+    change_log(bench.raw, bench.partition.state, moving=1)
     bench.raw.xdel(bench.partition.stream, f"{2**60}-0")
     bench.raw.xadd(bench.partition.moving, {"id": f"{2**60}-0", "value": "waits"})
     assert [value for _, value in bench.read_all()] == [b"own", b"was first", b"waits"]

@@ -5,9 +5,11 @@ Records are large, so that few of them make a row of the index, and lookups go t
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from korvet.log.index import IndexStore
+from korvet.log.index import BYTES_PER_ROW, IndexStore
 from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
@@ -40,6 +42,27 @@ def test_a_lookup_in_a_long_log_reads_one_interval(bench: Bench) -> None:
     with commands_of(bench.raw) as used:
         assert lookup.find([OffsetQuery(bench.partition, 100_000)]) == [OffsetFound()]
     assert used["xrange"] == looks_at_the_first_entry
+
+
+def test_timestamps_too_large_for_the_index_are_compared_as_the_records_have_them(bench: Bench) -> None:
+    """State and index count those past 2^53 ms as 2^53; each append makes a row, for it is large."""
+    lookup = OffsetLookup(bench.logs, IndexStore(bench.redis), NO_LAKE, DECOMPRESSED_BYTES_MAX)
+    times = [5, 2**53 + 2, 2**60 + 1, 2**53 + 1, 2**60, 2**61, 2**53 - 1, 2**61]
+    value = random.Random(1).randbytes(BYTES_PER_ROW)  # does not compress
+    offsets = [bench.append(Record(value, b"k", at)) for at in times]
+    assert bench.raw.zcard(bench.partition.index_key) > len(times)
+
+    def finds(timestamp: int, wanted: int) -> None:
+        answer = OffsetFound(offsets[wanted], times[wanted], bench.epoch)
+        assert lookup.find([OffsetQuery(bench.partition, timestamp)]) == [answer]
+
+    for asked in (6, 2**53 - 1, 2**53, 2**53 + 2):
+        finds(asked, 1)
+    for asked in (2**53 + 3, 2**60 + 1):
+        finds(asked, 2)
+    for asked in (2**60 + 2, 2**61, SpecialTimestamp.MAX_TIMESTAMP):
+        finds(asked, 5)
+    assert lookup.find([OffsetQuery(bench.partition, 2**61 + 1)]) == [OffsetFound()]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

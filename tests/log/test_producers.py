@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log.packed import KeptBatch, ProducerRow
 from korvet.log.producers import ActiveProducer, ActiveProducers, ProducerRows
 from korvet.redis.client import Redis
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
 from tests.support.log_bench import Bench
+from tests.support.partition_state import set_producer
 
-PRODUCERS = "{korvet:orders:0}:producers"
+STATE = "{korvet:orders:0}:state"
 
 
 @pytest.fixture
@@ -41,15 +43,16 @@ def test_each_partition_has_its_own_producers_by_their_ids(bench: Bench, rows: P
 def test_many_producers_are_read_in_steps_each_once(
     record_bench: Bench, rows: ProducerRows, raw_redis: Any
 ) -> None:
-    raw_redis.hset(PRODUCERS, mapping={str(n): f"2 {n + 1} 0-{n}@0" for n in range(5000)})
+    made = {str(n): ProducerRow(2, n + 1, n, batches=(KeptBatch(1, 0),)).pack() for n in range(5000)}
+    raw_redis.hset(STATE, mapping=made)
     [found] = rows.read([record_bench.partition])
-    assert found == [ActiveProducer(n, 2, n, n + 1) for n in range(5000)]
+    assert found == [ActiveProducer(n, 2, n, n) for n in range(5000)]
 
 
 def test_more_partitions_than_one_round_trip_holds_are_answered_in_order(
     record_bench: Bench, rows: ProducerRows, raw_redis: Any
 ) -> None:
-    raw_redis.hset(PRODUCERS, "5", "0 9 0-0@0")
+    set_producer(raw_redis, STATE, 5, ProducerRow(0, 1, 9))
     partitions = [*record_bench.partitions, *record_bench.partitions[1:] * 100, record_bench.partition]
     answers = rows.read(partitions)
     assert [at for at, answer in enumerate(answers) if answer] == [0, len(partitions) - 1]
@@ -62,19 +65,15 @@ def test_another_topic_under_the_name_has_no_producers(record_bench: Bench, rows
 
 
 @pytest.mark.parametrize(
-    ("name", "row"),
-    [("7", "garbage"), ("7", "1 2 3"), ("x", "0 1 0-0@0"), ("7", "0 1 0-0@0 x"), ("", "no hash")],
+    ("name", "row"), [("7", b"garbage"), ("7", b""), ("7", b"x" * 100), ("7x", ProducerRow(0, 1, 9).pack())]
 )
 def test_what_cannot_be_read_is_an_error_of_its_partition(
-    record_bench: Bench, rows: ProducerRows, raw_redis: Any, name: str, row: str
+    record_bench: Bench, rows: ProducerRows, raw_redis: Any, name: str, row: bytes
 ) -> None:
-    if name:
-        raw_redis.hset(PRODUCERS, name, row)
-    else:
-        raw_redis.set(PRODUCERS, row)
+    raw_redis.hset(STATE, name, row)
     damaged, other, _ = rows.read(record_bench.partitions)
     assert error_of(damaged).code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert PRODUCERS in error_of(damaged).message
+    assert STATE in error_of(damaged).message
     assert other == []
 
 
@@ -87,7 +86,7 @@ def test_answers_are_in_the_order_of_the_question(
     here: Domain, active: ActiveProducers, raw_redis: Any
 ) -> None:
     here.topics.create(TopicSpec(name="orders", partitions=2))
-    raw_redis.hset(PRODUCERS, "7", "1 5 0-3@0")
+    set_producer(raw_redis, STATE, 7, ProducerRow(1, 4, 5, batches=(KeptBatch(4, 0),)))
     places = [("orders", 2), ("orders", 0), ("other", 0), ("orders", 1), ("orders", 0), ("orders", -1)]
     beyond, found, other, none, again, negative = active.read(places)
     assert found == again == [ActiveProducer(7, 1, 3, 5)]

@@ -21,6 +21,7 @@ from korvet.topics.types import Partition
 from tests.support.batches import headers_of, values
 from tests.support.commands import commands_of
 from tests.support.domain import NO_LAKE, Domain
+from tests.support.partition_state import change_log
 from tests.support.proxy import until
 
 RECORDS, SIZE, AT_ONCE = 400, 1000, 20_000
@@ -145,7 +146,7 @@ def test_what_another_consumer_got_hides_no_moved_start(
     ahead = after(fetch(here, offsets[0]))
     [piece] = [each for each in here.fetcher._reader._ahead._pieces.values() if each.found is not None][-1:]
     assert piece.read.offset == offsets[1]
-    raw_redis.hset(state, mapping={"start": str(ahead), "first": str(ahead)})
+    change_log(raw_redis, state, start=ahead, first=ahead)
     assert fetch(here, offsets[1]).error is ErrorCode.OFFSET_OUT_OF_RANGE
     found = fetch(here, ahead)
     assert (found.error, found.log_start) == (ErrorCode.NONE, ahead)
@@ -278,9 +279,9 @@ def test_what_was_read_ahead_hides_neither_a_moved_start_nor_a_deletion(
     offset = after(found)
     end_reading_ahead(here)
     state = topic.partitions[0].state
-    raw_redis.hset(state, mapping={"start": str(offset + 1), "first": str(offset + 1)})
+    change_log(raw_redis, state, start=offset + 1, first=offset + 1)
     assert fetch(here, offset).error is ErrorCode.OFFSET_OUT_OF_RANGE
-    raw_redis.hset(state, mapping={"start": "0", "first": "0"})
+    change_log(raw_redis, state, start=0, first=0)
     found = fetch(here, offset)
     end_reading_ahead(here)
     raw_redis.delete(state)

@@ -52,10 +52,10 @@ def record(value: bytes | None, key: bytes | None = None, *headers: Header, time
     return cast("Record", SimpleNamespace(key=key, value=value, timestamp=timestamp, headers=list(headers)))
 
 
-def said(args: list[Arg]) -> list[list[Arg]]:
-    """Return the fields and values of each record, as lua/log/append.lua understands the arguments."""
-    shared, *rest = args
-    if isinstance(shared, int) and shared:
+def said(arguments: tuple[int, list[Arg]]) -> list[list[Arg]]:
+    """Return the fields and values of each record, as lua/log/append_record.lua understands the arguments."""
+    shared, rest = arguments
+    if shared:
         names, columns = rest[:shared], rest[shared:]
         rows = [columns[at : at + shared] for at in range(0, len(columns), shared)]
         return [[arg for pair in zip(names, row, strict=True) for arg in pair] for row in rows]
@@ -136,9 +136,9 @@ SHAPES = {
 @pytest.mark.parametrize("timestamp", [None, 77])
 def test_records_of_one_shape_say_their_fields_once(name: str, timestamp: int | None) -> None:
     records, shared = SHAPES[name]
-    args = batch_args(records, AtRest("lz4", 1024), timestamp)
-    assert args[0] == shared
-    assert said(args) == [entry_args(one, AtRest("lz4", 1024), timestamp) for one in records]
+    arguments = batch_args(records, AtRest("lz4", 1024), timestamp)
+    assert arguments[0] == shared
+    assert said(arguments) == [entry_args(one, AtRest("lz4", 1024), timestamp) for one in records]
 
 
 @given(originals=st.lists(RECORDS, min_size=1, max_size=5))

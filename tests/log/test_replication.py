@@ -73,7 +73,7 @@ class Writer:
         """Write, and return for each number of replicas whether it is confirmed."""
         self._redis.call("SET", "written", value)
         [node] = self._redis.nodes()
-        done = Appended(0, 0, 0, duplicate=False, history=node.history, node=node.name)
+        done = Appended(0, 0, duplicate=False, history=node.history, node=node.name)
         appended = [done._replace(replicas=each) for each in replicas]
         refused = KafkaError(ErrorCode.INVALID_RECORD, "of no interest to replicas")
         *outcomes, other = self._replicas.confirm([*appended, refused])

@@ -20,6 +20,7 @@ from korvet.topics import config as topic_config
 from tests.support.batches import Record
 from tests.support.commands import commands_of
 from tests.support.log_bench import LAYOUTS, Bench
+from tests.support.partition_state import change_log
 
 DAY_MS = 86_400_000
 NOW_MS = 1_000 * DAY_MS
@@ -163,8 +164,8 @@ class Log:
         self.end = base + len(timestamps)
         self.bytes += 100 * len(timestamps)
         self.since_row += timestamps
-        fields = {"bytes": self.bytes, "records": self.bytes // 100, "interval": max(self.since_row)}
-        self.bench.raw.hset(self.state, mapping=fields)
+        counters = {"size_bytes": self.bytes, "records": self.bytes // 100, "interval": max(self.since_row)}
+        change_log(self.bench.raw, self.state, **counters)
         return base
 
     def row(self) -> int:
@@ -173,7 +174,7 @@ class Log:
         interval = max(self.since_row, default=-1)
         member = f"{self.bytes // 100}:{self.bytes}:0:{interval}"
         self.bench.raw.zadd(self.bench.partition.index_key, {member: end})
-        self.bench.raw.hset(self.state, "interval", -1)
+        change_log(self.bench.raw, self.state, interval=-1)
         self.rows.append((end, self.bytes))
         self.since_row = []
         return end

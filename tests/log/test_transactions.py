@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from tests.support.batches import batch
 from tests.support.commands import commands_of
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench, code_of
+from tests.support.partition_state import producers_of
 from tests.support.proxy import Proxy
 
 ORDERS = "orders"
@@ -69,10 +69,9 @@ def marker(
 
 def opened(bench: Bench, index: int = 0) -> dict[str, int]:
     """Return the first offset of each open transaction, as the row of its producer has it."""
+    rows = producers_of(bench.raw, bench.at(index).state)
     names = bench.raw.zrange(bench.at(index).open_transactions, 0, -1)
-    rows = bench.raw.hmget(bench.at(index).producers, names) if names else []
-    firsts = [re.search(rb" #\d+@(\d+) ", row) for row in rows]
-    return {name.decode(): int(found[1]) for name, found in zip(names, firsts, strict=True) if found}
+    return {name.decode(): rows[int(name)].first_offset for name in names}
 
 
 def aborted(bench: Bench, index: int = 0) -> list[str]:
@@ -157,11 +156,11 @@ def test_a_marker_whose_reply_is_lost_is_written_again_and_counts_once(bench: Be
 
 def test_markers_that_cannot_be_written_are_reported(bench: Bench) -> None:
     appended(bench.logs.append([opening(bench, 7)])[0])
-    bench.raw.config_set("maxmemory", 1)
+    bench.raw.config_set("min-replicas-to-write", 1)
     try:
         [failed] = writer(bench).write([marker(bench)])
     finally:
-        bench.raw.config_set("maxmemory", 0)
+        bench.raw.config_set("min-replicas-to-write", 0)
     assert isinstance(failed, StorageUnavailableError)
     assert opened(bench).keys() == {"7"}
 
@@ -246,7 +245,7 @@ def test_what_follows_a_refusal_is_refused_until_that_comes_again(
     assert [codes(each.result()) for each in begun] == [refused] * 3
     assert codes(begin(here, verify, 2).result()) == refused
     assert len(verify.asked) == 1
-    assert not raw_redis.exists("korvet:orders:0")
+    assert raw_redis.xlen("korvet:orders:0") == 0
     for sequence in range(3):
         assert codes(begin(here, verify, sequence).result()) == [ErrorCode.NONE]
 

@@ -21,8 +21,9 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
-from korvet.topics.types import TopicRow
+from korvet.topics.types import AtRest, TopicRow
 from tests.support.log_bench import Bench, code_of
+from tests.support.partition_state import change_log
 from tests.support.proxy import turn
 
 
@@ -52,8 +53,8 @@ def trim(store: TrimStore, bench: Bench, start: int = -1, first: int = -1) -> Tr
 
 def test_an_extent_is_what_a_log_holds(bench: Bench, store: TrimStore) -> None:
     offsets = [bench.append(f"v{n}".encode()) for n in range(5)]
-    fields = {"bytes": 9000, "start_bytes": 10, "interval": 77, "archived": 3, "reindex": "1"}
-    bench.raw.hset(bench.partition.state, mapping=fields)
+    change_log(bench.raw, bench.partition.state, size_bytes=9000, largest=77, interval=77)
+    bench.raw.hset(bench.partition.state, mapping={"start_bytes": 10, "archived": 3, "reindex": "1"})
     end = bench.bounds().high_watermark
     set_rows(bench, (offsets[1], -1), (offsets[3], 12))
     before_ms = int(time.time() * 1000)
@@ -92,7 +93,7 @@ def test_a_row_past_the_end_is_for_the_next_turn(bench: Bench, store: TrimStore)
 def test_rows_below_the_start_are_work_left(bench: Bench, store: TrimStore) -> None:
     offsets = [bench.append(b"v") for _ in range(10)]
     set_rows(bench, *((offset, 1) for offset in offsets[1:]))
-    bench.raw.hset(bench.partition.state, "start", offsets[5])
+    change_log(bench.raw, bench.partition.state, start=offsets[5])
     assert look(store, bench).unfinished
     trim(store, bench)
     assert not look(store, bench).unfinished
@@ -186,8 +187,8 @@ def test_a_failure_is_logged_once_until_it_works_again(
 
 
 def test_all_memory_is_freed_in_the_background(bench: Bench, trimmer: Trimmer) -> None:
-    for _ in range(500):
-        bench.append(b"v")
+    for _ in range(50):
+        bench.append(b"v" * 150_000, at_rest=AtRest("none"))
     end = bench.bounds().high_watermark
     background = BackgroundTrims()
     [moved] = trimmer.move([LogPosition(bench.partition, end)], "size")
@@ -219,7 +220,7 @@ def test_what_has_grown_too_large_shrinks_beside_the_requests(
     [partition] = topics.get("grows").partitions
     offsets = [bench.append(b"v", partition=partition) for _ in range(10)]
     bench.raw.zadd(partition.index_key, {f"{n}:{n * 600}:5:5": offsets[n] for n in range(1, 10)})
-    bench.raw.hset(partition.state, mapping={"bytes": 6000, "records": 10})
+    change_log(bench.raw, partition.state, size_bytes=6000, records=10)
     background = BackgroundTrims()
     retention = Retention(bench.logs, TrimStore(bench.redis), trimmer)
     SizeRetentionTrigger(topics, retention, background).crossed(partition)

@@ -5,27 +5,31 @@ The client is typed Any: redis-py types its replies as unions over both of its p
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 
+from korvet.log.append_calls import REFUSALS, AppendAnswer, VerdictCode
+from korvet.log.packed import PackedLog, ProducerRow
 from korvet.redis import scripts
 from korvet.redis.scripts import Script
 from korvet.topics.entry_ids import OFFSETS_END, end_of_id, id_of_end
+from tests.support.partition_state import change_log, log_of, producers_of
 
 TOPIC_ID = "topic-id-1"
 STREAM = "korvet:orders:0"
 STATE = "{korvet:orders:0}:state"
-PRODUCERS = "{korvet:orders:0}:producers"
 MOVING = "{korvet:orders:0}:moving"
 INDEX = "{korvet:orders:0}:index"
 CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
 OPEN, ABORTED = TRANSACTIONS = ("{korvet:orders:0}:open", "{korvet:orders:0}:aborted")
 SHARE = "{korvet:orders:0}:share"
-SIDE_KEYS = (PRODUCERS, INDEX, MOVING, *CLEAN, *TRANSACTIONS, SHARE)
+SIDE_KEYS = (INDEX, MOVING, *CLEAN, *TRANSACTIONS, SHARE)
 """What a partition has besides its stream and its state."""
 REGISTRY = "korvet:topics"
 CHANGES = "{korvet:topics}:changes"
@@ -69,50 +73,87 @@ def now_ms(client: Any) -> int:
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
+class Appended(NamedTuple):
+    """What an append script answered about one batch; outcome AGAIN: others' entries must be dealt with first."""
+
+    outcome: bytes
+    base: int = -1
+    log_start: int = -1
+    row_bytes: int = 0
+    moved: int = 0
+
+
+class Batch(NamedTuple):
+    """One batch as the append scripts take it."""
+
+    head: bytes
+    producer: Any
+    args: Sequence[Any]
+    transaction: str = "0"
+
+
+_BATCH_HEAD = struct.Struct(">hIIIqBqBI")
+_CALL_HEAD = struct.Struct(">HIB")
+_VERDICT = struct.Struct(">BQ")
+_KINDS = "0tca"
+
+
 class Log:
     """The log of korvet:orders:0 as the scripts see it, in format `record`.
 
-    `shared` is the number of fields that all records of an append have, which are said once: `value` and `timestamp`
-    (2), `key` before them (3); 0: each record says its own.
+    `shared` is the number of fields that all records of an append have, which are said once (2 to 4); 0: each record
+    says its own.
     """
 
-    script = "log/append"
+    script = "log/append_record"
 
     def __init__(self, client: Any, bits: int = 10, shared: int = 2) -> None:
         self.client = client
         self.bits = bits
         self.shared = shared
-        fields = {"topic": TOPIC_ID, "next": "0", "start": "0", "bytes": "0", "max_timestamp": "-1"}
-        client.hset(STATE, mapping=fields)
+        self.create()
+
+    def create(self) -> None:
+        """Create the partition."""
+        args = [TOPIC_ID, 1, now_ms(self.client) + 10**9, "adopt"]
+        assert run(self.client, "partition/create", (STATE, *SIDE_KEYS, STREAM), args) == 0
 
     def append(
         self, *values: bytes | str, topic_id: str = TOPIC_ID, leader_epoch: int = EPOCH, **of_batch: Any
-    ) -> list[Any]:
-        """Append records of these values, which are one batch (see `batch`); raises its error.
-
-        Returns outcome, base offset, log start, Redis' clock and the bytes of a row of the index, and how many external
-        entries were removed if any were.
-        """
+    ) -> Appended:
+        """Append records of these values, which are one batch (see `batch`); raises its error."""
         batch = self.batch(*values, **of_batch)
-        outcome, *rest = self.append_all(batch, topic_id=topic_id, leader_epoch=leader_epoch)
-        if not rest or outcome == b"EXPEL":
-            return [outcome, *rest]
-        log_start, now_ms, removed, outcome, base, row_bytes = rest
-        if isinstance(outcome, Exception):
-            raise outcome
-        return [outcome, base, log_start, now_ms, row_bytes, *([removed] if removed else [])]
+        [appended] = self.append_all(batch, topic_id=topic_id, leader_epoch=leader_epoch)
+        if isinstance(appended, Exception):
+            raise appended
+        return appended
 
     def append_all(
-        self, *batches: Sequence[Any], topic_id: str = TOPIC_ID, leader_epoch: int = EPOCH
-    ) -> list[Any]:
-        """Append batches by one call; return the script's answer."""
-        bits = [self.bits] if self.script == "log/append" else []
-        args = [topic_id, leader_epoch, STREAM, *bits, *(arg for each in batches for arg in each)]
-        keys = [STREAM, STATE, PRODUCERS, INDEX]
-        if any(each[7] != "0" for each in batches):
+        self, *batches: Batch, topic_id: str = TOPIC_ID, leader_epoch: int = EPOCH
+    ) -> list[Appended | redis.ResponseError]:
+        """Append batches by one call; return what became of each, one AGAIN if nothing was done."""
+        ms = time.time_ns() // 1_000_000
+        heads = _CALL_HEAD.pack(ms >> 32, ms & 0xFFFFFFFF, self.bits) + b"".join(
+            each.head for each in batches
+        )
+        args = [topic_id, leader_epoch, heads, *(each.producer for each in batches)]
+        keys = [STREAM, STATE, INDEX]
+        if any(each.transaction != "0" for each in batches):
             keys += TRANSACTIONS
-        reply: list[Any] = run(self.client, self.script, keys, args)
-        return reply
+        reply = run(self.client, self.script, keys, [*args, *(arg for each in batches for arg in each.args)])
+        answer = AppendAnswer.unpack(reply)
+        if not answer.complete:
+            return [Appended(b"AGAIN", moved=answer.moved)]
+        verdicts = _VERDICT.iter_unpack(reply[21:])
+        return [self._appended(answer, VerdictCode(code), value) for code, value in verdicts]
+
+    @staticmethod
+    def _appended(answer: AppendAnswer, code: VerdictCode, value: int) -> Appended | redis.ResponseError:
+        if code == VerdictCode.MEMORY_FULL:
+            return redis.OutOfMemoryError()
+        if code in REFUSALS:
+            return redis.ResponseError(f"{REFUSALS[code][0].name} {code.name} {value}")
+        return Appended(code.name.encode(), value, answer.log_start, answer.row_bytes, answer.moved)
 
     def batch(
         self,
@@ -122,25 +163,28 @@ class Log:
         sequence: int = 0,
         max_timestamp: int = 5,
         transaction: str = "0",
-    ) -> list[Any]:
-        """Return one batch of records of these values as the script takes it."""
-        last = (sequence + len(values) - 1) % 2**31
-        records = self._records(values)
-        head = [producer, epoch, sequence, last, len(values), 100, max_timestamp, transaction]
-        return [*head, len(records), *records]
+        size: int = 100,
+        count: int | None = None,
+    ) -> Batch:
+        """Return one batch of records of these values, or of `count` of them, as the script takes it."""
+        fields, args = self._records(values)
+        kind, number = _KINDS.index(transaction[0]), int(transaction[1:] or 0)
+        records = len(values) if count is None else count
+        stamp = min(max_timestamp, OFFSETS_END)
+        head = (epoch, max(sequence, 0), records, size, stamp, kind, number, fields, len(args))
+        return Batch(_BATCH_HEAD.pack(*head), producer if producer >= 0 else "", args, transaction)
 
-    def _records(self, values: Sequence[bytes | str]) -> list[Any]:
-        if self.shared == 3:
-            return [3, "key", "value", "timestamp", *(arg for value in values for arg in ("k", value, "5"))]
-        if self.shared == 2:
-            return [2, "value", "timestamp", *(arg for value in values for arg in (value, "5"))]
-        return [0, *(arg for value in values for arg in (2, "value", value))]
+    def _records(self, values: Sequence[bytes | str]) -> tuple[int, list[Any]]:
+        if self.shared == 0:
+            return 0, [arg for value in values for arg in (2, "value", value)]
+        names = ["value", "timestamp", "key", "header.a"][: self.shared]
+        return self.shared, names + [arg for value in values for arg in (value, "5", "k", "h")[: self.shared]]
 
     def appended(self, *values: bytes | str, **options: Any) -> int:
         """Append, expect that to succeed, and return the base offset."""
-        outcome, base, *_ = self.append(*values, **options)
-        assert outcome == b"APPENDED"
-        return int(base)
+        appended = self.append(*values, **options)
+        assert appended.outcome == b"APPENDED"
+        return appended.base
 
     def renumber(
         self, limit: int = 1000, step_bytes: int = STEP_BYTES, leader_epoch: int = EPOCH
@@ -166,10 +210,27 @@ class Log:
         return made.decode()
 
     def state(self) -> dict[str, str]:
-        return {name.decode(): value.decode() for name, value in self.client.hgetall(STATE).items()}
+        """Return the fields that are texts; the packed ones are `log` and `producers`."""
+        held = self.client.hgetall(STATE).items()
+        packed = {b"log", b"claim"}
+        return {
+            name.decode(): value.decode() for name, value in held if name not in packed and not name.isdigit()
+        }
+
+    @property
+    def log(self) -> PackedLog:
+        return log_of(self.client, STATE)
+
+    def change(self, **counters: int) -> None:
+        """Set counters of the log as no script does."""
+        change_log(self.client, STATE, **counters)
+
+    @property
+    def producers(self) -> dict[int, ProducerRow]:
+        return producers_of(self.client, STATE)
 
     def next(self) -> int:
-        return int(self.state()["next"])
+        return self.log.next_offset
 
     def offsets(self) -> list[int]:
         """Return the offsets of all entries; fails where an id is none."""
@@ -197,9 +258,12 @@ class BatchLog(Log):
 
     script = "log/append_batch"
 
-    def _records(self, values: Sequence[bytes | str]) -> list[Any]:
+    def __init__(self, client: Any) -> None:
+        super().__init__(client, bits=0)
+
+    def _records(self, values: Sequence[bytes | str]) -> tuple[int, list[Any]]:
         texts = [value if isinstance(value, bytes) else value.encode() for value in values]
-        return ["batch", b"|".join(texts)]
+        return 0, [b"|".join(texts)]
 
     def expel(self, limit: int = 1000) -> list[Any]:
         """Do one step."""
@@ -234,23 +298,26 @@ class BatchLog(Log):
         return [value for _, values in self.batches() for value in values]
 
 
-def dumped(client: Any, keys: Iterable[str | bytes]) -> list[bytes | None]:
-    """Return keys byte for byte, in one round trip: to show that nothing was written, or to restore them."""
+def contents(client: Any, keys: Iterable[str | bytes]) -> list[Any]:
+    """Return keys byte for byte, in one round trip; hashes as fields, which lie in no order."""
     with client.pipeline(transaction=False) as pipeline:
         for key in keys:
-            pipeline.dump(key)
-        found: list[bytes | None] = pipeline.execute()
-    return found
+            pipeline.hgetall(key).dump(key)
+        replies = pipeline.execute(raise_on_error=False)
+    return [
+        fields if isinstance(fields, dict) and fields else dump
+        for fields, dump in zip(replies[::2], replies[1::2], strict=True)
+    ]
 
 
 @contextmanager
 def unchanged(client: Any) -> Iterator[None]:
     """Expect that nothing is written: every key stays byte for byte."""
     keys = sorted(client.keys())
-    before = dumped(client, keys)
+    before = contents(client, keys)
     yield
     assert sorted(client.keys()) == keys
-    assert dumped(client, keys) == before
+    assert contents(client, keys) == before
 
 
 @contextmanager
@@ -262,9 +329,9 @@ def refused(client: Any, error: str) -> Iterator[None]:
 
 @contextmanager
 def memory_left(client: Any, left_bytes: int) -> Iterator[None]:
-    """Give the server that much more memory than it has in use; less than that, and then far less, if negative."""
-    far = 100_000 if left_bytes < 0 else 0  # what it has in use changes a little by itself
-    client.config_set("maxmemory", client.info("memory")["used_memory"] + left_bytes - far)
+    """Give the server that much more memory than it has in use, which changes by itself; if negative, next to none."""
+    in_use = client.info("memory")["used_memory"]
+    client.config_set("maxmemory", in_use + left_bytes if left_bytes >= 0 else 1)
     try:
         yield
     finally:
@@ -297,8 +364,7 @@ class Saved:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        keys = client.keys()
-        self._content = dict(zip(keys, dumped(client, keys), strict=True))
+        self._content = {key: client.dump(key) for key in client.scan_iter()}
 
     def restore(self) -> None:
         """Restore it, and delete all else."""

@@ -10,13 +10,13 @@ import pytest
 import redis
 
 from korvet.redis import scripts
+from korvet.topics.entry_ids import DENSE
 from tests.lua.support import (
     ABORTED,
     CLEAN,
     EPOCH,
     INDEX,
     MOVING,
-    PRODUCERS,
     SHARE,
     SIDE_KEYS,
     STATE,
@@ -25,45 +25,45 @@ from tests.lua.support import (
     BatchLog,
     Log,
     Saved,
-    dumped,
+    contents,
     refused,
     run,
 )
 
-COUNTERS = ("next", "start", "first", "bytes", "records", "start_records", "start_bytes", "clean_bytes")
 FIELDS = (
-    *(*COUNTERS, "max_timestamp", "interval", "archived", "rebase", "reindex", "moving"),
-    *("clean", "clean_end", "clean_history", "clean_token", "lake_start", "epochs"),
+    *("start_records", "start_bytes", "archived", "rebase", "reindex", "epochs", "open", "aborted"),
+    *("clean", "clean_end", "clean_bytes", "clean_history", "clean_token"),
 )
 CONTENTS = ("", "garbage", "nan", "inf", "-5", "1.5", "0x10", "1e300", "99999999999999999999")
-KEYS = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN, SHARE)
-ERRORS = ("KAFKA_STORAGE_ERROR ", "UNKNOWN_TOPIC_OR_PARTITION ", "OFFSET_OUT_OF_RANGE ", "WRONGTYPE ")
-APPENDS = {"log/append", "log/append_batch"}
-FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
+KEYS = (STREAM, STATE, INDEX, MOVING, *CLEAN, SHARE)
+LATER = EPOCH + 1
+ERRORS = (
+    *("KAFKA_STORAGE_ERROR ", "UNKNOWN_TOPIC_OR_PARTITION ", "OFFSET_OUT_OF_RANGE ", "WRONGTYPE "),
+    "INVALID_RECORD_STATE ",
+)
+APPENDS = {"log/append_record", "log/append_batch"}
+FORMATS = pytest.mark.parametrize("log_of", [Log, partial(Log, bits=DENSE), BatchLog])
 
 SHARES = {f"share/{name}" for name in ("acknowledge", "acquire", "alter", "convert", "delete", "look")}
 INDEXES = {f"index/{name}" for name in ("count", "find")}
-GROW = {"append", "compaction/begin", "log/renumber"}
 NEED: dict[str, set[str]] = {
-    "next": {*GROW, *INDEXES, *SHARES, "index/age", "lake/expire", "lake/mirror", "log/trim"},
-    "start": {
-        *(*GROW, *INDEXES, *SHARES, "compaction/switch", "lake/mirror", "log/trim"),
-        *(f"index/{name}" for name in ("age", "fill", "rebase")),
-    },
-    "first": {*SHARES, "append"},
-    "bytes": {*GROW, "index/fill", "index/find", "log/trim"},
-    "records": {*GROW, *INDEXES, "index/fill", "log/trim"},
     "start_records": {"log/trim"},
-    "max_timestamp": {*GROW, "index/fill"},
-    "interval": {"append", "index/find", "index/rebase", "log/renumber"},
     "archived": {"lake/mirror"},
     "rebase": {"index/rebase"},
     "clean": {"index/age", "index/count"},
     "clean_end": {"compaction/free", "log/trim"},
-    "lake_start": {*SHARES, "lake/expire", "lake/mirror"},
     "epochs": {"append", "log/renumber"},
 }
 """Which scripts of a log in format `record` refuse to work if a field of the state is no number."""
+
+TOO_LARGE = 2**53 + 2
+WITHOUT_LOG = {"compaction/write", "compaction/give_up"}
+MALFORMED_LOGS: list[dict[str, int]] = [
+    *({name: TOO_LARGE} for name in ("next_offset", "size_bytes", "records", "entries", "largest")),
+    *({"next_offset": 5, "start": 0, "first": 0} | {name: 6} for name in ("start", "first", "lake_start")),
+    {"largest": 4, "interval": 5},
+    {"moving": 2},
+]
 
 LogOf = Callable[[Any], Log]
 Call = tuple[tuple[str, ...], list[Any]]
@@ -75,7 +75,8 @@ def two_records(client: Any, log_of: LogOf) -> Log:
     log = log_of(client)
     log.append_all(log.batch("a"), log.batch("b"))  # at offsets without a gap, whatever the time is
     client.zadd(INDEX, {"2:200:5:5": log.next()})
-    client.hset(STATE, mapping={"clean_token": "mine", "lake_start": "0"})
+    client.hset(STATE, "clean_token", "mine")
+    log.change(lake_start=0)
     if isinstance(log, BatchLog):
         row = "return cmsgpack.pack({'m'}, {tonumber(ARGV[1]), tonumber(ARGV[1]), 1, 1, 2^52})"
         held = client.eval(row, 0, log.next() - 2)
@@ -106,17 +107,13 @@ def calls(log: Log) -> dict[str, Call]:
     end, is_dense = log.next(), isinstance(log, BatchLog)
     bits = -1 if is_dense else log.bits
     settle: dict[str, Call] = {
-        "log/renumber": ((STREAM, STATE, MOVING, INDEX, SHARE), [TOPIC_ID, EPOCH, bits, 10, 1 << 20, STREAM])
+        "log/renumber": ((STREAM, STATE, MOVING, INDEX, SHARE), [TOPIC_ID, LATER, bits, 10, 1 << 20, STREAM])
     }
     if is_dense:
         settle = {"log/expel": ((STREAM, STATE), [TOPIC_ID, 10])}
     return settle | {
         "log/trim": ((STREAM, STATE, INDEX, *CLEAN, ABORTED), [TOPIC_ID, bits, end, -1, 100, 1 << 20]),
-        "compaction/look": ((STATE, INDEX), [TOPIC_ID]),
-        "compaction/begin": (
-            (STATE, INDEX, *CLEAN),
-            [TOPIC_ID, "other", 0, end, "dense" if is_dense else ""],
-        ),
+        "compaction/begin": ((STATE, INDEX, *CLEAN), [TOPIC_ID, "other", 0, end]),
         "compaction/write": ((STATE, CLEAN[0]), [TOPIC_ID, "mine", "behind", "1-1", 2, "value", "v"]),
         "compaction/switch": (
             (STATE, INDEX, *CLEAN, ABORTED),
@@ -124,7 +121,7 @@ def calls(log: Log) -> dict[str, Call]:
         ),
         "compaction/give_up": ((STATE, *CLEAN), [TOPIC_ID, "mine"]),
         "compaction/free": ((STREAM, STATE), [TOPIC_ID, bits, 100, 1 << 20]),
-        "index/find": ((STATE, INDEX), [TOPIC_ID, int(is_dense), 1, -1, 100, 10]),
+        "index/find": ((STATE, INDEX), [TOPIC_ID, 1, -1, 100, 10]),
         "index/count": ((STATE, INDEX, STREAM, *CLEAN), [TOPIC_ID, bits, -1, 100]),
         "index/age": ((STATE, STREAM, *CLEAN), [TOPIC_ID, bits, -1]),
         "index/fill": ((STATE, INDEX), [TOPIC_ID, "", "", 0, 0, end, "last", 0, 0, 5, 5, end, "2:200:5:5"]),
@@ -142,7 +139,7 @@ def every_script(log: Log) -> dict[str, Callable[[], object]]:
     works: dict[str, Callable[[], object]] = {
         name: partial(run, log.client, name, *call) for name, call in calls(log).items()
     }
-    return works | {"append": partial(log.append, "c", producer=5)}
+    return works | {"append": partial(log.append, "c", producer=5, leader_epoch=LATER)}
 
 
 def refusals(client: Any, log_of: LogOf, damage: Callable[[], object]) -> set[str]:
@@ -154,14 +151,14 @@ def refusals(client: Any, log_of: LogOf, damage: Callable[[], object]) -> set[st
     for name, work in every_script(log).items():
         saved.restore()
         damage()
-        before = dumped(client, KEYS)
+        before = contents(client, KEYS)
         try:
             work()
         except redis.ResponseError as error:
             # redis-py takes some first words for a class of its own, and drops them.
             if not (str(error).startswith(ERRORS) or "wrong kind of value" in str(error)):
                 wrong.append(f"{name}: {error}")
-            if dumped(client, KEYS) != before:
+            if contents(client, KEYS) != before:
                 wrong.append(f"{name} has written: {error}")
             refused.add(name)
     assert wrong == []
@@ -188,6 +185,24 @@ def test_a_field_of_the_state_that_is_no_number(raw_redis: Any, log_of: LogOf, f
         refused = refusals(raw_redis, log_of, partial(raw_redis.hset, STATE, mapping=state))
         if content == "garbage" and log_of is Log:
             assert refused == NEED.get(field, set())
+
+
+@FORMATS
+def test_a_malformed_log(raw_redis: Any, log_of: LogOf) -> None:
+    log = two_records(raw_redis, log_of)
+    whole, every = log.log, every_script(log).keys()
+    packed = [b"", whole.pack()[:-1], whole.pack() + b"\0", b"\xff" * 77]
+    packed += [whole._replace(**counters).pack() for counters in MALFORMED_LOGS]
+    damages = [partial(raw_redis.hset, STATE, "log", damaged) for damaged in packed]
+    for damage in (partial(raw_redis.hdel, STATE, "log"), *damages):
+        assert refusals(raw_redis, log_of, damage) == every - WITHOUT_LOG
+
+
+@FORMATS
+def test_a_stream_that_is_missing(raw_redis: Any, log_of: LogOf) -> None:
+    refused = refusals(raw_redis, log_of, partial(raw_redis.delete, STREAM))
+    # A part of kind `redis` is a Redis group of the stream: with it the records are gone that could be acknowledged.
+    assert refused == {"append", *(() if log_of is BatchLog else ("share/acknowledge",))}
 
 
 @FORMATS

@@ -9,12 +9,16 @@ import pytest
 import redis
 
 from korvet.redis import scripts
+from korvet.topics.entry_ids import DENSE
 from tests.lua.group.support import EVERY_KEY, GROUP, OFFSETS, PENDING, WITH_ASSIGNMENTS, Group
 from tests.lua.support import (
+    ABORTED,
     CHANGES,
+    OPEN,
     REGISTRY,
     STREAM,
     TOPIC_ID,
+    Appended,
     Log,
     memory_left,
     of_partition,
@@ -28,8 +32,9 @@ REPLACE_ONLY = {
     *("row/replace", "schedule/write"),
 }
 """They run a second time with another head, and then store no more than there was."""
+MARKERS_ONLY = {"log/append_record", "log/append_batch"}
+"""They run a second time with a head, for markers, and then write nothing else."""
 STORE_MORE = {
-    *(f"log/{name}" for name in ("append", "append_batch")),
     *("compaction/write", "partition/create"),
     *(f"topic/{name}" for name in ("claim", "create")),
     *(f"transaction/{name}" for name in ("add", "init")),
@@ -43,9 +48,9 @@ def test_every_script_runs_but_those_that_store_more() -> None:
     names = {script.name for script in scripts.all_scripts()}
     heads = {name: scripts.get(name).source.partition("\n")[0] for name in names}
     refused = {name for name, head in heads.items() if not re.search("flags=(allow-oom|no-writes)", head)}
-    assert refused == REPLACE_ONLY | STORE_MORE | ONLY_REMOVE_OR_READ
-    assert {name for name in names if scripts.get(name).when_full} == REPLACE_ONLY
-    assert not {name for name in ONLY_REMOVE_OR_READ if heads[name].startswith("#!")}
+    assert refused == REPLACE_ONLY | MARKERS_ONLY | STORE_MORE | ONLY_REMOVE_OR_READ
+    assert {name for name in names if scripts.get(name).when_full} == REPLACE_ONLY | MARKERS_ONLY
+    assert not {name for name in ONLY_REMOVE_OR_READ | MARKERS_ONLY if heads[name].startswith("#!")}
 
 
 @pytest.mark.parametrize(
@@ -53,14 +58,48 @@ def test_every_script_runs_but_those_that_store_more() -> None:
     [
         {"producer": 7, "sequence": 1, "transaction": "t0"},
         {"producer": 8, "transaction": "t5"},
-        {"producer": 7, "sequence": -1, "transaction": "a5"},
     ],
-    ids=["appended", "a transaction opened", "a transaction ended"],
+    ids=["appended", "a transaction opened"],
 )
 def test_nothing_is_written(log: Log, of_batch: dict[str, Any]) -> None:
     log.appended("a", producer=7, transaction="t5")
     with unchanged(log.client), memory_left(log.client, -1), pytest.raises(redis.OutOfMemoryError):
         log.append("b", **of_batch)
+
+
+@pytest.mark.parametrize("outcome", "ca")
+def test_of_the_batches_of_an_append_markers_are_written(log: Log, outcome: str) -> None:
+    first = log.appended("a", producer=7, transaction="t5")
+    log.appended("b", producer=8, transaction="t3")
+    log.external("*", "by another client") if log.script == "log/append_record" else None
+    batches = (
+        log.batch("c", producer=7, sequence=1, transaction="t0"),
+        log.batch("", producer=7, sequence=-1, transaction=f"{outcome}5"),
+        log.batch("d"),
+        log.batch("a", producer=7, transaction="t5"),
+    )
+    with memory_left(log.client, -1):
+        full, marker, also_full, duplicate = log.append_all(*batches)
+    assert isinstance(full, redis.OutOfMemoryError)
+    assert isinstance(also_full, redis.OutOfMemoryError)
+    assert isinstance(marker, Appended)
+    assert isinstance(duplicate, Appended)
+    assert (marker.outcome, marker.base) == (b"APPENDED", log.offsets()[-1])
+    assert (duplicate.outcome, duplicate.base) == (b"DUPLICATE", first)
+    assert [name for name, _ in log.client.zrange(OPEN, 0, -1, withscores=True)] == [b"8"]
+    assert log.client.zcard(ABORTED) == (outcome == "a")
+
+
+@pytest.mark.parametrize("bits", [10, DENSE])
+@pytest.mark.parametrize("entry_id", ["*", "0-*"])
+def test_external_entries_that_an_append_would_move_stay(raw_redis: Any, bits: int, entry_id: str) -> None:
+    log = Log(raw_redis, bits)
+    for value in "abc":
+        log.external(entry_id, value)
+    with unchanged(raw_redis), memory_left(raw_redis, -1), pytest.raises(redis.OutOfMemoryError):
+        log.append("d")
+    log.settle()
+    assert log.values() == list("abc")
 
 
 def test_an_append_during_which_memory_becomes_full_is_whole(raw_redis: Any) -> None:
@@ -73,7 +112,7 @@ def test_an_append_during_which_memory_becomes_full_is_whole(raw_redis: Any) -> 
             try:
                 log.appended(*values)
             except redis.OutOfMemoryError:
-                assert raw_redis.exists(STREAM) == 0
+                assert raw_redis.xlen(STREAM) == 0
             else:
                 break
     assert left_bytes > 0

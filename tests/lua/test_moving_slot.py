@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 from redis.crc import key_slot
 
+from korvet.topics.entry_ids import DENSE
 from tests.lua.broker.test_register import BROKERS, DAY_MS, put, register
 from tests.lua.compaction.support import DirtyLog
 from tests.lua.consumer.support import CONSUMER_KEYS, ConsumerGroup
@@ -24,7 +26,6 @@ from tests.lua.support import (
     INDEX,
     MOVING,
     OPEN,
-    PRODUCERS,
     SHARE,
     SIDE_KEYS,
     STATE,
@@ -32,12 +33,13 @@ from tests.lua.support import (
     TOPIC_ID,
     BatchLog,
     Log,
-    dumped,
+    contents,
     now_ms,
     run,
 )
 from tests.lua.transaction.support import KEY as TRANSACTION
 from tests.lua.transaction.support import Transaction
+from tests.support.partition_state import change_log
 from tests.support.redis_cluster import RedisCluster
 
 pytestmark = pytest.mark.slow
@@ -63,12 +65,13 @@ def outcome(client: Any, step: Step) -> tuple[object, dict[bytes, bytes | None]]
     """Return what a step answers, and all that the node holds then."""
     reply = step()
     keys = sorted(client.keys())
-    return reply, dict(zip(keys, dumped(client, keys), strict=True))
+    return reply, dict(zip(keys, contents(client, keys), strict=True))
 
 
 def indexed(client: Any, *rows: tuple[int, str]) -> Log:
     log = Log(client)
-    client.hset(STATE, mapping={"next": "41", "bytes": "4000", "records": "40", "max_timestamp": "400"})
+    log.change(next_offset=41, size_bytes=4000, records=40, largest=400)
+    client.delete(INDEX)
     client.zadd(INDEX, {row: offset for offset, row in rows})
     return log
 
@@ -102,7 +105,7 @@ def second_pass(client: Any, start: int = 0) -> DirtyLog:
     log.begin("two", 41, known_end=21)
     log.write("two", 15, 40, which=1)
     client.zremrangebyscore(INDEX, "-inf", "(41")
-    client.hset(STATE, "start", start)
+    change_log(client, STATE, start=start)
     client.zadd(ABORTED, {"7:1": 5})
     return log
 
@@ -130,7 +133,6 @@ def renumber_what_waits(client: Any) -> Step:
     log = Log(client)
     for sequence in (1, 5000, 5001):
         log.external(f"1-{sequence}", "v")
-    client.zadd(INDEX, {"1:10:5:5": 1})
     while not client.exists(MOVING):
         log.renumber(limit=1)
     return log.settle
@@ -144,11 +146,6 @@ def trim_to_the_end(client: Any) -> Step:
     client.hset(STATE, "aborted", "5")
     args = [TOPIC_ID, 10, 41, -1, 100, 1 << 20]
     return lambda: run(log.client, "log/trim", (STREAM, STATE, INDEX, *CLEAN, ABORTED), args)
-
-
-def expire_all_producers(client: Any) -> Step:
-    client.hset(PRODUCERS, mapping={str(number): "0 1 0-0@1" for number in range(5)})
-    return lambda: run(client, "producer/expire", (PRODUCERS,), ["0", 100, 1])
 
 
 def release_the_lease(client: Any) -> Step:
@@ -265,14 +262,14 @@ def clear_a_log(client: Any, state: Step) -> Step:
     for key in (STREAM, *CLEAN, MOVING):
         for number in range(1, 5):
             client.xadd(key, {"value": "a"}, id=f"0-{number}")
-    for key in (PRODUCERS, INDEX):
-        client.set(key, "x")
+    client.set(INDEX, "x")
     state()
     return lambda: run(client, "topic/clear", (STATE, STREAM, *SIDE_KEYS), [TOPIC_ID, 8, 1 << 20, STREAM])
 
 
 def clear_a_topic(client: Any) -> Step:
-    return clear_a_log(client, lambda: client.hset(STATE, mapping={"topic": TOPIC_ID, "bytes": "100"}))
+    client.hset(STATE, "topic", TOPIC_ID)
+    return clear_a_log(client, lambda: change_log(client, STATE, size_bytes=100))
 
 
 def clear_a_topic_with_a_state_that_is_none(client: Any) -> Step:
@@ -283,7 +280,7 @@ def a_part_of(client: Any, kind: str) -> list[Any]:
     """Let a share group have acquired the only record; returns the arguments of its scripts, from the first on."""
     log, offset = Log(client), (5 << 10) + 1
     log.external("5-1", "a")
-    client.hset(STATE, "next", offset + 1)
+    log.change(next_offset=offset + 1)
     client.hset(SHARE, "h:other", "ranges 0 0 0")
     of_part = [TOPIC_ID, "g", 10, "m", offset, kind, 5, "cut", 60_000, 5, 10]
     begin = [*of_part, offset, offset + 1, -1, 3, "", 1, offset, offset]
@@ -334,7 +331,7 @@ CASES: dict[str, list[Callable[[Any], Step]]] = {
     STREAM: [
         *(rebase_the_only_row, fill_all_rows_again, fill_a_first_step, fill_an_index_that_is_to_have_no_row),
         *(switch_to_a_second_pass, switch_to_a_pass_of_nothing, give_up_a_pass, begin_a_pass),
-        *(renumber_what_waits, trim_to_the_end, expire_all_producers),
+        *(renumber_what_waits, trim_to_the_end),
         *(acknowledge_the_last_range, release_the_last_entry, convert_a_part, alter_a_part),
         *(delete_the_last_part, create_over_a_former_topic),
         *(clear_a_topic, clear_a_topic_with_a_state_that_is_none),
@@ -382,14 +379,25 @@ def test_a_broker_is_registered_while_the_slot_moves(redis_cluster: RedisCluster
     assert client.hkeys(BROKERS) == [b"0"]
 
 
+@pytest.mark.parametrize("log_of", [Log, partial(Log, bits=DENSE), BatchLog])
+def test_a_partition_takes_its_first_records_while_its_slot_moves(
+    redis_cluster: RedisCluster, log_of: Callable[[Any], Log]
+) -> None:
+    log = log_of(redis_cluster.node_of(STREAM).client)
+    with moving(redis_cluster, STREAM):
+        log.appended("a", producer=7)
+        log.external("*", "external")
+        log.appended("b", producer=7, sequence=1)
+    assert log.values() == (["a", "b"] if isinstance(log, BatchLog) else ["a", "external", "b"])
+
+
 @pytest.mark.parametrize("log_of", [Log, BatchLog])
 def test_the_only_open_transaction_ends_while_the_slot_moves(
     redis_cluster: RedisCluster, log_of: Callable[[Any], Log]
 ) -> None:
     client = redis_cluster.node_of(STREAM).client
     log = log_of(client)
-    client.zadd(INDEX, {"1:10:5:5": 1})  # all keys are there: the script begins
-    client.zadd(ABORTED, {"6:0": 0})
+    client.zadd(ABORTED, {"6:0": 0})  # all keys are there: the script begins
     first = log.appended("a", producer=7, transaction="t5")
     with moving(redis_cluster, STREAM):
         at = log.appended("marker", producer=7, sequence=-1, transaction="a5")

@@ -17,7 +17,6 @@ KEYS = Keys("korvet")
 METHODS = (
     Keys.stream,
     Keys.state,
-    Keys.producers,
     Keys.index,
     Keys.moving,
     Keys.open_transactions,

@@ -127,10 +127,14 @@ def test_the_loader_imports_neither_gevent_nor_redis() -> None:
 
 
 def test_a_script_that_knows_full_memory_has_a_second_text_for_it() -> None:
-    commit, append = scripts.get("group/commit"), scripts.get("log/append")
-    assert append.when_full is None
+    commit, renumber = scripts.get("group/commit"), scripts.get("log/renumber")
+    assert renumber.when_full is None
     assert commit.when_full is not None
     assert commit.source.startswith("#!lua\n")
     assert commit.when_full.source.startswith("#!lua flags=allow-oom\n")
     assert [each.source.count("local memory_is_full = true") for each in (commit, commit.when_full)] == [0, 1]
     assert commit.when_full.leased
+    append = scripts.get("log/append_record")
+    assert append.when_full is not None
+    assert append.source.startswith("-- ")
+    assert append.when_full.source.startswith("#!lua flags=allow-oom\n-- ")

@@ -25,6 +25,7 @@ from korvet.cluster.pipelines import (
     QueryStatus,
 )
 from korvet.config.settings import Settings
+from korvet.log.packed import LOG_FIELD, ProducerRow
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server import keeper as keeper_tasks
@@ -41,10 +42,12 @@ from tests.support import processes, redis_servers
 from tests.support.broker import Broker, echo_broker
 from tests.support.commands import commands_of
 from tests.support.domain import Domain
+from tests.support.partition_state import producers_of, set_producer
 from tests.support.virtual_clock import VirtualClock
 
-STREAM, PRODUCERS = "korvet:orders:1", "{korvet:orders:1}:producers"
+STREAM, STATE = "korvet:orders:1", "{korvet:orders:1}:state"
 INDEX = "{korvet:orders:1}:index"
+SILENT = ProducerRow(epoch=0, next_sequence=1, last_ms=1000)
 
 
 def client(settings: Settings) -> Redis:
@@ -69,10 +72,11 @@ def create_topic(settings: Settings) -> None:
 
 def test_a_round_forgets_silent_producers_and_keeps_the_others(keeper: Keeper, raw_redis: Any) -> None:
     now_ms = int(time.time() * 1000)
-    raw_redis.hset(PRODUCERS, mapping={"1": "0 1000 0-0@0", "2": f"0 {now_ms} 0-0@0"})
+    for producer_id, last_ms in ((1, 1000), (2, now_ms)):
+        set_producer(raw_redis, STATE, producer_id, ProducerRow(0, 1, last_ms))
     assert keeper.lease.renew()
     keeper.round()
-    assert raw_redis.hkeys(PRODUCERS) == [b"2"]
+    assert list(producers_of(raw_redis, STATE)) == [2]
 
 
 def test_a_round_takes_in_foreign_entries_that_no_offset_can_name(
@@ -114,18 +118,18 @@ def test_a_round_rebuilds_an_index(keeper: Keeper, raw_redis: Any) -> None:
     keeper.round()
     ends = [(number, now_ms + number - 1) for number in (2048, 4096, 5000)]
     *rows, last = [(f"{number}:{number * 6}:{ms}:{ms}".encode(), (ms << 10) + 1.0) for number, ms in ends]
-    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == rows
+    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == [(b"0:0:-1:-1", 0.0), *rows]
     raw_redis.delete(INDEX)
     keeper.round()
     assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == [*rows, last]
 
 
 def test_a_keeper_without_the_lease_does_nothing(keeper: Keeper, settings: Settings, raw_redis: Any) -> None:
-    raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
+    set_producer(raw_redis, STATE, 1, SILENT)
     keeper_lease(settings).acquire("somebody else", 60_000)
     assert not keeper.lease.renew()
     keeper.round()
-    assert raw_redis.hexists(PRODUCERS, "1")
+    assert producers_of(raw_redis, STATE) == {1: SILENT}
 
 
 def test_every_task_stops_with_the_token_of_an_earlier_holding(
@@ -134,7 +138,7 @@ def test_every_task_stops_with_the_token_of_an_earlier_holding(
     configs = {"cleanup.policy": "compact,delete", "offset.encoding": "dense"}
     here.topics.create(TopicSpec(name="both", partitions=1, configs=configs))
     raw_redis.zadd("korvet:groups", {"overdue": 1})
-    raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
+    set_producer(raw_redis, STATE, 1, SILENT)
     raw_redis.zadd(INDEX, {"to be mended": 1})
     assert keeper.lease.renew()
     token = keeper.lease.token
@@ -148,16 +152,14 @@ def test_every_task_stops_with_the_token_of_an_earlier_holding(
 def test_a_damaged_key_is_logged_and_does_not_keep_a_round_from_the_rest(
     keeper: Keeper, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    raw_redis.set("{korvet:orders:0}:producers", "no hash")
     raw_redis.set("{korvet:orders:0}:index", "no index")
-    raw_redis.hset("{korvet:orders:0}:state", "next", "no number")
-    raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
+    raw_redis.hset("{korvet:orders:0}:state", LOG_FIELD, "no log")
+    set_producer(raw_redis, STATE, 1, SILENT)
     assert keeper.lease.renew()
     keeper.round()
-    assert not raw_redis.exists(PRODUCERS)
+    assert not producers_of(raw_redis, STATE)
     lines = {(record.getMessage(), vars(record)["korvet_fields"]["key"]) for record in caplog.records}
     assert lines == {
-        ("producers not expired", "{korvet:orders:0}:producers"),
         ("external entries not renumbered", "korvet:orders:0"),
         ("index repair failed", "{korvet:orders:0}:index"),
         ("log not trimmed", "korvet:orders:0"),

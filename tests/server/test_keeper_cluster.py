@@ -12,6 +12,7 @@ import pytest
 from gevent.event import Event
 
 from korvet.config.settings import Settings
+from korvet.log.packed import ProducerRow
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper
@@ -21,6 +22,7 @@ from korvet.topics.types import Partition
 from tests.groups.support import Group
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain
+from tests.support.partition_state import log_of, producers_of, set_producer
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 KEYS = Keys("korvet")
 DAY_MS = 86_400_000
-SILENT = {"1": "0 1000 0-0@0"}
+SILENT = ProducerRow(epoch=0, next_sequence=1, last_ms=1000)
 """The row of a producer that was silent for long."""
 
 
@@ -65,8 +67,8 @@ def logs_of(
 def wait_for_a_turn(cluster: RedisCluster, partition: Partition) -> None:
     """Wait until the keeper has removed a silent producer from a log."""
     client = cluster.node_of(partition.stream).client
-    client.hset(partition.producers, mapping=SILENT)
-    until(lambda: not client.exists(partition.producers))
+    set_producer(client, partition.state, 1, SILENT)
+    until(lambda: not producers_of(client, partition.state))
 
 
 def test_a_node_that_is_away_costs_a_round_its_own_logs(
@@ -78,8 +80,8 @@ def test_a_node_that_is_away_costs_a_round_its_own_logs(
         for index in range(12):
             here.append("orders", Record(b"old", b"k", now_ms - 8 * DAY_MS), partition=index)
             here.append("orders", Record(b"new", b"k", now_ms), partition=index)
-            key = KEYS.producers("orders", index)
-            cluster.node_of(key).client.hset(key, mapping=SILENT)
+            state = KEYS.state("orders", index)
+            set_producer(cluster.node_of(state).client, state, 1, SILENT)
         kept, _ = logs_of(here, cluster, gone)
         keeper = keeper_of(cluster, tmp_path)
         cluster.move_slot(0, gone)  # where commands without a key go
@@ -88,8 +90,8 @@ def test_a_node_that_is_away_costs_a_round_its_own_logs(
         keeper.round()
         for partition in kept:
             client = cluster.node_of(partition.stream).client
-            assert not client.exists(partition.producers)
-            assert int(client.hget(partition.state, "start")) > 0
+            assert not producers_of(client, partition.state)
+            assert log_of(client, partition.state).start > 0
         published = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
         assert published is not None
         assert {each.partition for each in published.logs} == {partition.index for partition in kept}

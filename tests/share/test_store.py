@@ -22,6 +22,7 @@ from korvet.topics.deletion import TopicDeletion
 from tests.lua.support import announced
 from tests.share.support import GROUP, POLICY, Part, code_of, offsets_in
 from tests.support.log_bench import Bench
+from tests.support.partition_state import change_log
 
 
 def filled(part: Part, count: int = 10) -> list[int]:
@@ -139,9 +140,9 @@ def test_what_was_read_in_another_leader_epoch_is_not_acquired(part: Part) -> No
     other = part.asked(readable=readable._replace(epoch=readable.epoch + 1))
     assert (other.ranges, other.read_next) == ([], offsets[0])
     # All is as it was read, but the last record is lost.
-    part.raw.hset(part.partition.state, "next", offsets[1])
+    change_log(part.raw, part.partition.state, next_offset=offsets[1])
     assert part.asked(readable=readable).ranges == []
-    part.raw.hset(part.partition.state, "next", offsets[1] + 1)
+    change_log(part.raw, part.partition.state, next_offset=offsets[1] + 1)
     assert offsets_in(part.asked(readable=readable)) == [(each, 1) for each in offsets]
 
 

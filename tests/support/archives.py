@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
+from korvet.cluster.data_format import OWN
 from korvet.errors import KafkaError
 from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets
 from korvet.lake.files import StorageOptions
@@ -67,7 +68,10 @@ class Topics:
     def make(
         self, name: str, layout: Layout, *, partitions: int = 1, number: int = 0, **configs: str
     ) -> SourceTopic:
-        """Make a topic with a cold tier; `configs` have `_` for `.`."""
+        """Make a topic with a cold tier, on which a broker may start; `configs` have `_` for `.`."""
+        written = msgspec.structs.asdict(OWN).items()
+        data_format = Keys(self.source.namespace).data_format
+        self.stores.redis.call("HSET", data_format, *(word for field in written for word in field))
         row = TopicRow(
             name=name,
             id=topic_id(number),

@@ -1,19 +1,18 @@
 """Data of this version for the tests of later ones, and what clients read from it.
 
 `python -m tests.support.golden DIRECTORY` has real clients write to a broker, and writes the content of its Redis as
-commands (redis_commands.py): `record.jsonl`, with what clients read in `record.json`, and `batch.jsonl`, whose topics
-are in format `batch`. tests/data/ has a directory for each version that stored data in another form; no later version
-writes its files again.
+commands (redis_commands.py): `record.jsonl`, and `batch.jsonl`, whose topics are in format `batch`; `record.json` and
+`batch.json` are what clients read. tests/data/ has a directory for each format of data; no later version writes its
+files again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from tests.support import reading, redis_commands, redis_servers
 from tests.support.batches import Record, batch
 from tests.support.broker import Broker, korvet_broker
 from tests.support.group_consumer import streaming
+from tests.support.partition_state import log_of, producers_of, set_producer
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.reading import produce, send
 from tests.support.records import TIMESTAMP_FIRST_MS, Received
@@ -66,6 +66,10 @@ TOPICS = {
     "external": {},
     "idempotent": {},
 }
+CODECS = ("none", "lz4", "zstd")
+BATCH_TOPICS = (*CODECS, "plain")
+"""Topics in format `batch`: one of each codec, and one with transactions."""
+
 MEMBERS = {
     "classic": {"group.protocol": "classic", "group.instance.id": "static"},
     "consumer": {"group.protocol": "consumer"},
@@ -207,8 +211,8 @@ def _write_compacted(bootstrap: str, admin: AdminClient, stored: Any) -> None:
     produce(bootstrap, "compacted", *timed(*records))
 
     def is_compacted() -> bool:
-        end, clean_end = stored.hmget("{korvet:compacted:0}:state", "next", "clean_end")
-        return bool(end == clean_end)
+        state = "{korvet:compacted:0}:state"
+        return log_of(stored, state).next_offset == int(stored.hget(state, "clean_end") or -1)
 
     wait_until(is_compacted, "it is compacted")
     settled(admin.configs.alter({Resource.topic("compacted"): {"min.cleanable.dirty.ratio": "1"}}))
@@ -280,19 +284,18 @@ def _write_idempotent(client: Client) -> Idempotent:
 
 def keep_producers(stored: Any) -> None:
     """Have producers written last by a clock that was ahead: the keeper's first round would expire all others."""
-    for key in stored.scan_iter("{*}:producers"):
-        for producer_id, row in stored.hgetall(key).items():
-            stored.hset(key, producer_id, re.sub(rb"^(\d+) \d+", rb"\1 %d" % LATER_MS, row))
+    for state in stored.scan_iter("{*}:state"):
+        for producer_id, row in producers_of(stored, state).items():
+            set_producer(stored, state, producer_id, row._replace(last_ms=LATER_MS))
 
 
 def write_batch_data(broker: Broker) -> None:
-    """Write topics in format `batch`, of each codec, and transactions."""
+    """Write the topics in format `batch`."""
     bootstrap = address_of(broker, "INSIDE")
-    codecs = ("none", "lz4", "zstd")
     with AdminClient(bootstrap) as admin:
         configs = {"storage.format": "batch", "compression.type": "producer"}
-        settled(admin.topics.create([NewTopic(name, 1, configs=configs) for name in (*codecs, "plain")]))
-    for codec in codecs:
+        settled(admin.topics.create([NewTopic(name, 1, configs=configs) for name in BATCH_TOPICS]))
+    for codec in CODECS:
         produce(bootstrap, codec, *values("large " * 500, "small"), **{"compression.type": codec})
     _write_transactions(bootstrap, "plain", 1)
 
@@ -347,9 +350,26 @@ def observed(broker: Broker) -> dict[str, Any]:
     return seen
 
 
-def read(bootstrap: str, isolation: str) -> dict[tuple[str, int], list[Received]]:
+def observed_batches(broker: Broker) -> dict[str, Any]:
+    """Return what clients read from the topics in format `batch`."""
+    bootstrap = address_of(broker, "INSIDE")
+    uncommitted, committed = (
+        read(bootstrap, f"read_{level}", BATCH_TOPICS) for level in ("uncommitted", "committed")
+    )
+    return {
+        f"topic {topic}": {
+            "committed": [record.offset for record in committed[topic, 0]],
+            "records": list(map(_as_json, uncommitted[topic, 0])),
+        }
+        for topic in BATCH_TOPICS
+    }
+
+
+def read(
+    bootstrap: str, isolation: str, topics: Iterable[str] = TOPICS
+) -> dict[tuple[str, int], list[Received]]:
     """Return the records of all partitions."""
-    return reading.partitions_to_end(bootstrap, [(topic, 0) for topic in TOPICS], isolation)
+    return reading.partitions_to_end(bootstrap, [(topic, 0) for topic in topics], isolation)
 
 
 def _configs(admin: AdminClient, resource: Resource, source: ConfigSource) -> dict[str, str | None]:
@@ -375,6 +395,7 @@ def main(directory: Path) -> None:
         logs = Path(scratch)
         with broker_on(logs, url) as broker:
             write_batch_data(broker)
+            _write_seen(observed_batches(broker), directory / "batch.json")
         redis_commands.write(stored, directory / "batch.jsonl")
         stored.flushall()
         # Its keeper aborts no transaction, and compacts what it can.
@@ -390,8 +411,12 @@ def main(directory: Path) -> None:
         redis_commands.load(stored, directory / "record.jsonl")
         with broker_on(logs, url) as broker:
             seen = {"idempotent producer": producer, **observed(broker)}
+    _write_seen(seen, directory / "record.json")
+
+
+def _write_seen(seen: Mapping[str, Any], path: Path) -> None:
     lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in seen.items())
-    (directory / "record.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")
 
 
 if __name__ == "__main__":

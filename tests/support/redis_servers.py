@@ -126,13 +126,14 @@ class DurableServer(ServerProcess):
         """`options` are server flags, which override its own."""
         self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
-        self.url = f"unix://{self._directory.name}/redis.sock"
+        self.directory = self._directory.name
+        self.url = f"unix://{self.directory}/redis.sock"
         self.start()
 
     def start(self) -> None:
         """Start it on what it had written."""
         durable = ("--appendonly", "yes", "--appendfsync", "always")
-        self._process = started(self._directory.name, *durable, *self._options)
+        self._process = started(self.directory, *durable, *self._options)
 
     def crash(self) -> None:
         """Kill it and start it again on what it had written."""
@@ -145,20 +146,20 @@ class DurableServer(ServerProcess):
 
     def append_only_bytes(self) -> int:
         """Return the size of the file that it appends to."""
-        files = Path(self._directory.name).glob("appendonlydir/*.incr.aof")
+        files = Path(self.directory).glob("appendonlydir/*.incr.aof")
         return max(files, key=lambda path: path.stat().st_mtime).stat().st_size
 
     def copy(self) -> Path:
         """Copy what it has on disk."""
-        to = Path(self._directory.name) / "copy"
-        shutil.copytree(Path(self._directory.name) / "appendonlydir", to)
+        to = Path(self.directory) / "copy"
+        shutil.copytree(Path(self.directory) / "appendonlydir", to)
         return to
 
     def go_back(self, copy: Path) -> None:
         """Kill it and start it again on a copy, without all that it has written since."""
         self.kill()
-        shutil.rmtree(Path(self._directory.name) / "appendonlydir")
-        copy.rename(Path(self._directory.name) / "appendonlydir")
+        shutil.rmtree(Path(self.directory) / "appendonlydir")
+        copy.rename(Path(self.directory) / "appendonlydir")
         self.start()
 
     def __enter__(self) -> Self:

@@ -20,6 +20,7 @@ from tests.support.batches import Record
 from tests.support.broker import echo_broker, korvet_broker
 from tests.support.log_bench import TOPIC_ID, Bench
 from tests.support.ops import samples
+from tests.support.partition_state import write_format
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
@@ -31,6 +32,7 @@ def values(redis_url: str) -> tuple[str, ...]:
 @pytest.mark.slow
 def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: str, bench: Bench) -> None:
     end = bench.append(b"a", b"b") + 2
+    write_format(bench.raw)
     with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
         processes.wait_until(lambda: samples(broker, "korvet_log_end_offset"), "the log is shown")
         # Prometheus' numbers are floating-point ones, which hold every offset exactly.
@@ -46,6 +48,7 @@ def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: st
 def test_the_keeper_that_holds_the_lease_publishes(
     tmp_path: Path, redis_url: str, record_bench: Bench
 ) -> None:
+    write_format(record_bench.raw)
     record_bench.append(b"a")
     name, settings = "korvet_log_records", (*values(redis_url), "keeper.lease.ms=6000")
     with (

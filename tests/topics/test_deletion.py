@@ -40,14 +40,14 @@ def of_partitions(row: TopicRow) -> set[bytes]:
     keys: list[str] = []
     for index in range(row.partitions):
         of = (row.name, index)
-        keys += (KEYS.stream(*of), KEYS.state(*of), KEYS.producers(*of), KEYS.index(*of), KEYS.moving(*of))
+        keys += (KEYS.stream(*of), KEYS.state(*of), KEYS.index(*of), KEYS.moving(*of))
         keys += (KEYS.clean(*of, 0), KEYS.clean(*of, 1))
     return {key.encode() for key in keys}
 
 
 def fill(redis: Any, row: TopicRow) -> None:
     for key in of_partitions(row):
-        if not key.endswith(b":state"):
+        if not key.endswith((b":state", b":index")):  # these are there
             redis.xadd(key, {"value": "x"})
     for index in range(row.partitions):
         redis.xgroup_create(KEYS.stream(row.name, index), "group")

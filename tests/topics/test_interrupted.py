@@ -18,6 +18,7 @@ from korvet.topics import store as topic_store
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
 from tests.support.killed_redis import KilledRedis
+from tests.support.partition_state import change_log, log_of
 from tests.support.proxy import until
 from tests.support.refusals import refusal
 from tests.topics.test_deletion import commit, committed, fill, left, of_partitions
@@ -27,6 +28,8 @@ ORDERS = TopicRow(name="orders", id="id-1", partitions=5, configs={"storage.form
 WIDER = replace(ORDERS, partitions=9)
 AGAIN = replace(ORDERS, id="id-2")
 CALLS_MAX = 100
+MADE = (KEYS.stream, KEYS.state, KEYS.index)
+"""What a partition has from its creation on."""
 
 
 class StoppedError(StorageUnavailableError):
@@ -115,10 +118,8 @@ def test_a_creation_that_is_interrupted_is_completed(
                 store.create(AGAIN)
             finish(store, raw_redis)
             assert visible(store, raw_redis) == store.load().rows["orders"] == ORDERS
-            assert left(raw_redis, ORDERS) == {
-                *(KEYS.state("orders", index).encode() for index in range(5)),
-                b"registry",
-            }
+            made = {name("orders", index).encode() for name in MADE for index in range(5)}
+            assert left(raw_redis, ORDERS) == made | {b"registry"}
         raw_redis.flushall()
     assert seen == ({"creating", "live"} if sent else {None, "creating"})
 
@@ -225,12 +226,13 @@ def test_a_topic_of_a_version_without_claims_grows_and_goes(store: TopicStore, r
     raw_redis.hset(KEYS.topics, "orders", text)
     for index in range(6):  # the last one of a former topic
         topic_id = "id-0" if index == 5 else "id-1"
-        raw_redis.hset(KEYS.state("orders", index), mapping={"topic": topic_id, "next": 7, "start": 0})
+        raw_redis.hset(KEYS.state("orders", index), "topic", topic_id)
+        change_log(raw_redis, KEYS.state("orders", index), next_offset=7)
     assert visible(store, raw_redis) == ORDERS
     assert grow(store) == WIDER
     assert visible(store, raw_redis) == WIDER
-    assert raw_redis.hget(KEYS.state("orders", 5), "next") == b"0"
-    assert raw_redis.hget(KEYS.state("orders", 4), "next") == b"7"
+    ends = [log_of(raw_redis, KEYS.state("orders", index)).next_offset for index in (4, 5)]
+    assert ends == [7, 0]
     list(store.deletion.delete({"orders": "id-1"})[1])
     assert left(raw_redis, WIDER) == set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from korvet.redis.keys import encode_group_id
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRef
 from korvet.transactions.types import ProducerIdentity, StoredTransaction, TransactionFilter
+from tests.lua.support import memory_left
 from tests.transactions.support import (
     ID,
     KEYS,
@@ -52,6 +54,20 @@ def test_a_producer_commits_and_aborts_and_goes_on(worker: Process, found: Found
     assert [found.markers(index) for index in range(PARTITIONS)] == [["commit", "abort"], ["commit"]]
     assert found.open_partitions() == []
     assert worker.ended == [("commit", "client"), ("abort", "client")]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_ends_while_memory_is_full(
+    worker: Process, found: Found, raw_redis: Any, *, commit: bool
+) -> None:
+    """Else readers would wait for its end, and retention too, which frees memory."""
+    by = worker.open()
+    with memory_left(raw_redis, -1):
+        with refused("KAFKA_STORAGE_ERROR"):
+            worker.produce(by, sequence=1)
+        worker.end(by, commit=commit)
+        assert found.open_partitions() == []
+    assert [found.markers(index) for index in range(PARTITIONS)] == [["commit" if commit else "abort"]] * 2
 
 
 def test_a_new_producer_aborts_what_the_one_before_has_left_and_fences_it(

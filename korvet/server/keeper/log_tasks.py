@@ -210,7 +210,7 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
                 if isinstance(step, StorageUnavailableError):
                     raise step
                 if isinstance(step, KafkaError):
-                    _log.warning("producers not expired", key=partition.producers, reason=step)
+                    _log.warning("producers not expired", key=partition.state, reason=step)
                     continue
                 cursor, removed = step
                 expired += removed

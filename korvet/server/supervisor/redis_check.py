@@ -408,35 +408,18 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
 
 
 def check_format(masters: Masters, keys: Keys) -> DataFormat | None:
-    """Return who wrote the data, None if an earlier build; raises ConfigError if this version may not write it."""
+    """Return who wrote the data, None if there is none; raises ConfigError if this version may not write it."""
     key = keys.data_format
     try:
         stored = data_format.read(_at(masters, key, lambda client: client.hmget(key, data_format.FIELDS)))
     except (ValueError, redis.ResponseError) as error:
         raise ConfigError(f"redis.url: {key} is malformed: {one_line(error)}") from None
-    if stored is not None and (problem := stored.refusal(to_write=True)):
+    problem = stored.refusal(to_write=True) if stored else ""
+    if not problem and _at(masters, keys.topics, lambda client: client.exists(keys.topics)):
+        problem = data_format.outdated(stored)
+    if problem:
         raise ConfigError(f"redis.url: {problem}")
-    _refuse_old_batches(masters, keys)
     return stored
-
-
-def _refuse_old_batches(masters: Masters, keys: Keys) -> None:
-    """Raise ConfigError for topics in format `batch` of a build without offset.encoding: ids of their entries differ.
-
-    It looks at the rows of topics: such a build does not know the hash, and may have run on the data again.
-    """
-    with contextlib.suppress(redis.ResponseError):  # no hash, which the workers say
-        rows = _at(masters, keys.topics, lambda client: client.hgetall(keys.topics))
-        names = sorted(
-            name.decode()
-            for name, row in rows.items()
-            if b'"storage.format":"batch"' in row and b'"offset.encoding"' not in row
-        )
-        if names:
-            raise ConfigError(
-                f"redis.url: {len(names)} topics in format batch ({', '.join(names[:3])}) are of an earlier "
-                "build, whose ids this version cannot read: delete them with that build, or choose another namespace"
-            )
 
 
 def try_out(masters: Masters, settings: Settings) -> None:

@@ -25,6 +25,7 @@ from korvet.cluster.pipelines import (
     QueryPosition,
     QueryStatus,
 )
+from korvet.log.packed import LOG_FIELD
 from korvet.spark.pipelines.status import PipelineReporter, opened
 from tests.cli.commands import SPARK_SECONDS_MAX, done, failed, korvet, korvet_process
 from tests.support.archives import Topics, where
@@ -151,7 +152,7 @@ def test_a_lag_that_cannot_be_known_hides_no_status(
     [row] = store.read()
     queries = {"main": QueryStatus(positions={"orders": QueryPosition(topic.id, {0: 0})})}
     store.write(msgspec.structs.replace(row, state="stopped", queries=queries))
-    raw_redis.hset("{korvet:orders:0}:state", "next", "no number")
+    raw_redis.hset("{korvet:orders:0}:state", LOG_FIELD, "no log")
     result = pipeline(topics, "status")
     assert result.returncode == 0
     assert result.stdout.splitlines()[1].split()[3:5] == ["-", "-"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
 from korvet.redis import scripts
-from tests.lua.support import PRODUCERS, STATE, STREAM, BatchLog, Log, run
+from korvet.topics.entry_ids import DENSE
+from tests.lua.support import BatchLog, Log, run, unchanged
 
 PROBE, SIDE = "korvet:probe", "{korvet:probe}:side"
 COMMAND = re.compile(r"(?:\b(?:p?call|add)\(|^  \{)'([A-Z]+)'", re.MULTILINE)
@@ -64,11 +66,17 @@ def test_a_channel_that_the_user_may_not_use_is_named(raw_redis: Any, user: Any)
     assert [text.split(":")[0] for text in probe(user)] == ["SPUBLISH"]
 
 
-@pytest.mark.parametrize("log_of", [Log, BatchLog])
-def test_an_append_whose_entry_is_forbidden_says_so(raw_redis: Any, user: Any, log_of: Any) -> None:
+@pytest.mark.parametrize("log_of", [Log, partial(Log, bits=DENSE), BatchLog])
+def test_an_append_writes_nothing_without_the_right_to_add_and_all_without_that_to_announce(
+    raw_redis: Any, user: Any, log_of: Any
+) -> None:
     log = log_of(user)
     allow(raw_redis, "-xadd")
+    with unchanged(raw_redis), pytest.raises(redis.ResponseError, match=r"(?i)user"):
+        log.append("a", producer=7)
+    allow(raw_redis, "+xadd", "-spublish")
     with pytest.raises(redis.ResponseError, match=r"(?i)user"):
-        log.append("a")
-    assert raw_redis.exists(STREAM, PRODUCERS) == 0
-    assert raw_redis.hget(STATE, "next") == b"0"
+        log.append("a", producer=7)
+    allow(raw_redis, "+spublish")
+    assert log.append("a", producer=7).outcome == b"DUPLICATE"
+    assert (log.values(), log.next()) == (["a"], log.offsets()[-1] + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.lua.support import ABORTED, CLEAN, INDEX, STATE, STREAM, TOPIC_ID, run
+from tests.support.partition_state import change_log
 
 
 class DirtyLog:
@@ -16,17 +17,13 @@ class DirtyLog:
             client.execute_command(
                 "XADD", STREAM, f"0-{offset}", "key", f"k{offset % 7}", "value", f"v{offset}"
             )
-        counters = {"next": 41, "start": 0, "first": 1, "bytes": 4000, "records": 40}
-        client.hset(STATE, mapping={"topic": TOPIC_ID, **counters, "max_timestamp": 400, "interval": -1})
+        client.hset(STATE, "topic", TOPIC_ID)
+        change_log(client, STATE, next_offset=41, first=1, size_bytes=4000, records=40, largest=400)
         for count in (10, 20, 30):
             client.zadd(INDEX, {f"{count}:{count * 100}:{count * 10}:{count * 10}": count + 1})
 
-    def look(self) -> list[bytes]:
-        answer: list[bytes] = run(self.client, "compaction/look", (STATE, INDEX), [TOPIC_ID])
-        return answer
-
-    def begin(self, token: str, wanted: int, known_end: int = 0, form: str = "") -> list[Any]:
-        args = [TOPIC_ID, token, known_end, wanted, form]
+    def begin(self, token: str, wanted: int, known_end: int = 0) -> list[Any]:
+        args = [TOPIC_ID, token, known_end, wanted]
         answer: list[Any] = run(self.client, "compaction/begin", (STATE, INDEX, *CLEAN), args)
         return answer
 
@@ -64,7 +61,8 @@ class DirtyLog:
         return answer
 
     def state(self) -> dict[str, str]:
-        return {name.decode(): value.decode() for name, value in self.client.hgetall(STATE).items()}
+        held = self.client.hgetall(STATE).items()
+        return {name.decode(): value.decode() for name, value in held if name != b"log"}
 
     def index(self) -> dict[int, str]:
         return {int(score): row.decode() for row, score in self.client.zrange(INDEX, 0, -1, withscores=True)}

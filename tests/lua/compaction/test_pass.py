@@ -10,18 +10,12 @@ import redis
 
 from tests.lua.compaction.support import DirtyLog
 from tests.lua.support import ABORTED, CLEAN, INDEX, STATE, STREAM, nodes_of, unchanged
+from tests.support.partition_state import change_log, log_of
 
 
 @pytest.fixture
 def log(raw_redis: Any) -> DirtyLog:
     return DirtyLog(raw_redis)
-
-
-def test_look_returns_the_state_and_the_newest_row(log: DirtyLog) -> None:
-    now, *state = log.look()
-    assert int(now) > 0
-    fields = [b"41", b"0", b"4000", b"40", b"-1", b"", b"", b"", b"", b"", b"", b""]
-    assert state == [*fields, b"31", b"30:3000:300:300"]
 
 
 def test_a_pass_begins_with_an_empty_stream_that_is_not_in_use(log: DirtyLog) -> None:
@@ -42,15 +36,10 @@ def test_a_pass_writes_the_other_stream_than_the_one_in_use(log: DirtyLog, in_us
 
 
 def test_a_pass_up_to_the_end_of_the_log_seals_its_tail_with_a_row(log: DirtyLog) -> None:
-    log.client.hset(STATE, "interval", "350")
+    change_log(log.client, STATE, interval=350)
     assert log.begin("mine", 41)[4] == b"40:4000:400:350"
     assert log.index()[41] == "40:4000:400:350"
-    assert log.state()["interval"] == "-1"
-
-
-def test_where_offsets_count_records_the_sealing_row_counts_by_them(log: DirtyLog) -> None:
-    log.client.hdel(STATE, "records")
-    assert log.begin("mine", 41, form="dense")[4] == b"41:4000:400:-1"
+    assert log_of(log.client, STATE).interval == -1
 
 
 @pytest.mark.parametrize(
@@ -118,7 +107,8 @@ def test_tombstones_are_remembered_by_when_they_were_compacted(log: DirtyLog) ->
 def test_a_start_that_moved_meanwhile_is_counted_from_the_row_at_or_below_it(log: DirtyLog) -> None:
     log.begin("mine", 31)
     log.write("mine", 5, 15, 29)
-    log.client.hset(STATE, mapping={"start": "18", "start_records": "10", "start_bytes": "1000"})
+    log.client.hset(STATE, mapping={"start_records": "10", "start_bytes": "1000"})
+    change_log(log.client, STATE, start=18)
     log.switch("mine", 31, (6, 2, 200, 50, 50), (16, 1, 100, 150, 150), kept=(3, 300, 290))
     assert (log.state()["start_records"], log.state()["start_bytes"]) == ("29", "2900")
 
@@ -128,12 +118,14 @@ def test_nothing_is_compacted_where_the_start_came_past_all_of_it_meanwhile(log:
     log.client.xadd(CLEAN[1], {"value": "old"})
     log.begin("mine", 31, known_end=21)
     log.write("mine", 5)
-    moved = {"start": "31", "start_records": "30", "start_bytes": "3000"}
+    moved = {"start_records": "30", "start_bytes": "3000"}
     log.client.hset(STATE, mapping=moved)
+    counters = change_log(log.client, STATE, start=31)
     assert log.switch("mine", 31, kept=(1, 100, 50)) == 1
     state = log.state()
     assert not {"clean", "clean_end", "clean_bytes", "clean_history", "clean_token"} & state.keys()
     assert {name: state[name] for name in moved} == moved
+    assert log_of(log.client, STATE) == counters
     assert not log.client.exists(*CLEAN)
 
 
@@ -197,7 +189,9 @@ def test_a_batch_that_ends_where_the_compacted_part_does_is_freed(log: DirtyLog)
         for end in (5, 10, 15):
             log.client.execute_command("XADD", STREAM, f"0-{end}", "batch", "b")
         log.client.hset(STATE, "clean_end", "10")
+        change_log(log.client, STATE, entries=3)
         assert log.free(bits=-1) == [2, 1]
+    assert log_of(log.client, STATE).entries == 1
     assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"0-15"]
 
 

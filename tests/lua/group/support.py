@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import STREAM, TOPIC_ID, dumped, now_ms, of_partition, run
+from tests.lua.support import STREAM, TOPIC_ID, contents, now_ms, of_partition, run
 
 GROUP = "{korvet:group:g:offsets}:group"
 MEMBERS = "{korvet:group:g:offsets}:members"
@@ -216,4 +216,4 @@ class Group:
 
     def snapshot(self) -> list[bytes | None]:
         """Return all keys of the group, byte for byte: to show that nothing was written."""
-        return dumped(self.client, (*WITH_ASSIGNMENTS, STREAM))
+        return contents(self.client, (*WITH_ASSIGNMENTS, STREAM))

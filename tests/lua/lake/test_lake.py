@@ -26,29 +26,35 @@ def log(client: Any, records: int) -> BatchLog:
 
 
 def test_the_mirror_goes_forward_only_and_its_start_is_recorded_once(raw_redis: Any) -> None:
-    log(raw_redis, 10)
+    made = log(raw_redis, 10)
     assert mirror(raw_redis, 4, 1) == [4, 1]
     assert mirror(raw_redis, 7, 3) == [7, 1]
     assert mirror(raw_redis, 5, 0) == [7, 1]
-    assert raw_redis.hmget(STATE, "archived", "lake_start", "next", "start") == [b"7", b"1", b"10", b"0"]
+    counters = made.log
+    assert (made.state()["archived"], counters.lake_start, counters.next_offset, counters.start) == (
+        "7",
+        1,
+        10,
+        0,
+    )
 
 
 def test_the_start_in_the_lake_goes_forward_only_and_not_where_there_is_none(raw_redis: Any) -> None:
-    log(raw_redis, 10)
+    made = log(raw_redis, 10)
     assert expire(raw_redis, 5) == -1
-    assert raw_redis.hget(STATE, "lake_start") is None
+    assert made.log.lake_start == -1
     mirror(raw_redis, 8, 2)
     assert expire(raw_redis, 5) == 5
     assert expire(raw_redis, 3) == 5
     assert expire(raw_redis, 10) == 10
-    assert raw_redis.hmget(STATE, "archived", "lake_start") == [b"8", b"10"]
+    assert (made.state()["archived"], made.log.lake_start) == ("8", 10)
 
 
 def test_what_was_deleted_before_it_was_recorded_stays_deleted(raw_redis: Any) -> None:
-    log(raw_redis, 10)
-    raw_redis.hset(STATE, "start", "4")
+    made = log(raw_redis, 10)
+    made.change(start=4)
     assert mirror(raw_redis, 7, 1) == [7, 4]
-    raw_redis.hset(STATE, "start", "6")
+    made.change(start=6)
     assert mirror(raw_redis, 8, 1) == [8, 4]
 
 
@@ -71,7 +77,7 @@ def test_nothing_lies_past_the_end(raw_redis: Any) -> None:
 def test_an_append_returns_the_start_of_the_whole_log(raw_redis: Any) -> None:
     made = log(raw_redis, 10)
     mirror(raw_redis, 6, 2)
-    raw_redis.hset(STATE, "start", "5")
-    assert made.append("v")[2] == b"2"
+    made.change(start=5)
+    assert made.append("v").log_start == 2
     expire(raw_redis, 7)
-    assert made.append("v")[2] == b"7"
+    assert made.append("v").log_start == 7

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import STREAM, BatchLog, announced, unchanged
+from tests.lua.support import STATE, STREAM, Appended, BatchLog, announced, contents, unchanged
 
 
 @pytest.fixture
@@ -23,19 +23,47 @@ def test_offsets_are_dense_from_zero_and_an_id_is_where_its_batch_ends(log: Batc
 
 def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> None:
     content = bytes(range(256)) * 5000
-    entry = ["batch", content, "korvet.encoding", "lz4"]
-    assert log.append_all([-1, 0, 0, 0, 1_000_000, 100, 5, "0", len(entry), *entry])[0] == b"APPENDED"
+    batch = log.batch(content, count=1_000_000)
+    encoded = batch._replace(head=batch.head[:-4] + (2).to_bytes(4, "big"), args=[*batch.args, "lz4"])
+    [appended] = log.append_all(encoded)
+    assert isinstance(appended, Appended)
     fields = {b"batch": content, b"korvet.encoding": b"lz4"}
     assert log.client.xrange(STREAM) == [(b"0-1000000", fields)]
 
 
 def test_an_answer_says_how_many_entries_the_append_removed(log: BatchLog) -> None:
-    assert log.append("a")[5:] == []
+    assert log.append("a").moved == 0
     log.client.xdel(STREAM, log.external("*", "gone"))
-    assert log.append("b")[5:] == []
+    assert log.append("b").moved == 0
     for _ in range(3):
         log.external("*", "x")
-    assert log.append("c")[5:] == [3]
+    assert log.append("c").moved == 3
+
+
+@pytest.mark.parametrize("deleted", ["nothing", "an entry of the log before"])
+def test_an_external_entry_whose_id_lies_below_the_next_one_is_removed(log: BatchLog, deleted: str) -> None:
+    for value in "abc":
+        log.appended(value)
+    if deleted != "nothing":
+        log.client.xdel(STREAM, "0-2")
+        log.appended("d")
+    batches, end = log.batches(), log.next()
+    assert log.external("0-*", "x") == f"0-{end + 1}"
+    appended = log.append("e", "f", "g")
+    assert (appended.base, appended.moved) == (end, 1)
+    assert log.batches() == [*batches, (f"0-{end + 3}".encode(), ["e", "f", "g"])]
+
+
+def test_an_external_entry_stays_if_the_length_does_not_show_it_and_no_batch_of_the_log_moves(
+    log: BatchLog,
+) -> None:
+    log.appended("a")
+    log.appended("b")
+    log.client.xdel(STREAM, "0-1")
+    log.external("0-*", "x")
+    assert log.append("c", "d") == Appended(b"APPENDED", 2, 0)
+    assert log.append("e") == Appended(b"APPENDED", 4, 0)
+    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"0-2", b"0-3", b"0-4", b"0-5"]
 
 
 def test_a_redis_group_that_has_read_an_external_entry_goes_on_at_the_end_of_the_log(log: BatchLog) -> None:
@@ -52,11 +80,11 @@ def test_more_external_entries_than_one_step_removes_are_to_be_expelled_first(lo
     log.appended("a")
     for n in range(1001):
         log.external("*", str(n))
-    before = log.state()
-    assert log.append("b") == [b"EXPEL", 1000]
-    assert log.state() == before
+    before = contents(log.client, [STATE])
+    assert log.append("b") == Appended(b"AGAIN", moved=1000)
+    assert contents(log.client, [STATE]) == before
     assert log.settle() == 1
-    assert log.append("b")[:2] == [b"APPENDED", b"1"]
+    assert log.appended("b") == 1
 
 
 @pytest.mark.parametrize("refusal", ["FENCED", "OUT_OF_ORDER"])
@@ -69,17 +97,10 @@ def test_a_batch_that_is_refused_removes_nothing(log: BatchLog, refusal: str) ->
         )
 
 
-def test_a_stream_that_was_deleted_goes_on_at_the_next_offset(log: BatchLog) -> None:
-    log.appended("a", "b")
-    log.client.delete(STREAM)
-    assert log.appended("c") == 2
-    assert log.batches() == [(b"0-3", ["c"])]
-
-
 def test_a_repeated_batch_is_known_although_external_entries_wait(log: BatchLog) -> None:
     log.appended("a", "b", producer=7)
     log.external("*", "x")
-    assert log.append("a", "b", producer=7)[:2] == [b"DUPLICATE", b"0"]
+    assert log.append("a", "b", producer=7)[:2] == (b"DUPLICATE", 0)
 
 
 def burst(log: BatchLog, count: int) -> None:
@@ -96,7 +117,7 @@ def counters(log: BatchLog) -> tuple[int, int, str]:
 
 def test_a_log_with_nothing_external_is_left_as_it_is(log: BatchLog) -> None:
     assert log.expel() == [0, 0, b"0"]
-    assert not log.client.exists(STREAM)
+    assert log.client.xlen(STREAM) == 0
     log.appended("a", "b")
     assert log.expel() == [0, 0, b"2"]
     assert log.values() == ["a", "b"]
@@ -152,6 +173,6 @@ def test_a_step_removes_no_more_bytes_than_some_milliseconds_worth(raw_redis: An
     log = BatchLog(raw_redis)
     for n in range(10):
         log.external(f"5-{n}", "v" * 600_000)
-    assert log.append("a") == [b"EXPEL", 7]
+    assert log.append("a") == Appended(b"AGAIN", moved=7)
     assert log.expel()[:2] == [3, 0]
     assert log.appended("a") == 0

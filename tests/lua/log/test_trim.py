@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis
 
+from korvet.topics.entry_ids import DENSE
 from tests.lua.support import (
     ABORTED,
     CLEAN,
@@ -66,12 +67,12 @@ def test_the_start_moves_and_what_lies_below_goes_at_once_where_it_is_little(
 ) -> None:
     offsets = filled(log, 1000)
     set_rows(log, (offsets[200], 200, 2000), (offsets[400], 400, 4000), (offsets[800], 800, 8000))
-    raw_redis.hset(STATE, mapping={"records": 1000, "bytes": 10_000})
+    log.change(records=1000, size_bytes=10_000)
     steps, left, given = trim_all(log, offsets[600], offsets[600])
     state = log.state()
-    assert (int(state["start"]), int(state["first"]), log.next()) == (offsets[600], offsets[600], offsets[-1])
-    # To one row, except in format batch, where the offset is the count.
-    assert (left, int(state["start_records"])) == ((600, 600) if isinstance(log, BatchLog) else (400, 400))
+    assert (log.log.start, log.log.first, log.next()) == (offsets[600], offsets[600], offsets[-1])
+    # To one row, except where the offset is the count.
+    assert (left, int(state["start_records"])) == ((600, 600) if log.bits == DENSE else (400, 400))
     assert int(state["start_bytes"]) == 4000
     assert rows(log) == [offsets[400], offsets[800]]
     kept = log.offsets()
@@ -87,22 +88,22 @@ def test_the_whole_log_goes_to_its_last_entry_and_the_next_append_is_its_first(
     raw_redis: Any, log: Log
 ) -> None:
     end = filled(log, 250, of=3)[-1]
-    raw_redis.hset(STATE, mapping={"records": 750, "bytes": 7500})
+    log.change(records=750, size_bytes=7500)
     _, left, given = trim_all(log, end)
     assert (left, given) == (750, 750 if not isinstance(log, BatchLog) else 250)
     assert raw_redis.xlen(STREAM) == 0
     state = log.state()
-    assert (state["start"], state["start_records"], state["start_bytes"]) == (str(end), "750", "7500")
-    assert "first" not in state
-    outcome, base, log_start, *_ = log.append("next")
-    assert (outcome, base) == (b"APPENDED", log_start)
-    assert int(base) >= end
+    assert (log.log.start, state["start_records"], state["start_bytes"]) == (end, "750", "7500")
+    assert log.log.first == -1
+    appended = log.append("next")
+    assert appended.base == appended.log_start >= end
     assert log.values() == ["next"]
 
 
 def test_the_start_never_moves_back_and_never_past_the_end(log: Log) -> None:
     offsets = filled(log, 10)
-    trim_all(log, offsets[5], offsets[5])
+    trim_all(log, offsets[5], offsets[-1] + 1)  # nor the first record, whatever the caller has read
+    assert (log.log.start, log.log.first) == (offsets[5], offsets[-1])
     with unchanged(log.client):
         assert trim(log, offsets[3], offsets[3])[:2] == [str(offsets[5]).encode(), 0]
         with pytest.raises(redis.ResponseError, match="OFFSET_OUT_OF_RANGE"):
@@ -115,7 +116,7 @@ def test_a_batch_that_holds_the_start_stays(raw_redis: Any) -> None:
         filled(log, 20, of=10)
     trim_all(log, 55, 55)
     assert log.offsets()[0] == 50
-    assert log.state()["first"] == "55"
+    assert log.log.first == 55
 
 
 @pytest.mark.parametrize("node_entries", [1, 100, 250])
@@ -133,10 +134,11 @@ def test_a_step_frees_no_more_than_it_may(raw_redis: Any) -> None:
     with nodes_of(raw_redis, 10):
         offsets = filled(log, 1000)
     end = offsets[-1]
-    raw_redis.hset(STATE, mapping={"records": 1000, "bytes": 100_000})
+    log.change(records=1000, size_bytes=100_000)
+    raw_redis.delete(INDEX)
     assert trim(log, end, entries=50)[1:] == [1000, 50, 1]
     assert trim(log, entries=50)[1:] == [0, 50, 1]
-    assert log.state()["start"] == str(end)
+    assert log.log.start == end
     set_rows(log, *((offsets[n], n, n * 100) for n in range(100, 1000, 100)))
     # The first row is where the last caller stopped; 10,000 bytes lie between two rows.
     assert trim(log, entries=50, step_bytes=25_000)[1:] == [0, 200 + 50, 1]
@@ -188,8 +190,8 @@ def test_what_was_compacted_and_is_not_freed_yet_goes_by_the_limit_of_entries(ra
         offsets = filled(log, 1000)
     for entry_id, _ in raw_redis.xrange(STREAM)[::100]:
         raw_redis.xadd(CLEAN[0], {"value": "v"}, id=entry_id)
-    state = {"clean": "0", "clean_end": offsets[-1], "records": 1000, "bytes": 100_000}
-    raw_redis.hset(STATE, mapping=state)
+    raw_redis.hset(STATE, mapping={"clean": "0", "clean_end": offsets[-1]})
+    log.change(records=1000, size_bytes=100_000)
     set_rows(log, (offsets[10], 990, 99_000), (offsets[900], 1000, 100_000))
     # The first step ends at the first row, the second begins after it.
     assert trim(log, offsets[950], entries=50)[2:] == [10, 1]
@@ -225,6 +227,16 @@ def test_entries_that_are_no_batches_are_left_to_be_counted(raw_redis: Any) -> N
     assert log.expel() == [1, 0, b"3"]
     log.appended("more")
     assert log.values() == ["more"]
+
+
+def test_what_was_trimmed_hides_no_external_entry(raw_redis: Any) -> None:
+    log = BatchLog(raw_redis)
+    with nodes_of(raw_redis, 1):
+        filled(log, 5)
+    trim_all(log, 1)
+    assert raw_redis.xlen(STREAM) == 4
+    log.external("0-*", "external")
+    assert log.append("a", "b").moved == 1
 
 
 def test_aborted_transactions_leave_with_their_markers(log: Log) -> None:

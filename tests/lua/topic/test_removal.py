@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from korvet.log.packed import PackedLog
 from tests.lua.support import CLEAN, SIDE_KEYS, STATE, STREAM, announced, of_partition, run, unchanged
+from tests.support.partition_state import change_log
 
 OFFSETS = "korvet:group:g:offsets"
 PENDING = "{korvet:group:g:offsets}:pending"
@@ -17,7 +19,8 @@ FENCED = b"deleted id-1"
 def fill(client: Any, owner: str = "id-1") -> None:
     for key in PER_PARTITION[1:]:
         client.set(key, "x")
-    client.hset(STATE, mapping={"topic": owner, "next": "5"})
+    client.hset(STATE, mapping={"topic": owner, "7": "a producer"})
+    change_log(client, STATE, next_offset=5)
 
 
 def clear(client: Any, topic_id: str = "id-1", entries: int = 1000, size: int = 1 << 20) -> Any:
@@ -47,7 +50,7 @@ def test_clear_fences_first_and_once(raw_redis: Any, fenced_with: tuple[int, int
 
 
 def test_an_empty_partition_needs_no_other_step(raw_redis: Any) -> None:
-    raw_redis.hset(STATE, mapping={"topic": "id-1", "next": "5"})
+    raw_redis.hset(STATE, "topic", "id-1")
     assert clear(raw_redis, entries=0, size=0) == 1
     assert raw_redis.keys() == []
 
@@ -80,7 +83,8 @@ def fill_streams(client: Any, entries: int, size: int) -> None:
     """Make a partition with entries of this number and size, half of them in a compacted stream."""
     for number in range(entries):
         client.xadd((STREAM, CLEAN[1])[number % 2], {"v": "x" * (size - 1)})
-    client.hset(STATE, mapping={"topic": "id-1", "bytes": 7 + entries * size, "start_bytes": 7})
+    client.hset(STATE, mapping={"topic": "id-1", "start_bytes": 7})
+    change_log(client, STATE, size_bytes=7 + entries * size)
 
 
 def lengths(client: Any) -> list[int]:
@@ -109,10 +113,12 @@ def test_clear_gives_back_something_however_large_it_is(raw_redis: Any) -> None:
     assert steps == 4
 
 
-@pytest.mark.parametrize("counted", [{}, {"bytes": "garbage"}, {"bytes": "5", "start_bytes": "9999"}])
-def test_clear_does_without_what_the_state_has_counted(raw_redis: Any, counted: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "counted", [{}, {"log": "garbage"}, {"log": PackedLog(size_bytes=5).pack(), "start_bytes": "9999"}]
+)
+def test_clear_does_without_what_the_state_has_counted(raw_redis: Any, counted: dict[str, Any]) -> None:
     fill_streams(raw_redis, entries=100, size=100)
-    raw_redis.hdel(STATE, "bytes", "start_bytes")
+    raw_redis.hdel(STATE, "log", "start_bytes")
     if counted:
         raw_redis.hset(STATE, mapping=counted)
     assert clear(raw_redis, entries=50) == 0
