@@ -50,6 +50,7 @@ from korvet.cli.output import (
     report_failures,
 )
 from korvet.cli.run import CommandGroup
+from korvet.cli.topic_state import state
 from korvet.redis.keys import TAG_LENGTH, Keys
 
 _COUNT = click.IntRange(1, INT32_MAX)
@@ -543,3 +544,6 @@ def _print_outcomes(
             if error is None:
                 click.echo(f"{printable(str(key))} {done[key]}")
     report_failures("partition", {str(key): error for key, error in outcomes.items()})
+
+
+topics.add_command(state)

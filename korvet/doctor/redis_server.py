@@ -19,7 +19,7 @@ import msgspec
 import redis
 
 from korvet.config.settings import Settings
-from korvet.doctor import redis_cluster, sentinels
+from korvet.doctor import logs, redis_cluster, sentinels
 from korvet.doctor.finding import Finding, error, mib, ok, warning
 from korvet.doctor.machine import clock
 from korvet.doctor.settings import offsets_end_soon
@@ -211,6 +211,8 @@ def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str,
         yield from _topics_that_end(timed)
         if masters.name_of(keys.groups) in infos:
             yield from _lags_by_time(masters, timed.keys(), keys, infos)
+        rows = logs.read_rows(masters.of(keys.topics), keys)
+        yield from logs.examine(masters, keys, rows.values(), infos.keys())
 
 
 def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:
