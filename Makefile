@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential lint jepsen duplicates fuzz bench bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle clean FORCE
+.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential lint jepsen duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -82,6 +82,9 @@ duplicates: $(VENV)/.dev ## look for duplicates of each library's idempotent pro
 
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
+
+bench-append: $(VENV)/.run ## compare Redis' CPU for appends with plain XADD; ARGS="--server /usr/bin/redis-server --rounds 5"
+	@exec $(BIN)/python -m loadtest.append $(ARGS)
 
 bench-lake: $(VENV)/.classes ## compare archiving with Spark's Kafka source and Kafka Connect; ARGS="--rounds 5"; needs Java 17 and Maven
 	@exec $(BIN)/python -m loadtest.lake.bench $(ARGS)
