@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from korvet.cluster.data_format import OWN
 from korvet.protocol.messages.metadata import MetadataRequest
 from tests.support import ops, processes
 from tests.support.broker import START_SECONDS_MAX, Broker, echo_broker, korvet_broker
@@ -118,10 +119,11 @@ def test_a_broker_stops_when_a_later_version_has_written_data_that_it_would_misr
     key = "{korvet:brokers}:format"
     values = (f"redis.url={redis_url}", "broker.lease.ms=300")
     with echo_broker(tmp_path / "running", *values, workers=1) as broker:
-        assert raw_redis.hgetall(key)[b"format"] == b"1"
+        assert raw_redis.hgetall(key)[b"format"] == b"%d" % OWN.format
         raw_redis.hset(key, mapping={"version": "9.1", "format": "12", "reader": "11", "writer": "12"})
         assert broker.process.wait(START_SECONDS_MAX) == 0
-        said = "the data was written by Korvet 9.1 (format 12), and 0.1.0 (format 1) may not write it"
+        own = f"{OWN.version} (format {OWN.format})"
+        said = f"the data was written by Korvet 9.1 (format 12), and {own} may not write it"
         [line] = [line for line in broker.log().splitlines() if "this broker stops" in line]
         assert said in line
     with echo_broker(tmp_path / "new", *values, ready=False) as new:
