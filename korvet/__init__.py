@@ -35,7 +35,7 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
 
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 BUILD = __version__ + " (compiled)" * any(Path(__file__).parent.glob("pending.*.so"))
 """The version, and whether the modules of the request path are compiled (hatch_build.py)."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from korvet import __version__
 from korvet.errors import ErrorCode
 from tests.cli.commands import korvet
 from tests.support import golden, reading, redis_commands
@@ -81,8 +82,8 @@ def test_logs_of_a_version_before_format_2_are_refused_at_the_start_and_by_docto
         raw_redis.hset("{korvet:brokers}:format", mapping=fields)
         writer = f"Korvet 0.0.9 (format {number})"
     problem = (
-        f"redis.url: the logs were written by {writer}, and 0.1.0 (format 2) cannot read them: take the Korvet that "
-        "wrote them, remove its keys, or choose another namespace"
+        f"redis.url: the logs were written by {writer}, and {__version__} (format 2) cannot read them: take the Korvet "
+        "that wrote them, remove its keys, or choose another namespace"
     )
     before = {key: raw_redis.dump(key) for key in raw_redis.keys("*external*")}
     with echo_broker(tmp_path, f"redis.url={redis_url}", ready=False) as broker:
