@@ -1,4 +1,4 @@
-"""The manifests are what Kubernetes takes, and compose.yaml what Docker does."""
+"""The manifests are what Kubernetes takes, compose.yaml what Docker does, and the workflows what GitHub does."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def test_kubernetes_takes_a_manifest(file: Path, version: str) -> None:
         kubernetes_validate.validate(each, version, strict=True)
 
 
-def test_docker_takes_the_compose_file() -> None:
-    run(
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--builtin-schema",
-        "vendor.compose-spec",
-        str(DEPLOY / "docker/compose.yaml"),
-        package="python3-venv",
-    )
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("compose-spec", [DEPLOY / "docker/compose.yaml"]),
+        ("github-workflows", sorted((DEPLOY.parent / ".github/workflows").glob("*.yml"))),
+    ],
+)
+def test_a_file_has_the_schema_of_its_program(schema: str, files: list[Path]) -> None:
+    command = ("-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files))
+    run(sys.executable, *command, package="python3-venv")
