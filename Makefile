@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential lint jepsen duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle clean FORCE
+.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential lint jepsen duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle releasable release image chart checksums clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -45,7 +45,7 @@ test: $(VENV)/.lake ## run `make check`, and the tests with processes, in eight 
 test-ci: $(VENV)/.lake $(VENV)/.docs ## run what .ci/run adds to `make test`: outages, the lake, Spark, the wheel
 	@$(TIER) ci --after test
 
-nightly: $(VENV)/.lake $(VENV)/.stores $(VENV)/.iceberg $(VENV)/.console $(VENV)/.bench $(VENV)/.loadtest $(VENV)/.deploy ## run what CI leaves out, in three hours; ARGS="--part spark", ARGS=--resume
+nightly: $(VENV)/.lake $(VENV)/.stores $(VENV)/.iceberg $(VENV)/.console $(VENV)/.bench $(VENV)/.loadtest $(VENV)/.deploy $(VENV)/.release ## run what CI leaves out, in three hours; ARGS="--part spark", ARGS=--resume
 	@$(TIER) nightly $(ARGS)
 
 stress: $(VENV)/.lake ## run each test of `make test` three times beside four busy processes; ARGS=--resume
@@ -141,11 +141,13 @@ lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgra
 	@$(COMPILE) --group console --constraint requirements-dev.lock --output-file requirements-console.lock
 	@echo "==> requirements-loadtest.lock"
 	@$(COMPILE) --group loadtest --constraint requirements-dev.lock --output-file requirements-loadtest.lock
+	@echo "==> requirements-release.lock"
+	@$(BIN)/uv pip compile $(COMPILING) --group release --output-file requirements-release.lock
 
 DIST := dist
 BUNDLED := requirements.lock
 # Archives are dated by the commit, or in an unpacked source archive as that is: two builds of one give the same bytes.
-dist bundle: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat --format=%Y pyproject.toml)
+dist bundle release image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat --format=%Y pyproject.toml)
 
 dist: $(VENV)/$(if $(filter 1,$(COMPILED)),.dev,.run) ## build the wheel and the source archive into dist/; COMPILED=1 compiles the request path, for this machine
 	@rm -rf $(DIST)
@@ -171,6 +173,48 @@ bundle: dist $(if $(findstring lake,$(BUNDLED)),$(VENV)/.dev) ## build an archiv
 	&& tar --create --file $(DIST)/$$name.tar.gz --use-compress-program "gzip --no-name" --directory $(DIST) --sort=name \
 		--mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX $$name \
 	&& rm -r $(DIST)/$$name && echo $(DIST)/$$name.tar.gz
+
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' korvet/__init__.py)
+IMAGE = $(DIST)/korvet-$(VERSION)-image.tar
+# The first engine that answers: Docker's command alone, without its daemon, builds nothing.
+ENGINE = $(shell for engine in docker podman buildah; do $$engine info >/dev/null 2>&1 && { echo $$engine; break; }; done)
+HELM = $(shell command -v helm)
+no_image = no image: none of docker, podman and buildah answers here
+no_chart = no chart: helm is not on PATH
+
+releasable:
+	@test -z "$$(git status --porcelain)" || { git status --short; echo "not released: commit or remove these files"; exit 1; }
+	@for tag in $$(git tag --points-at HEAD --list 'v*'); do test $$tag = v$(VERSION) \
+		|| { echo "not released: HEAD is tagged $$tag, and korvet/__init__.py has version $(VERSION)"; exit 1; }; done
+	@grep --quiet '^## $(VERSION) (20' CHANGELOG.md || { echo "not released: CHANGELOG.md has no section $(VERSION) with a date"; exit 1; }
+
+# The bill of materials describes what requirements.lock and the wheel install. Its tool knows no dynamic version.
+release: releasable dist $(VENV)/.release ## build all that a release has into dist/: archives, bill of materials, image, chart, checksums
+	@rm -rf build/release
+	@$(BIN)/python -m venv --without-pip build/release
+	@$(PIP) --python build/release/bin/python install --require-hashes --only-binary :all: --requirement requirements.lock
+	@$(PIP) --python build/release/bin/python install --no-index --no-deps --find-links $(DIST) korvet==$(VERSION)
+	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/release/pyproject.toml
+	@$(VENV)/release/bin/cyclonedx-py environment build/release --pyproject build/release/pyproject.toml --output-reproducible \
+		--output-file $(DIST)/korvet-$(VERSION).cdx.json
+	@$(if $(ENGINE),$(MAKE) image,echo "==> $(no_image)")
+	@$(if $(HELM),$(MAKE) chart,echo "==> $(no_chart)")
+	@$(MAKE) checksums
+	@cat $(DIST)/SHA256SUMS
+
+image: ## build the image korvet:VERSION and save it into dist/; needs docker, podman or buildah
+	$(if $(ENGINE),,$(error $(no_image)))
+	@mkdir -p $(DIST) && rm -f $(IMAGE) $(IMAGE).gz
+	@$(ENGINE) build --file deploy/docker/Dockerfile --target broker --build-arg SOURCE_DATE_EPOCH --tag korvet:$(VERSION) .
+	@$(if $(filter buildah,$(ENGINE)),buildah push korvet:$(VERSION) docker-archive:$(IMAGE):korvet:$(VERSION),$(ENGINE) save --output $(IMAGE) korvet:$(VERSION))
+	@gzip --no-name $(IMAGE)
+
+chart: ## package the Helm chart into dist/; needs helm
+	$(if $(HELM),,$(error $(no_chart)))
+	@helm package deploy/helm/korvet --version $(VERSION) --app-version $(VERSION) --destination $(DIST)
+
+checksums:
+	@cd $(DIST) && sha256sum korvet-* > SHA256SUMS
 
 clean: ## remove what the other targets made, but no data
 	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/jvm/iceberg/.cache tests/browser/.cache
@@ -229,6 +273,13 @@ $(VENV)/.docs: $(VENV)/.made requirements-docs.lock
 	@$(BIN)/python -m venv --clear $(VENV)/docs
 	@$(VENV)/docs/bin/python -m pip --disable-pip-version-check --no-input --quiet install --require-hashes \
 		--only-binary :all: --requirement requirements-docs.lock
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.run requirements-release.lock
+	@echo "==> installing what writes a bill of materials (requirements-release.lock)"
+	@$(BIN)/python -m venv --clear $(VENV)/release
+	@$(VENV)/release/bin/python -m pip --disable-pip-version-check --no-input --quiet install --require-hashes \
+		--only-binary :all: --requirement requirements-release.lock
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.run requirements-bench.lock

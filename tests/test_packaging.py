@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from korvet import __version__
+
 ROOT = Path(__file__).parent.parent
 LOCKS = (
     *("requirements.lock", "requirements-dev.lock", "requirements-lake.lock"),
     *("requirements-bench.lock", "requirements-stores.lock", "requirements-loadtest.lock"),
-    *("requirements-console.lock", "requirements-docs.lock"),
+    *("requirements-console.lock", "requirements-docs.lock", "requirements-release.lock"),
 )
 _PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)", re.MULTILINE)
 
@@ -74,7 +76,15 @@ def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: P
 def test_the_source_archive_holds_what_building_and_testing_need(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-    assert {"Makefile", "LICENSE", "README.md", "CHANGELOG.md", ".ci/run", *LOCKS} <= names
+    assert {
+        "Makefile",
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        ".ci/run",
+        ".github/workflows/release.yml",
+        *LOCKS,
+    } <= names
     assert {
         "korvet/__main__.py",
         "lua/log/append_record.lua",
@@ -138,3 +148,38 @@ def test_each_dependency_has_its_lower_bound_and_its_reason() -> None:
         for line in lines
         if not re.fullmatch(r'"[a-z0-9-]+(\[[a-z,-]+\])?>=[0-9.]+(,<=?[0-9.]+)?", +# .+', line)
     ] == []
+
+
+def test_the_changelog_and_the_security_policy_have_this_version() -> None:
+    changes, policy = ((ROOT / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "SECURITY.md"))
+    headings = re.findall(r"^## (.+)$", changes, re.MULTILINE)
+    assert re.fullmatch(rf"{__version__} \(20\d\d-\d\d-\d\d\)", headings[headings[0] == "Unreleased"])
+    assert f"| {__version__.rpartition('.')[0]}.x | yes" in policy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("git tag v0.9.1 && git tag nightly", ""),
+        ("git tag v0.9.0", "HEAD is tagged v0.9.0, and korvet/__init__.py has version 0.9.1"),
+        ("touch new", "?? new\nnot released: commit or remove these files"),
+        (
+            "sed -i 's/(2026.*)/(soon)/' CHANGELOG.md && git commit -qam -",
+            "CHANGELOG.md has no section 0.9.1 with a date",
+        ),
+    ],
+)
+def test_only_a_clean_commit_that_names_its_version_is_released(
+    tmp_path: Path, change: str, says: str
+) -> None:
+    (tmp_path / "korvet").mkdir()
+    (tmp_path / "korvet/__init__.py").write_text('__version__ = "0.9.1"\n')
+    (tmp_path / "CHANGELOG.md").write_text("## 0.9.1 (2026-01-31)\n")
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    who = {f"GIT_{role}_{key}": "korvet" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+    program = f"git init -q && git add . && git commit -qm - && {change}"
+    subprocess.run(["sh", "-c", program], cwd=tmp_path, env=os.environ | who, check=True)
+    done = subprocess.run(["make", "releasable"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (not says)
+    assert done.stdout.strip().endswith(says)

@@ -1,0 +1,50 @@
+"""`make release` of a clean checkout, without the tools of images and charts: its parts, and what it says of the others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from korvet import __version__
+from tests.dist.conftest import ROOT, run
+from tests.test_packaging import pins
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def release(clone: Path) -> str:
+    """Return what the command prints; the environment is that in which the tests run."""
+    stamps = [
+        word for stamp in (".made", ".run", ".release") for word in ("--assume-old", f"{sys.prefix}/{stamp}")
+    ]
+    return run("make", "release", f"VENV={sys.prefix}", "ENGINE=", "HELM=", *stamps, directory=clone)
+
+
+def test_a_release_has_its_archives_its_bill_of_materials_and_their_checksums(tmp_path: Path) -> None:
+    run("git", "clone", "--quiet", ROOT, tmp_path / "clone", directory=tmp_path)
+    printed = release(tmp_path / "clone")
+    assert "==> no image: none of docker, podman and buildah answers here\n==> no chart: " in printed
+    dist = tmp_path / "clone/dist"
+    names = {f"korvet-{__version__}{end}" for end in (".tar.gz", "-py3-none-any.whl", ".cdx.json")}
+    assert {path.name for path in dist.iterdir()} == names | {"SHA256SUMS"}
+    assert run("sha256sum", "--check", "SHA256SUMS", directory=dist).count(": OK\n") == len(names)
+
+    bill = json.loads((dist / f"korvet-{__version__}.cdx.json").read_text(encoding="utf-8"))
+    assert (
+        bill["metadata"]["component"] | {"name": "korvet", "version": __version__}
+        == bill["metadata"]["component"]
+    )
+    parts = {
+        (part["name"].lower().replace("_", "-").replace(".", "-"), part["version"])
+        for part in bill["components"]
+    }
+    # The lock has packages of other systems and versions of Python besides.
+    assert len(parts) > 20
+    assert parts <= set(pins("requirements.lock").items())
+
+    sums = (dist / "SHA256SUMS").read_bytes()
+    release(tmp_path / "clone")
+    assert (dist / "SHA256SUMS").read_bytes() == sums
