@@ -14,8 +14,7 @@
 --          run log/renumber, then this again
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, as log/append_batch has them
 --
--- Nothing after the first XADD can fail: a script that fails there would leave half a batch. What is included here is code
--- in place, for a function costs every append its definition.
+-- Nothing after the first XADD can fail: a script that fails there would leave half a batch.
 
 local share_groups
 -- @include shared/append_verdicts
