@@ -1,4 +1,4 @@
-"""README.md's ways to start, its first session and command line, and examples of other pages, as a reader runs them.
+"""README.md's ways to start, its first session, and examples of other pages, as a reader runs them.
 
 They have a network of their own, so nobody else has the usual ports.
 """
@@ -14,10 +14,14 @@ import pytest
 from tests.support.tutorial import Step, as_repository, run_alone, steps_of
 
 SESSION = (
-    *("README.md#A first session", "README.md#Command line"),
-    *("docs/records.md#Write from Redis", "docs/groups.md#List, describe, delete, reset"),
+    "README.md#A first session",
+    "docs/records.md#Write from Redis",
+    "docs/groups.md#List, describe, delete, reset",
 )
-STARTS = ("README.md#Start", "docs/cluster.md#On one machine", "docs/records.md#Choose the layout")
+STARTS = (
+    *("README.md#Start", "README.md#Flags"),
+    *("docs/cluster.md#On one machine", "docs/records.md#Choose the layout"),
+)
 SECONDS_MAX = 300.0
 
 # Prints replies in the form of redis-cli at a terminal, where that is not installed.
