@@ -17,7 +17,6 @@ from korvet.log.types import LogPosition
 from korvet.protocol.types import TopicPartition
 from korvet.telemetry.stats import GroupLag
 from korvet.topics.registry import TopicRegistry, id_text
-from korvet.topics.types import Partition
 
 _POSITIONS_PER_STEP = 10
 """Positions counted at once: in format `record` each may have Redis count some thousand entries."""
@@ -48,7 +47,7 @@ class LagReader:
                 continue
             for position, outcome in lags_in_steps(self._index, self._positions(found), before_step):
                 if isinstance(outcome, Lag):
-                    lags.append(_lag(group, position.partition, outcome))
+                    lags.append(_lag(group, position, outcome))
                 else:
                     errors.append(outcome)
         return lags, errors
@@ -79,11 +78,12 @@ def lags_in_steps(
                 yield position, outcome
 
 
-def _lag(group: str, partition: Partition, lag: Lag) -> GroupLag:
+def _lag(group: str, position: LogPosition, lag: Lag) -> GroupLag:
     return GroupLag(
         group=group,
-        topic=partition.topic,
-        partition=partition.index,
+        topic=position.partition.topic,
+        partition=position.partition.index,
+        offset=position.offset,
         records=lag.records,
         # A producer's clock may be ahead of Redis'.
         age_ms=max(lag.age_ms, 0),

@@ -80,17 +80,19 @@ class ShareLagReader:
             found = self._index.lags(positions)
             for (partition, each), first, rest in zip(some, found[::2], found[1::2], strict=True):
                 if isinstance(first, Lag) and isinstance(rest, Lag):
-                    outcomes.append(_lag(group, partition, each.in_flight + rest.records, first))
+                    start = LogPosition(partition, each.start)
+                    outcomes.append(_lag(group, start, each.in_flight + rest.records, first))
                 else:
                     outcomes += [error for error in (first, rest) if isinstance(error, KafkaError)][:1]
         return outcomes
 
 
-def _lag(group: str, partition: Partition, records: int, first: Lag) -> GroupLag:
+def _lag(group: str, start: LogPosition, records: int, first: Lag) -> GroupLag:
     return GroupLag(
         group=group,
-        topic=partition.topic,
-        partition=partition.index,
+        topic=start.partition.topic,
+        partition=start.partition.index,
+        offset=start.offset,
         records=records,
         age_ms=max(first.age_ms, 0) if records else 0,  # a producer's clock may be ahead of Redis'
     )

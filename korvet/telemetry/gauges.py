@@ -146,6 +146,12 @@ GROUP_LAGS = MetricTable(
         "age_ms",
         divisor=1000,
     ),
+    gauge(
+        "korvet_consumer_group_offset",
+        "Offset that the group has committed, or of a share group the start. Above metrics.partitions.max partitions of"
+        " groups it is absent.",
+        "offset",
+    ),
 )
 GROUPS = MetricTable(
     ("group",),

@@ -102,7 +102,10 @@ class LogStats(Stats, frozen=True, kw_only=True):
 
 
 class GroupLag(Stats, frozen=True, kw_only=True):
-    """Records of a partition, or of a topic, that a group has not committed; `age_ms` is that of the oldest one."""
+    """Records of a partition, or of a topic, that a group has not committed; `age_ms` is the oldest record's age.
+
+    `offset` is the committed offset, and of a share group the start; None for a sum of partitions.
+    """
 
     KEY = ("group", "topic")
     SUMS = ("records",)
@@ -113,6 +116,7 @@ class GroupLag(Stats, frozen=True, kw_only=True):
     partition: int | None
     records: int
     age_ms: int = 0
+    offset: int | None = None
 
 
 class GroupStats(Stats, frozen=True, kw_only=True):

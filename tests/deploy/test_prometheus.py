@@ -22,6 +22,7 @@ RULES: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
+KAFKA_EXPORTER = {name for name in RECORDED if name.startswith("kafka_")}
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RUNBOOK = {
     name: re.sub(r"`|\[|\]\([^)]*\)", "", " ".join(text.split()))
@@ -61,14 +62,17 @@ def test_every_alert_stands_in_the_runbook_and_none_that_there_is_not() -> None:
     assert set(RUNBOOK) == set(ALERTS)
 
 
-def test_every_alert_is_fired_in_a_unit_test() -> None:
+def test_every_alert_and_every_name_of_kafka_exporter_has_a_unit_test() -> None:
+    tests = documents(PROMETHEUS / "korvet.alerts.test.yml")[0]["tests"]
     fired = {
         case["alertname"]
-        for test in documents(PROMETHEUS / "korvet.alerts.test.yml")[0]["tests"]
-        for case in test["alert_rule_test"]
+        for test in tests
+        for case in test.get("alert_rule_test", ())
         if case.get("exp_alerts")
     }
     assert fired == set(ALERTS)
+    asked = {case["expr"] for test in tests for case in test.get("promql_expr_test", ())}
+    assert asked >= KAFKA_EXPORTER
 
 
 def test_prometheus_scrapes_the_brokers_of_compose_under_the_job_that_alerts_name() -> None:

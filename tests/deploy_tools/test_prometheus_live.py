@@ -20,6 +20,7 @@ from korvet.cluster.pipelines import PipelineStatus, PipelineStore, QueryPositio
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from tests.deploy.files import DEPLOY
+from tests.deploy.test_prometheus import KAFKA_EXPORTER
 from tests.faults.servers import Server
 from tests.faults.work import Work
 from tests.support import processes
@@ -126,7 +127,7 @@ def _expressions() -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-def test_every_panel_shows_something_of_a_broker_with_clients_and_a_pipeline(
+def test_every_panel_and_name_of_kafka_exporter_shows_a_broker_with_clients_and_a_pipeline(
     broker: Broker, prometheus: Prometheus, server: Server
 ) -> None:
     positions = {"orders": QueryPosition("id", {0: 1})}
@@ -138,7 +139,7 @@ def test_every_panel_shows_something_of_a_broker_with_clients_and_a_pipeline(
     with contextlib.closing(redis):
         PipelineStore(redis, Keys("korvet")).write(pipeline)
     with Work(broker.bootstrap):
-        empty = list(_expressions())
+        empty = [*_expressions(), *KAFKA_EXPORTER]
 
         def all_shown() -> bool:
             empty[:] = [expression for expression in empty if not prometheus.ask(expression)]

@@ -94,7 +94,7 @@ def test_a_sum_has_no_offsets_and_an_empty_log_no_age(tmp_path: Path) -> None:
 
 def test_the_lag_of_a_group_is_shown_by_partition_or_topic(tmp_path: Path) -> None:
     lags = [
-        GroupLag(group='a "group"', topic="orders", partition=4, records=7, age_ms=1500),
+        GroupLag(group='a "group"', topic="orders", partition=4, records=7, age_ms=1500, offset=9),
         GroupLag(group="b", topic="orders", partition=None, records=2**53, age_ms=1),
     ]
     assert shown(tmp_path, LogStatsSnapshot(taken_at=1.0, logs=[], lags=lags))[1:] == [
@@ -102,6 +102,7 @@ def test_the_lag_of_a_group_is_shown_by_partition_or_topic(tmp_path: Path) -> No
         'korvet_consumer_group_lag_records{group="b",partition="",topic="orders"} 9.007199254740992e+15',
         'korvet_consumer_group_lag_seconds{group="a \\"group\\"",partition="4",topic="orders"} 1.5',
         'korvet_consumer_group_lag_seconds{group="b",partition="",topic="orders"} 0.001',
+        'korvet_consumer_group_offset{group="a \\"group\\"",partition="4",topic="orders"} 9.0',
     ]
 
 
