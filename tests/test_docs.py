@@ -235,7 +235,15 @@ def test_every_section_with_code_says_what_runs_it() -> None:
 
 
 def test_the_tools_of_kafka_that_the_page_names_are_those_that_are_tested() -> None:
-    assert set(re.findall(r"`(kafka-[a-z-]+)`", PAGES["docs/kafka-tools.md"])) == set(TOOLS)
+    assert set(re.findall(r"`(kafka-[a-z-]+)`", PAGES["docs/tools.md"])) == set(TOOLS)
+
+
+def test_each_row_of_the_page_on_tools_names_a_test_or_the_day_of_a_trial() -> None:
+    rows = re.findall(r"^\|(?: [^|]*\|){4} ([^|]*) \|$", PAGES["docs/tools.md"], re.MULTILINE)
+    shown = [text for text in rows if text not in {"Shown by", "---"}]
+    assert len(shown) > 50
+    trial = r"(?:by hand|source read), 20\d\d-\d\d-\d\d"
+    assert [text for text in shown if not re.search(rf"`tests/|^{trial}$", text)] == []
 
 
 def test_the_page_on_redis_names_every_option_of_tls() -> None:
