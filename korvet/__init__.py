@@ -39,3 +39,6 @@ __version__ = "0.2.0"
 
 BUILD = __version__ + " (compiled)" * any(Path(__file__).parent.glob("pending.*.so"))
 """The version, and whether the modules of the request path are compiled (hatch_build.py)."""
+
+FORMAT = 2
+"""Highest format of data that this version reads and writes (korvet/cluster/data_format.py)."""

@@ -34,6 +34,11 @@ from korvet.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from korvet.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from korvet.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -51,7 +56,10 @@ from korvet.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from korvet.protocol.types import ElectionType, FeatureUpgradeType
+from korvet.protocol.types import ElectionType, FeatureUpgradeType, ResourceType
+
+_VERSION, _FORMAT = "korvet.version", "korvet.format"
+_BUILD_SECONDS_MAX = 2.0
 
 
 class BrokerNode(msgspec.Struct, frozen=True):
@@ -62,6 +70,13 @@ class BrokerNode(msgspec.Struct, frozen=True):
     port: int
     rack: str | None
     fenced: bool
+
+
+class BrokerBuild(msgspec.Struct, frozen=True):
+    """The version of Korvet that a broker runs, and its highest format of data; None for a broker that names none."""
+
+    version: str | None = None
+    format: int | None = None
 
 
 class ClusterDescription(msgspec.Struct, frozen=True):
@@ -178,6 +193,34 @@ class Cluster:
         found = self._client.retry(attempt)
         self._client.remember(Address(each.host, each.port) for each in found.brokers if not each.fenced)
         return found
+
+    def builds(self, brokers: Iterable[BrokerNode]) -> dict[int, BrokerBuild]:
+        """Return what each broker runs, by its id, from its configs `korvet.version` and `korvet.format`.
+
+        Each is asked once, for at most two seconds: nothing is known of one that is away, of Kafka's, or without the
+        right to its configs.
+
+            >>> admin.cluster.builds(admin.cluster.describe().brokers)[0].format
+            2
+        """
+
+        def build(broker: BrokerNode) -> BrokerBuild:
+            deadline = Deadline(min(_BUILD_SECONDS_MAX, self._client.deadline().left()))
+            attempt = Attempt(self._client, Address(broker.host, broker.port), deadline)
+            resource = DescribeConfigsResource(
+                resource_type=ResourceType.BROKER,
+                resource_name=str(broker.broker_id),
+                configuration_keys=[_VERSION, _FORMAT],
+            )
+            try:
+                response = attempt.send(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+            except AdminError:
+                return BrokerBuild()
+            configs = {config.name: config.value for result in response.results for config in result.configs}
+            number = configs.get(_FORMAT) or ""
+            return BrokerBuild(configs.get(_VERSION), int(number) if number.isdecimal() else None)
+
+        return {broker.broker_id: build(broker) for broker in brokers if not broker.fenced}
 
     def apis(self, brokers: Iterable[int] | None = None) -> Outcomes[int, dict[int, ApiVersions]]:
         """Return for each broker, these or all, the APIs that it serves by key, or an error.

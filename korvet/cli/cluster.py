@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from korvet.admin.client import AdminClient
 from korvet.admin.cluster import ApiVersions, FeatureLevels, LogDir
@@ -83,6 +84,8 @@ def describe(
 ) -> None:
     """Show the id of the cluster, its brokers and its controller, the broker that takes changes.
 
+    Version and format are those of Korvet and of the data that it writes at most, "-" for a broker that names none.
+
     With --config or --redis-url the log directories have the load of their Redis: commands a second, seconds of CPU
     since its start, bytes of memory that it uses and may use (0: no limit), clients. "-" stands for what is not known.
     """
@@ -90,10 +93,12 @@ def describe(
     loads = _loads(config_file, redis_url) if asks_redis else None
     with_log_dirs = with_log_dirs or loads is not None
     described = admin.cluster.describe()
+    builds = admin.cluster.builds(described.brokers)
     found: dict[str, Any] = {"id": described.cluster_id, "controller": described.controller}
     found["brokers"] = [
-        {"id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
-        for each in described.brokers
+        {"id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
+        | msgspec.structs.asdict(builds[broker.broker_id])
+        for broker in described.brokers
     ]
     if with_features:
         features = admin.cluster.features()
@@ -175,11 +180,15 @@ def _print(found: Mapping[str, Any]) -> None:
             str(each["id"]),
             f"{each['host']}:{each['port']}",
             cell(each["rack"]),
+            cell(each["version"]),
+            cell(each["format"]),
             "yes" if each["id"] == found["controller"] else "",
         )
         for each in found["brokers"]
     ]
-    print_table(("Broker", "Address", "Rack", "Controller"), brokers, numbers=("Broker",))
+    print_table(
+        ("Broker", "Address", "Rack", "Version", "Format", "Controller"), brokers, ("Broker", "Format")
+    )
     if "features" in found:
         supported, finalized = found["features"].values()
         names = sorted({*supported, *finalized})

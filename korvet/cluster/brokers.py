@@ -13,13 +13,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Annotated, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import gevent
 import msgspec
 
 from korvet.clock import CLOCK, Clock
-from korvet.cluster.registration import Endpoint, Registration
+from korvet.cluster.registration import BrokerRow, Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError
 from korvet.pending import Pending, Then
@@ -65,16 +65,6 @@ class RegisteredBrokers(NamedTuple):
     brokers: tuple[RegisteredBroker, ...]
     keeper: int | None
     keeper_epoch: int = 0
-
-
-class _BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row as JSON in the registry, where the id is the field's."""
-
-    host: Annotated[str, msgspec.Meta(min_length=1)]
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
-    until: int
-    started: int
-    listeners: dict[str, Endpoint] = {}
 
 
 class BrokerStore:
@@ -141,7 +131,7 @@ class BrokerStore:
         live = []
         for name, text in rows.items():
             try:
-                broker_id, row = int(name), msgspec.json.decode(text, type=_BrokerRow)
+                broker_id, row = int(name), msgspec.json.decode(text, type=BrokerRow)
             except (ValueError, msgspec.DecodeError) as error:
                 if self._unreadable.get(name) != text:
                     self._unreadable[name] = text

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from korvet import __version__
+from korvet import FORMAT, __version__
 
 FIELDS = ("version", "format", "reader", "writer")
 """Of the hash in Redis."""
@@ -40,7 +40,7 @@ class DataFormat(msgspec.Struct, frozen=True):
         )
 
 
-OWN = DataFormat(__version__, format=2, reader=2, writer=2)
+OWN = DataFormat(__version__, FORMAT, reader=2, writer=2)
 """Format 1: batches have the ids `0-<end>`, topics have `offset.encoding`. Format 2: partitions have a packed state."""
 
 READABLE_FORMAT_MIN = 2

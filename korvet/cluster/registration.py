@@ -20,6 +20,21 @@ class Endpoint(NamedTuple):
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
+class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row as JSON in the registry, where the id is the field's; a build before formats has no version in it.
+
+    `started` and `until` are ms since 1970 on Redis' clock.
+    """
+
+    host: Annotated[str, msgspec.Meta(min_length=1)]
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    until: int
+    started: int
+    listeners: dict[str, Endpoint] = {}
+    version: str | None = None
+    format: int | None = None
+
+
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a broker: its id, the addresses by the names of its listeners, and the id of this start.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from korvet import FORMAT, __version__
 from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value
 from korvet.config.settings import SETTINGS
 from korvet.protocol.types import ConfigType
@@ -133,8 +134,21 @@ _PROTOCOL_VERSION = ConfigDef(
 )
 """Of Kafka before 4.0: tools conclude from it what they may ask, as kafka-ui, which without it uses AlterConfigs."""
 
+_BUILD = (
+    ConfigDef(
+        "Version of Korvet that this broker runs. Cannot be set.", name="korvet.version", default=__version__
+    ),
+    ConfigDef(
+        "Highest format of data that this broker reads and writes: the highest level of the feature"
+        " `korvet.format`. Cannot be set.",
+        name="korvet.format",
+        default=str(FORMAT),
+    ),
+)
+"""What `korvet cluster describe` asks each broker."""
+
 BROKER_CONFIGS = dict(
-    sorted((SETTINGS | WITHOUT_EFFECT | {_PROTOCOL_VERSION.name: _PROTOCOL_VERSION}).items())
+    sorted((SETTINGS | WITHOUT_EFFECT | {each.name: each for each in (_PROTOCOL_VERSION, *_BUILD)}).items())
 )
 """All that a broker describes to clients, by name."""
 

@@ -107,7 +107,8 @@ _Read = Callable[[ApiClient, Query], dict[str, Any]]
 class Console:
     """The console of one broker; its processes publish metrics in `directory`.
 
-    `redis` returns what each server of Redis says of itself, and does not wait long.
+    `redis` returns what each server of Redis says of itself, `builds` the version and format of each broker by its id;
+    neither waits long.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Console:
         table: ProcessTable,
         directory: Path,
         redis: Callable[[], list[dict[str, Any]]],
+        builds: Callable[[], dict[int, dict[str, Any]]],
     ) -> None:
         self._settings = settings
         self._table = table
@@ -129,7 +131,7 @@ class Console:
         self._records_slots = threading.BoundedSemaphore(RECORDS_AT_ONCE)
         self._reads: dict[str, _Read] = {
             "/api/cluster": lambda client, _: pages.cluster(
-                clients, client, metrics, is_redis_cluster="+cluster://" in settings.redis_url
+                clients, client, metrics, builds(), is_redis_cluster="+cluster://" in settings.redis_url
             ),
             "/api/topics": lambda client, query: pages.topics(clients, client, metrics, query),
             "/api/topic": lambda client, query: pages.topic(clients, client, metrics, query),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -169,9 +169,17 @@ def _process(name: str, row: ProcessRow) -> dict[str, Any]:
 
 
 def cluster(
-    clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, *, is_redis_cluster: bool
+    clients: ApiClients,
+    client: ApiClient,
+    metrics: ConsoleMetrics,
+    builds: Mapping[int, dict[str, Any]],
+    *,
+    is_redis_cluster: bool,
 ) -> dict[str, Any]:
-    """Return the brokers as clients see them, and how much the cluster has. Raises AdminError."""
+    """Return the brokers as clients see them, and how much the cluster has. Raises AdminError.
+
+    `builds` has the version and format that a broker has registered, by its id.
+    """
     described = client.cluster.describe()
     brokers = [
         {
@@ -180,6 +188,7 @@ def cluster(
             "rack": each.rack,
             "controller": each.broker_id == described.controller,
             "own": each.broker_id == clients.broker_id,
+            **builds.get(each.broker_id, {"version": None, "format": None}),
         }
         for each in described.brokers
     ]

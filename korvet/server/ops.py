@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import redis
@@ -21,6 +22,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from korvet.admin.security import PLAINTEXT, from_configs, read_properties
+from korvet.cluster.registration import BrokerRow
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.console.access import AllowedHosts, Guard
@@ -29,6 +31,7 @@ from korvet.console.app import Console
 from korvet.console.http import Answer, HttpServer, Request, plain
 from korvet.logs import Log
 from korvet.redis import blocking
+from korvet.redis.keys import Keys
 from korvet.security import audit
 from korvet.security.session import Session
 from korvet.security.tls import OPS, ListenerTls, ops_tls
@@ -81,7 +84,9 @@ class Ops:
             access = broker_access(settings, listeners)
             if access.problem:
                 _log.error("the console cannot connect to its broker", reason=access.problem)
-            self._console = Console(settings, access, table, metrics_directory, self._redis_state)
+            self._console = Console(
+                settings, access, table, metrics_directory, self._redis_state, self._builds
+            )
 
     def answer(self, request: Request) -> Answer:
         """Answer any request; one with a wrong token is a login that was refused."""
@@ -136,6 +141,17 @@ class Ops:
 
     def _redis_state(self) -> list[dict[str, Any]]:
         return redis_state(self._masters, metrics_page.replicas_wanted(self._settings))
+
+    def _builds(self) -> dict[int, dict[str, Any]]:
+        """Return the version and format of each registered broker by its id; nothing if Redis does not answer."""
+        key = Keys(self._settings.namespace).brokers
+        builds = {}
+        with contextlib.suppress(redis.RedisError):
+            for broker, text in cast("dict[bytes, bytes]", self._masters.of(key).hgetall(key)).items():
+                with contextlib.suppress(ValueError, msgspec.DecodeError):
+                    row = msgspec.json.decode(text, type=BrokerRow)
+                    builds[int(broker)] = {"version": row.version, "format": row.format}
+        return builds
 
     def _ping(self) -> dict[str, str]:
         """Return "ok" or what is wrong by the name of the node."""

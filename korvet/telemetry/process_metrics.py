@@ -46,7 +46,11 @@ RESTARTS = MetricTable(
 )
 WORKERS = MetricTable(("state",), gauge("korvet_workers", "Number of workers by state."))
 BUILD = MetricTable(
-    ("version", "python"), gauge("korvet_build_info", "Always 1; the versions of Korvet and Python.")
+    ("version", "format", "python"),
+    gauge(
+        "korvet_build_info",
+        "Always 1; the version of Korvet, its highest format of data, and Python's version.",
+    ),
 )
 
 
@@ -68,7 +72,7 @@ class ProcessCollector(Collector):
         others = [(name, _samples(row.pid)) for name, row in named.items() if row.lives and row.pid > 0]
         yield from RESTARTS.families([(self._table.restarts,)])
         yield from WORKERS.families((state.name.lower(), count[state]) for state in states)
-        yield from BUILD.families([(korvet.__version__, platform.python_version(), 1)])
+        yield from BUILD.families([(korvet.__version__, str(korvet.FORMAT), platform.python_version(), 1)])
         yield from BROKER.families([(supervisor,)])
         yield from PROCESSES.families([("supervisor", supervisor), *others])
 

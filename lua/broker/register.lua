@@ -83,7 +83,7 @@ if not held[1] or tonumber(held[1]) < own_format then
 end
 redis.call('HSET', brokers, field, cjson.encode({
   host = host, port = port, listeners = listeners, incarnation = incarnation, started = started_ms,
-  ['until'] = now_ms + lease_ms,
+  ['until'] = now_ms + lease_ms, version = version, format = own_format,
 }))
 local all = redis.call('HGETALL', brokers)
 for at = 1, #all, 2 do

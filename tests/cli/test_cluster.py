@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
 
+from korvet import __version__
 from korvet.admin.cluster import LogDir, LogSize
 from korvet.admin.errors import AdminError
 from korvet.admin.types import TopicPartition
@@ -31,13 +32,13 @@ def test_the_brokers_and_the_controller_are_shown(broker: InProcessBroker) -> No
     assert printed.splitlines()[0] == f"cluster {metadata.cluster_id}"
     assert done(korvet("cluster", "-b", broker.bootstrap)) == printed
     assert "describe" in done(korvet("cluster", "-h"))
-    assert table(printed) == [["0", broker.bootstrap, "-", "yes"]]
+    assert table(printed) == [["0", broker.bootstrap, "-", __version__, "2", "yes"]]
     host, port = broker.address
     found = json.loads(korvet("cluster", "describe", "-b", broker.bootstrap, "--json").stdout)
     assert found == {
         "id": metadata.cluster_id,
         "controller": 0,
-        "brokers": [{"id": 0, "host": host, "port": port, "rack": None}],
+        "brokers": [{"id": 0, "host": host, "port": port, "rack": None, "version": __version__, "format": 2}],
     }
 
 

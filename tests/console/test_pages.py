@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from korvet import __version__
 from korvet.admin.types import TopicPartition
 from korvet.console.pages import ConsoleMetrics
 from korvet.errors import ErrorCode
@@ -48,6 +49,7 @@ def test_the_overview_has_processes_and_the_cluster_its_brokers(broker: Broker, 
     assert cluster["id"] == data["cluster"]
     assert cluster["brokers"] == [
         {"id": 0, "address": broker.bootstrap, "rack": None, "controller": True, "own": True}
+        | {"version": __version__, "format": 2}
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import platform
 import signal
 import socket
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from korvet import __version__
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 
@@ -41,7 +43,10 @@ def test_a_ready_broker_is_healthy_ready_and_has_metrics(running: Broker) -> Non
     assert json.loads(body)["workers"]["accepting"] == 2
     status, body = get(running, "/metrics")
     assert status == 200
-    assert b'korvet_build_info{python="' in body
+    assert (
+        f'korvet_build_info{{format="2",python="{platform.python_version()}",version="{__version__}"}} 1.0'.encode()
+        in body
+    )
     assert b'korvet_workers{state="accepting"} 2.0' in body
 
 

@@ -191,11 +191,13 @@ function refused(now) {
 }
 
 function brokers(cluster) {
-  const columns = [{ title: "ID", number: true }, { title: "Address", wide: true }, { title: "Rack" }, { title: "Role" }];
+  const columns = [{ title: "ID", number: true }, { title: "Address", wide: true }, { title: "Rack" }, { title: "Version" }, { title: "Format", number: true, hint: "Highest format of data" }, { title: "Role" }];
   const rows = cluster.brokers.map((each) => [
     each.id,
     h("code", {}, each.address),
     each.rack ?? "–",
+    each.version ?? "–",
+    each.format ?? "–",
     [each.own ? badge("this one") : null, " ", each.controller ? badge("controller") : null],
   ]);
   return table("Brokers", columns, rows, "No brokers.");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from korvet import __version__
 from korvet.errors import ErrorCode
 from korvet.protocol.types import AclOperation, ConfigOperation, ConfigType, ResourceType
 from tests.handlers import apis
@@ -158,9 +159,16 @@ CONFIG_ROWS: Rows = {
             },
             before=has_retention,
         ),
-        Row(
-            described(ResourceType.BROKER, "0", "inter.broker.protocol.version"),
-            {"results.configs": {"value": "4.2-IV1", "read_only": True, "config_source": DEFAULT}},
+        *(
+            Row(
+                described(ResourceType.BROKER, "0", name),
+                {"results.configs": {"value": value, "read_only": True, "config_source": DEFAULT}},
+            )
+            for name, value in (
+                ("inter.broker.protocol.version", "4.2-IV1"),
+                ("korvet.version", __version__),
+                ("korvet.format", "2"),
+            )
         ),
         *(
             Row(
