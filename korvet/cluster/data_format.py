@@ -1,9 +1,12 @@
 """The format of the data in Redis and in the lake: which versions of Korvet may read it, and which may write it.
 
 A version has a number, OWN.format; a change raises it if earlier versions would misread the data after the change. The
-data names the lowest numbers that may read and write it: in Redis the hash `{korvet:brokers}:format`, written and
-looked at by each registration of a broker (lua/broker/register.lua), in the lake the file `_korvet_format.json` in its
-root.
+data names the lowest numbers that may read and write it: in Redis the hash `{korvet:brokers}:format`, in the lake the
+file `_korvet_format.json` in its root.
+
+The format in Redis is also the finalized level of the feature `korvet.format` (features.py): brokers write nothing that
+needs a higher one. The first broker on an empty Redis writes its own format (lua/broker/register.lua); after that only
+an update of the feature raises it (lua/broker/finalize.lua). Each registration compares it with the broker's own.
 """
 
 from __future__ import annotations
@@ -38,6 +41,10 @@ class DataFormat(msgspec.Struct, frozen=True):
             f"the data was written by Korvet {self.version} (format {self.format}), and {__version__} "
             f"(format {OWN.format}) may not {use} it: take Korvet {self.version} or later"
         )
+
+    def at(self, level: int) -> DataFormat:
+        """Return the same for data that has nothing of a format above `level`."""
+        return DataFormat(self.version, level, min(self.reader, level), min(self.writer, level))
 
 
 OWN = DataFormat(__version__, FORMAT, reader=2, writer=2)

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from korvet.cluster.data_format import OWN
+from korvet.cluster.data_format import OWN, READABLE_FORMAT_MIN
 
 
 class Endpoint(NamedTuple):
@@ -50,4 +50,4 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         host, port = next(iter(self.listeners.values()))
         listeners = msgspec.json.encode(self.listeners)
         who = (self.broker_id, host, port, self.incarnation, lease_ms, "own" if own else "ask", listeners)
-        return *who, *msgspec.structs.astuple(OWN)
+        return *who, *msgspec.structs.astuple(OWN), READABLE_FORMAT_MIN

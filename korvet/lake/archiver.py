@@ -20,7 +20,7 @@ from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableEr
 from korvet.lake.files import TableFile, discard, discard_refused
 from korvet.lake.scan import PartReader, check_same_past
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeTopic, lake_errors
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, LakeTopic, lake_errors
 from korvet.lake.tasks import (
     RANGES_PER_CORE,
     ArchiveTask,
@@ -229,7 +229,7 @@ class Archiver:
                 if each.archived
             ]
             _mirror(stores, known, done)
-            tables = self._tables(plans, done)
+            tables = _tables(stores.writable_lake(), plans, done)
             tasks = [
                 task
                 for each in plans
@@ -276,21 +276,6 @@ class Archiver:
         ]
         done.more = any(each.more for plan in plans for each in plan.partitions)
         return plans
-
-    def _tables(self, plans: Sequence[TopicPlan], done: ArchiveRound) -> dict[str, ArchiveTable]:
-        """Return the tables of topics with something to do, by topic id; creates those that are missing."""
-        tables: dict[str, ArchiveTable] = {}
-        for each in plans:
-            if not any(partition.ranges or partition.passed for partition in each.partitions):
-                continue
-            try:
-                self._source.lake.claim()
-                tables[each.topic.id] = each.table or self._source.lake.create(
-                    each.topic.of, by_date=each.topic.by_date
-                )
-            except LakeError as error:
-                done.failed(each.topic.name, -1, str(error))
-        return tables
 
     def _commit(
         self,
@@ -441,6 +426,20 @@ def _sized(stores: LakeStores, plan: PartitionPlan) -> PartitionPlan:
         # Where files may end is not needed: what is wrong with the log, the task will report.
         return plan
     return plan._replace(splits=tuple(SplitPoint(row.offset, row.bytes) for row in rows), bytes=totals.bytes)
+
+
+def _tables(lake: Lake, plans: Sequence[TopicPlan], done: ArchiveRound) -> dict[str, ArchiveTable]:
+    """Return the tables of topics with something to do, by topic id; creates those that are missing."""
+    tables: dict[str, ArchiveTable] = {}
+    for each in plans:
+        if not any(partition.ranges or partition.passed for partition in each.partitions):
+            continue
+        try:
+            lake.claim()
+            tables[each.topic.id] = each.table or lake.create(each.topic.of, by_date=each.topic.by_date)
+        except LakeError as error:
+            done.failed(each.topic.name, -1, str(error))
+    return tables
 
 
 def _tasks(topic_plan: TopicPlan, *, by_date: bool) -> list[ArchiveTask]:

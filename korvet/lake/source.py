@@ -197,6 +197,10 @@ class LakeStores(NamedTuple):
         """The lake."""
         return self.source.lake
 
+    def writable_lake(self) -> Lake:
+        """Return the lake, to write what Redis allows; raises KafkaError and StorageUnavailableError."""
+        return self.lake._replace(level=check_redis(self.redis, Keys(self.source.namespace)))
+
     def archives(self, tables: Iterable[LakeTopic], live: Collection[LakeTopic]) -> list[LakeTopic]:
         """Return those of `tables` that are topics' tables: of live topics, or written by Korvet and by no pipeline.
 

@@ -27,6 +27,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
+from korvet import FORMAT
 from korvet.config.values import key_values
 from korvet.errors import LakeError
 from korvet.lake import data_format
@@ -57,8 +58,8 @@ _UNREADABLE = "unreadable"
 _SEALED = "korvet.sealed"
 """The table's property that says up to which merge it is sealed."""
 
-_CHECKED: set[tuple[str, bool]] = set()
-"""Paths of lakes, and whether to write: what this process has found that it may do."""
+_CHECKED: set[tuple[str, int]] = set()
+"""Paths of lakes that this process may use: to write data of this format, or with 0 to read."""
 
 AsOf: TypeAlias = int | datetime
 """A table as it was after a commit, by its number, or at a time."""
@@ -373,10 +374,14 @@ class StoredFiles(NamedTuple):
 
 
 class Lake(NamedTuple):
-    """Where the tables are, and the options of their object store; without a path there are none."""
+    """Where the tables are, and the options of their object store; without a path there are none.
+
+    `level` is the highest format of data that may be written to them.
+    """
 
     path: str = ""
     storage_options: StorageOptions = None
+    level: int = FORMAT
 
     def __repr__(self) -> str:
         """Name the place; the options have the keys of a store."""
@@ -444,9 +449,11 @@ class Lake(NamedTuple):
             self._check_format(to_write=True)
 
     def _check_format(self, *, to_write: bool) -> None:
-        if (self.path, to_write) not in _CHECKED:
-            data_format.check(self.path, filesystem(self.path, self.storage_options), to_write=to_write)
-            _CHECKED.add((self.path, to_write))
+        checked = self.path, self.level if to_write else 0
+        if checked not in _CHECKED:
+            files = filesystem(self.path, self.storage_options)
+            data_format.check(self.path, files, to_write=to_write, level=self.level)
+            _CHECKED.add(checked)
 
     def tables(self) -> list[LakeTopic]:
         """Return the tables whose place is that of a topic's, by name and id; raises LakeError.

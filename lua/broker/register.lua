@@ -4,7 +4,7 @@
 -- ARGV     broker id (-1: any that is free), host, port, incarnation (unique per start of a broker), lease in ms,
 --          "own" (only an earlier start of this broker can have the id) or "ask", advertised addresses by listener (JSON:
 --          name -> [host, port]), the broker's version, its format, the lowest formats that may read and that may write
---          what this one writes
+--          what this one writes, the lowest format of logs that it reads
 -- Returns  the broker's id
 -- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id), UNSUPPORTED_VERSION (the data is of
 --          a format that this version may not write)
@@ -15,11 +15,14 @@
 -- had before, else the lowest that no broker has had recently. A registration that lasts longer than it could by this clock
 -- was made before the clock was set back: it ends after twice the time that this broker asks for. allow-oom: a broker must start when memory is full, for
 -- topics are deleted through it.
+-- The format of data is written where there is none, or one that no log is in (the broker does not start on such a log).
+-- A higher format of this broker waits for broker/finalize: until then brokers of the present format may start again.
 
 local brokers, data_format = KEYS[1], KEYS[2]
 local id, host, port, incarnation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local lease_ms, own, listeners = tonumber(ARGV[5]), ARGV[6] == 'own', cjson.decode(ARGV[7])
 local version, own_format, reader, writer = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11]
+local lowest_format = tonumber(ARGV[12])
 local forgotten_after_ms = 86400000
 
 local held = redis.call('HMGET', data_format, 'format', 'writer', 'version')
@@ -78,7 +81,7 @@ elseif row and row['until'] > now_ms and not own and not is_here(row) then
   return redis.error_reply(string.format('DUPLICATE_BROKER_REGISTRATION broker.id %s belongs to a live broker at %s:%s,'
     .. ' whose registration runs for another %d ms', field, tostring(row.host), tostring(row.port), row['until'] - now_ms))
 end
-if not held[1] or tonumber(held[1]) < own_format then
+if not held[1] or tonumber(held[1]) < lowest_format then
   redis.call('HSET', data_format, 'version', version, 'format', ARGV[9], 'reader', reader, 'writer', writer)
 end
 redis.call('HSET', brokers, field, cjson.encode({

@@ -29,9 +29,10 @@ def listed(broker: InProcessBroker) -> list[list[str]]:
 
 
 def test_levels_are_listed_and_set(broker: InProcessBroker) -> None:
-    names = ("eligible.leader.replicas", "group", "kraft", "metadata", "share", "streams")
+    names = ("eligible.leader.replicas", "group", "korvet", "kraft", "metadata", "share", "streams")
     others = [[f"{name}.version", "0-1", "1"] for name in names]
-    others[3][1:] = ["7-29", "29"]
+    others[2] = ["korvet.format", "2-2", "2"]
+    others[4][1:] = ["7-29", "29"]
     assert listed(broker) == [["Feature", "Supported", "Finalized"], *others, [NAME, "0-2", "2"]]
     said = done(features(broker, "set", f"{NAME}=1", "--downgrade", "safe", "--validate-only"))
     assert said == f"could be set {NAME}=1\n"
@@ -42,7 +43,7 @@ def test_levels_are_listed_and_set(broker: InProcessBroker) -> None:
     assert listed(broker)[1:] == [*others, [NAME, "0-2", "0"]]
     assert done_as_json("features", "set", "-b", broker.bootstrap, f"{NAME}=2") == {NAME: 2}
     found = done_as_json("features", "list", "-b", broker.bootstrap)
-    assert found["features"][6:] == [{"feature": NAME, "supported": [0, 2], "finalized": 2}]
+    assert found["features"][7:] == [{"feature": NAME, "supported": [0, 2], "finalized": 2}]
     assert found["epoch"] > 0
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.features import FEED_MEMBER, Features, FeatureUpdate
+from korvet.cluster.data_format import DataFormat
+from korvet.cluster.features import FEED_MEMBER, SUPPORTED, Features, FeatureUpdate, SupportedLevels
 from korvet.cluster.rows import CHANGES_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.types import FeatureUpgradeType
@@ -18,8 +19,8 @@ from korvet.topics.types import TopicRow
 
 KEYS = Keys("korvet")
 NAME = "transaction.version"
-METADATA, KRAFT = "metadata.version", "kraft.version"
-OTHERS = {"eligible.leader.replicas.version": 1, KRAFT: 1, METADATA: 29} | dict.fromkeys(
+METADATA, KRAFT, FORMAT = "metadata.version", "kraft.version", "korvet.format"
+OTHERS = {"eligible.leader.replicas.version": 1, KRAFT: 1, METADATA: 29, FORMAT: 2} | dict.fromkeys(
     ("group.version", "share.version", "streams.version"), 1
 )
 """What was not set, at its highest level."""
@@ -82,6 +83,8 @@ def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
         (METADATA, 22, SAFE, "Can't downgrade the version of this feature below 23"),
         (METADATA, 22, UNSAFE, "Can't downgrade the version of this feature below 23"),
         (KRAFT, 0, UNSAFE, "Can't downgrade the version of this feature below 1"),
+        (FORMAT, 3, UPGRADE, "only supports versions 2-2"),
+        (FORMAT, 0, SAFE, "only supports versions 2-2"),
         (NAME, 3, UPGRADE, "only supports versions 0-2"),
         (NAME, -1, UPGRADE, "cannot be less than 0"),
         (NAME, 0, UPGRADE, "without setting the upgrade type"),
@@ -103,6 +106,41 @@ def test_a_change_that_is_not_allowed_changes_nothing(
     assert failed.value.code == ErrorCode.INVALID_UPDATE_VERSION
     features.refresh()
     assert (features.transaction_version, features.epoch) == (1, 1)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be a version with format 3."""
+    monkeypatch.setitem(SUPPORTED, FORMAT, SupportedLevels(2, 3, downgrade_lowest=3))
+    monkeypatch.setattr("korvet.cluster.features.OWN", DataFormat("0.9.0", 3, 3, 3))
+
+
+@pytest.mark.usefixtures("later")
+def test_the_format_is_finalized_once_every_live_broker_has_it_and_never_lowered(
+    redis: Redis, raw_redis: Any
+) -> None:
+    raw_redis.hset(KEYS.data_format, mapping={"version": "0.2.0", "format": 2, "reader": 2, "writer": 2})
+    row = {"host": "a", "port": 1, "until": 2**52, "started": 1, "version": "0.2.0", "format": 2}
+    raw_redis.hset(KEYS.brokers, "7", json.dumps(row))
+    here, there = features_of(redis), features_of(redis)
+    assert here.finalized[FORMAT] == 2
+    raised, lowered = {FORMAT: FeatureUpdate(3, UPGRADE)}, {FORMAT: FeatureUpdate(2, UNSAFE)}
+    for validate_only in (True, False):
+        with pytest.raises(KafkaError, match=r"Broker 7 \(Korvet 0\.2\.0\) only supports versions up to 2"):
+            here.update({**raised, NAME: FeatureUpdate(1, SAFE)}, validate_only=validate_only)
+    assert (here.finalized[FORMAT], here.transaction_version) == (2, 2)
+    raw_redis.hset(KEYS.brokers, "7", json.dumps(row | {"version": "0.9.0", "format": 3}))
+    here.update(raised, validate_only=True)
+    assert features_of(redis).finalized[FORMAT] == 2
+    here.update(raised)
+    there.refresh()
+    assert (here.finalized[FORMAT], there.finalized[FORMAT]) == (3, 3)
+    assert raw_redis.hgetall(KEYS.data_format) == {
+        b"version": b"0.9.0",
+        **dict.fromkeys((b"format", b"reader", b"writer"), b"3"),
+    }
+    with pytest.raises(KafkaError, match="Can't downgrade the version of this feature below 3"):
+        here.update(lowered)
 
 
 def test_the_level_that_there_is_may_be_set_by_any_kind(redis: Redis) -> None:

@@ -100,6 +100,14 @@ def test_a_lake_says_who_wrote_it_and_is_left_alone_by_a_version_that_would_misr
     assert lake.open(OF) is not None
     lake.claim()
     assert file.exists()
+    monkeypatch.setattr(data_format, "OWN", DataFormat("0.9.0", 3, 3, 3))
+    for level, version in ((2, OWN.version), (3, "0.9.0")):  # format 3 waits until it is finalized
+        lake._replace(level=level).claim()
+        assert msgspec.json.decode(file.read_bytes()) == {
+            "version": version,
+            **dict.fromkeys(("format", "reader", "writer"), level),
+        }
+    monkeypatch.undo()
     later = msgspec.structs.replace(OWN, version="9.1", format=12, writer=12)
     for content, refused in (
         (later, {"write": "may not write it: take Korvet 9.1 or later"}),

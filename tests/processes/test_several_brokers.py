@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from korvet.cluster.data_format import OWN
 from korvet.protocol.messages.metadata import MetadataRequest
-from tests.support import ops, processes
-from tests.support.broker import START_SECONDS_MAX, Broker, echo_broker, korvet_broker
+from tests.cli.commands import done, done_as_json, korvet
+from tests.support import golden, ops, processes, reading
+from tests.support.broker import KORVET, START_SECONDS_MAX, Broker, echo_broker, korvet_broker
 from tests.support.topic_client import Client
 
 BROKERS = "korvet:brokers"
+_LATER_START = """
+import korvet, sys
+korvet.__version__, korvet.FORMAT = "9.9.0", 3
+from korvet.cluster import data_format
+data_format.OWN = data_format.DataFormat("9.9.0", 3, 3, 3)
+from korvet.cli.main import main
+sys.exit(main())
+"""
+LATER_BUILD = (*KORVET[:1], "-c", _LATER_START, "serve")
+"""`korvet serve` of this tree, with a later version and format."""
 LEASE_MS = 1500
 
 
@@ -131,6 +145,47 @@ def test_a_broker_stops_when_a_later_version_has_written_data_that_it_would_misr
     raw_redis.hset(key, "writer", "some")
     with echo_broker(tmp_path / "malformed", *values, ready=False) as new:
         assert refusal(new).startswith(f"korvet: redis.url: {key} is malformed: ")
+
+
+def test_an_upgrade_can_be_gone_back_from_until_its_format_is_finalized(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    """Two brokers are replaced one by one: forward, back, forward; the later build has format 3."""
+
+    def start(broker_id: int, program: Sequence[str] = KORVET) -> AbstractContextManager[Broker]:
+        flags = ("--redis-url", redis_url, "--broker-id", str(broker_id))
+        return korvet_broker(
+            tmp_path / str(len(list(tmp_path.iterdir()))), *flags, workers=1, program=program
+        )
+
+    def finalize(broker: Broker) -> subprocess.CompletedProcess[str]:
+        return korvet("features", "set", "-b", broker.bootstrap, "korvet.format=3")
+
+    def builds(broker: Broker) -> list[tuple[str, int]]:
+        described = done_as_json("cluster", "describe", "-b", broker.bootstrap)
+        return [(row["version"], row["format"]) for row in described["brokers"]]
+
+    own, later = (OWN.version, 2), ("9.9.0", 3)
+    with start(1) as second:
+        with start(0) as first:
+            reading.produce(first.bootstrap, "orders", {"value": b"old"})
+            assert builds(second) == [own, own]
+        with start(0, LATER_BUILD) as replaced:
+            reading.produce(replaced.bootstrap, "orders", {"value": b"new"})
+            processes.wait_until(lambda: builds(second) == [later, own], "the second broker knows the first")
+            assert "for feature korvet.format. Korvet only supports versions 2-2" in finalize(replaced).stderr
+        with start(0) as back:
+            reading.produce(back.bootstrap, "orders", {"value": b"back"})
+            assert raw_redis.hget("{korvet:brokers}:format", "format") == b"2"
+    with start(0, LATER_BUILD) as first, start(1, LATER_BUILD):
+        assert done(finalize(first)) == "set korvet.format=3\n"
+        assert raw_redis.hget("{korvet:brokers}:format", "format") == b"3"
+        reading.produce(first.bootstrap, "orders", {"value": b"final"})
+        with echo_broker(tmp_path / "older", f"redis.url={redis_url}", "broker.id=2", ready=False) as older:
+            said = f"the data was written by Korvet 9.9.0 (format 3), and {OWN.version} (format 2) may not write it"
+            assert refusal(older) == f"korvet: redis.url: {said}: take Korvet 9.9.0 or later"
+        records = golden.read(first.bootstrap, "read_committed", ["orders"])["orders", 0]
+    assert [record.value for record in records] == [b"old", b"new", b"back", b"final"]
 
 
 def test_an_embedded_server_knows_its_broker_again_after_a_crash(tmp_path: Path) -> None:

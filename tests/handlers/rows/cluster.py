@@ -15,10 +15,12 @@ from tests.handlers.table import Fields, Row, Rows, Where
 
 DESCRIBE, ALTER = AclOperation.DESCRIBE, AclOperation.ALTER
 SOFTWARE = {"client_software_name": "wire", "client_software_version": "1.0"}
-METADATA, ONE_LEVEL = "metadata.version", ("eligible.leader.replicas", "group", "kraft", "share", "streams")
-LEVELS = {**{f"{name}.version": 1 for name in ONE_LEVEL}, METADATA: 29, "transaction.version": 2}
+METADATA, FORMAT = "metadata.version", "korvet.format"
+ONE_LEVEL = ("eligible.leader.replicas", "group", "kraft", "share", "streams")
+LEVELS = {**{f"{name}.version": 1 for name in ONE_LEVEL}, METADATA: 29, FORMAT: 2, "transaction.version": 2}
 EVERYTHING = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Every operation on the cluster, by the numbers of AclOperation."""
+LOWEST = {METADATA: 7, FORMAT: 2}
 KINDS = {"endpoint_type": 1}
 METADATA_LOG, POSITIVE = "__cluster_metadata", Where(lambda given: given > 0)
 NO_DIRECTORY, UNKNOWN = ErrorCode.LOG_DIR_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -28,10 +30,10 @@ FINALIZED = [
     for name, level in sorted(LEVELS.items())
 ]
 SUPPORTED = [
-    {"name": name, "min_version": 7 if name == METADATA else 0, "max_version": level}
+    {"name": name, "min_version": LOWEST.get(name, 0), "max_version": level}
     for name, level in sorted(LEVELS.items())
 ]
-FROM_1 = [feature for feature in SUPPORTED if feature["name"] == METADATA]
+FROM_1 = [feature for feature in SUPPORTED if feature["name"] in LOWEST]
 
 
 def advertised(api_keys: Any) -> bool:

@@ -24,7 +24,7 @@ def register(
     lease_ms: int = LEASE_MS,
     own: str = "ask",
     *,
-    data_format: tuple[str, int, int, int] = ("0.2.0", 5, 4, 4),
+    data_format: tuple[str, int, int, int, int] = ("0.2.0", 5, 4, 4, 4),
 ) -> int:
     listeners = json.dumps({"INSIDE": ["kafka.example", port], "OUT": ["out.example", 9094]})
     args = (broker_id, "kafka.example", port, incarnation, lease_ms, own, listeners, *data_format)
@@ -164,12 +164,36 @@ def test_a_registration_that_a_clock_set_back_made_long_ends_soon(raw_redis: Any
     assert found[b"1"] == {name: value for name, value in rows[b"1"].items() if name != "until"}
 
 
-@pytest.mark.parametrize(("own_format", "held"), [(5, b"5"), (6, b"6"), (4, b"5")])
-def test_the_data_keeps_the_highest_format_that_has_written_it(
-    raw_redis: Any, own_format: int, held: bytes
+@pytest.mark.parametrize(("own_format", "lowest", "held"), [(6, 4, b"5"), (4, 4, b"5"), (6, 6, b"6")])
+def test_the_data_keeps_its_format_unless_this_version_reads_no_logs_of_it(
+    raw_redis: Any, own_format: int, lowest: int, held: bytes
 ) -> None:
     register(raw_redis)
-    register(raw_redis, data_format=("0.3.0", own_format, own_format, own_format))
+    register(raw_redis, data_format=("0.3.0", own_format, own_format, own_format, lowest))
+    assert raw_redis.hget(FORMAT, "format") == held
+    assert (row(raw_redis)["version"], row(raw_redis)["format"]) == ("0.3.0", own_format)
+
+
+@pytest.mark.parametrize(
+    ("other", "left_ms", "mode", "lacking", "held"),
+    [
+        ({"version": "0.3.0", "format": 6}, LEASE_MS, "set", [], b"6"),
+        ({"version": "0.3.0", "format": 7}, LEASE_MS, "validate", [], b"5"),
+        ({"version": "0.2.0", "format": 5}, LEASE_MS, "set", [b"2", b"0.2.0", 5], b"5"),
+        ({}, LEASE_MS, "set", [b"2", b"", 0], b"5"),  # a version that registers no format
+        ({}, -1, "set", [], b"6"),
+    ],
+)
+def test_the_format_is_raised_if_every_live_broker_has_it(
+    raw_redis: Any, other: dict[str, Any], left_ms: int, mode: str, lacking: list[Any], held: bytes
+) -> None:
+    register(raw_redis)
+    register(raw_redis, data_format=("0.3.0", 6, 6, 6, 4))
+    put(raw_redis, 2, now_ms(raw_redis) + left_ms, **other)
+    raw_redis.hset(BROKERS, 3, "no row")
+    assert run(raw_redis, "broker/finalize", (BROKERS, FORMAT), ("0.3.0", 6, 6, 6, mode)) == lacking
+    assert raw_redis.hget(FORMAT, "format") == held
+    assert run(raw_redis, "broker/finalize", (BROKERS, FORMAT), ("0.3.0", 5, 5, 5, mode)) == []
     assert raw_redis.hget(FORMAT, "format") == held
 
 
@@ -178,4 +202,4 @@ def test_a_version_that_may_not_write_the_data_is_refused(raw_redis: Any) -> Non
     with refused(
         raw_redis, r"^UNSUPPORTED_VERSION the data was written by Korvet 0.2.0 \(format 5\), and 0.1.0"
     ):
-        register(raw_redis, data_format=("0.1.0", 3, 3, 3))
+        register(raw_redis, data_format=("0.1.0", 3, 3, 3, 3))
