@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from korvet.clock import CLOCK, Clock
-from korvet.cluster.usage import Disk, ServerUsage, UsageStore
+from korvet.cluster.usage import UNUSED, Disk, ServerUsage, Share, UsageStore, disk_share, memory_share
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.logs import Log
@@ -42,21 +42,11 @@ PAUSE_SECONDS_FAILED = 10.0
 CALM = 0.05
 """Below the throttle by this share the shortage counts as over in the log, which would repeat itself otherwise."""
 
-DISK_FREE_BYTES_MIN = 64 * 1024 * 1024
-"""Left on the embedded server's disk: what trims and deletes the log is written to the append-only file too."""
-
 REWRITE_PAYS = 1.3
 """An append-only file larger than the server's memory by this factor shrinks when it is rewritten."""
 
 REWRITE_EVERY_SECONDS = 10.0
 """Pause between two such requests."""
-
-
-class Share(NamedTuple):
-    """How much of a resource is used, 1.0 is all, and the sentence that says so."""
-
-    used: float
-    reason: str
 
 
 class BackpressureState(NamedTuple):
@@ -66,7 +56,6 @@ class BackpressureState(NamedTuple):
     refusal: str
 
 
-UNUSED = Share(0.0, "")
 NO_PRESSURE = BackpressureState(0, "")
 
 
@@ -96,26 +85,6 @@ class Thresholds(NamedTuple):
             return NO_PRESSURE
         risen = (share.used - self.throttle) / (self.refuse - self.throttle)
         return BackpressureState(math.ceil(risen * self.throttle_max_ms), "")
-
-
-def memory_share(usage: ServerUsage, name: str = "Redis") -> Share:
-    """Return how much of the memory of the server `name` is used: nothing if it has no limit."""
-    if not usage.memory_limit:
-        return UNUSED
-    reason = f"{name} has {usage.memory_used} bytes in memory, and its maxmemory is {usage.memory_limit}"
-    return Share(usage.memory_used / usage.memory_limit, reason)
-
-
-def disk_share(used_bytes: int, free_bytes: int, max_bytes: int) -> Share:
-    """Return how much is used of the data directory's limit (`max_bytes`, 0 is none) and of its disk."""
-    reason = (
-        f"the disk of the data directory has {free_bytes} bytes left, and {DISK_FREE_BYTES_MIN} are kept free"
-    )
-    of_disk = Share(DISK_FREE_BYTES_MIN / max(free_bytes, 1), reason)
-    if not max_bytes:
-        return of_disk
-    reason = f"the data directory has {used_bytes} bytes, and embedded.disk.max.bytes is {max_bytes}"
-    return max(of_disk, Share(used_bytes / max_bytes, reason))
 
 
 class Backpressure:

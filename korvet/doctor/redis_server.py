@@ -24,10 +24,11 @@ from korvet.doctor.finding import Finding, error, mib, ok, warning
 from korvet.doctor.machine import clock
 from korvet.doctor.settings import offsets_end_soon
 from korvet.errors import ConfigError
-from korvet.log.replication import insync_of
 from korvet.redis import blocking
 from korvet.redis import url as redis_url
 from korvet.redis.keys import Keys, decode_group_id
+from korvet.redis.replies import insync_of
+from korvet.server import refusals
 from korvet.server.supervisor import redis_check, startup
 from korvet.server.supervisor.server_facts import ServerFacts
 
@@ -47,6 +48,7 @@ class _TopicConfigs(msgspec.Struct):
 def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what is true of the Redis that the settings name."""
     limit_setting = "maxmemory" if settings.redis_url else "embedded.maxmemory.bytes"
+    data_dir = None if settings.redis_url else Path(settings.data_dir).expanduser()
     if not settings.redis_url:
         url = redis_url.running_url(Path(settings.data_dir))
         if url is None:
@@ -69,6 +71,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             for name, info in infos.items():
                 for finding in _judged(info, settings, limit_setting):
                     yield finding.about(name)
+            yield from _producers(masters, settings, data_dir)
             yield from _registry(masters, settings, infos)
             for name, client in masters.all().items():
                 if name in infos or not name:
@@ -146,6 +149,17 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
         said = f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s"
         yield warning("fork", said, "switch transparent huge pages off, or move to a Redis Cluster")
     yield from _connections(info, settings)
+
+
+def _producers(masters: blocking.Masters, settings: Settings, data_dir: Path | None) -> Iterator[Finding]:
+    """Yield whether producers are refused, and each reason, as a broker finds it."""
+    reasons = refusals.of_masters(masters, redis_check.in_effect(masters, settings), data_dir)
+    for reason in reasons:
+        yield error(
+            "producers", f"refused: {reason}", "make room, or have Redis and its replicas answer again"
+        )
+    if not reasons:
+        yield ok("producers", "accepted")
 
 
 def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterator[Finding]:

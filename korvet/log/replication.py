@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import gevent
@@ -30,7 +29,7 @@ from korvet.redis.cluster import is_elsewhere
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.node import RedisNode
-from korvet.redis.replies import Reply, RespError, history_in, replication_info
+from korvet.redis.replies import Reply, RespError, history_in, insync_of, replicas_in, replication_info
 from korvet.topics.types import Partition
 
 WAIT_SHARE = 0.8
@@ -44,11 +43,6 @@ T = TypeVar("T")
 
 INSYNC_AGE_S = 1.0
 """How old the number of servers in sync may be."""
-
-_REPLICA = re.compile(r"slave\d+")
-
-LAG_S_MAX = 10
-"""A replica that has reported nothing for longer is not in sync (as Redis' min-replicas-max-lag by default)."""
 
 
 class Round(NamedTuple):
@@ -361,29 +355,9 @@ class _Rounds:
         if round_.offset < 0:
             round_.history, round_.offset = history, int(found.get("master_repl_offset", 0))
         else:
-            acknowledged = [int(each.get("offset", 0)) for each in _replicas(found)]
+            acknowledged = [int(each.get("offset", 0)) for each in replicas_in(found)]
             held = sum(each >= round_.offset for each in acknowledged) if history == round_.history else 0
         if held < self._count and history == round_.history != "" and time.monotonic() < round_.until:
             return False
         round_.begun.set(Round(history, held))
         return True
-
-
-def insync_of(info: Reply) -> int:
-    """Return how many servers are in sync by the answer to INFO replication: the master, and replicas that report."""
-    found = replication_info(info)
-    if found.get("role") != "master":
-        return 0
-    return 1 + sum(map(_is_in_sync, _replicas(found)))
-
-
-def _replicas(info: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the fields of each replica."""
-    lines = [text for name, text in info.items() if _REPLICA.fullmatch(name)]
-    return [dict(part.partition("=")[::2] for part in line.split(",")) for line in lines]
-
-
-def _is_in_sync(replica: Mapping[str, str]) -> bool:
-    # -1: the two clocks that Redis subtracts may be a second apart. Less: its clock was set back, and it does not know.
-    lag = replica.get("lag", "")
-    return replica.get("state") == "online" and (lag == "-1" or (lag.isdecimal() and int(lag) <= LAG_S_MAX))

@@ -32,6 +32,10 @@ _UNAVAILABLE = {
 }
 _CODES = ErrorCode.__members__
 _WORD = re.compile(r"[A-Z]{2,20}")
+_REPLICA = re.compile(r"slave\d+")
+
+LAG_S_MAX = 10
+"""A replica that has reported nothing for longer is not in sync (as Redis' min-replicas-max-lag by default)."""
 
 
 class RespError(Exception):
@@ -177,6 +181,30 @@ def replication_info(reply: Reply) -> dict[str, str]:
         return {}
     lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in lines if colon}
+
+
+def insync_of(info: Reply) -> int:
+    """Return how many servers are in sync by the answer to INFO replication: the master, and replicas that report."""
+    return insync_in(replication_info(info))
+
+
+def insync_in(info: Mapping[str, str]) -> int:
+    """Return that of the fields of INFO replication."""
+    if info.get("role") != "master":
+        return 0
+    return 1 + sum(map(_is_in_sync, replicas_in(info)))
+
+
+def replicas_in(info: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the fields of each replica."""
+    lines = [text for name, text in info.items() if _REPLICA.fullmatch(name)]
+    return [dict(part.partition("=")[::2] for part in line.split(",")) for line in lines]
+
+
+def _is_in_sync(replica: Mapping[str, str]) -> bool:
+    # -1: the two clocks that Redis subtracts may be a second apart. Less: its clock was set back, and it does not know.
+    lag = replica.get("lag", "")
+    return replica.get("state") == "online" and (lag == "-1" or (lag.isdecimal() and int(lag) <= LAG_S_MAX))
 
 
 def history_of(reply: Reply) -> str:

@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -29,15 +29,17 @@ from korvet.console.access import AllowedHosts, Guard
 from korvet.console.api_client import BrokerAccess
 from korvet.console.app import Console
 from korvet.console.http import Answer, HttpServer, Request, plain
+from korvet.errors import ConfigError
 from korvet.logs import Log
 from korvet.redis import blocking
 from korvet.redis.keys import Keys
 from korvet.security import audit
 from korvet.security.session import Session
 from korvet.security.tls import OPS, ListenerTls, ops_tls
+from korvet.server import refusals
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
-from korvet.server.supervisor.redis_check import cluster_info
+from korvet.server.supervisor.redis_check import cluster_info, in_effect
 from korvet.telemetry import metrics
 from korvet.telemetry import page as metrics_page
 from korvet.telemetry.process_table import ProcessState, ProcessTable
@@ -64,9 +66,16 @@ class Ops:
     """Answers requests for the three pages and the console."""
 
     def __init__(
-        self, settings: Settings, table: ProcessTable, metrics_directory: Path, listeners: Sequence[Bound]
+        self,
+        settings: Settings,
+        table: ProcessTable,
+        metrics_directory: Path,
+        listeners: Sequence[Bound],
+        data_dir: Path | None,
     ) -> None:
+        """`data_dir` is the directory of the embedded server."""
         self._settings = settings
+        self._data_dir = data_dir
         self._table = table
         self._supervisor = os.getppid()
         # The pools open a connection at the first page that needs one, and make a new one for a lost one.
@@ -122,17 +131,21 @@ class Ops:
     def readiness(self) -> Answer:
         """Say whether clients are served: a worker accepts, Redis answers, and the broker is not draining.
 
-        Of a cluster one master is enough, if it takes the cluster for up; the others are named.
+        Of a cluster one master is enough, if it takes the cluster for up; the others are named. A broker that refuses
+        producers is ready all the same, for consumers are served; `producers` says why it refuses them.
         """
         workers = self._table.workers()
         counts = {state.name.lower(): sum(row.state is state for row in workers) for state in _WORKER_STATES}
-        says = self._ping()
+        infos = self._ask()
+        says = {node: said for node, (said, _) in infos.items()}
         # As a broker of Kafka is with some partitions offline.
         answers = any(each == "ok" for each in says.values())
         away = [f"{node}: {each}" if node else each for node, each in says.items() if each != "ok"]
         draining = self._table.draining
         ready = counts["accepting"] > 0 and answers and not draining
+        refused = away + self._refusals({node: info for node, (said, info) in infos.items() if said == "ok"})
         content = {"ready": ready, "draining": draining, "workers": counts, "redis": "; ".join(away) or "ok"}
+        content["producers"] = f"refused: {'; '.join(refused)}" if refused else "ok"
         return _json(ready, content)
 
     def metrics(self) -> Answer:
@@ -153,25 +166,38 @@ class Ops:
                     builds[int(broker)] = {"version": row.version, "format": row.format}
         return builds
 
-    def _ping(self) -> dict[str, str]:
-        """Return "ok" or what is wrong by the name of the node."""
+    def _ask(self) -> dict[str, tuple[str, refusals.Fields]]:
+        """Return "ok" or what is wrong, and the fields of INFO, by the name of the node."""
 
-        def ask(client: redis.Redis) -> str:
+        def ask(client: redis.Redis) -> tuple[str, refusals.Fields]:
+            client.ping()
+            info = refusals.info_of(client)
             if not self._masters.is_cluster:
-                client.ping()
-                return "ok"
+                return "ok", info
             # A node of a cluster that is down answers PING, and refuses every key.
             state = cluster_info(client).get("cluster_state", "ok")
-            return state if state == "ok" else f"the cluster is down (cluster_state {state})"
+            return state if state == "ok" else f"the cluster is down (cluster_state {state})", info
 
         try:
             answers = self._masters.each(ask)
         except redis.RedisError as error:
             answers = {"": error}
         return {
-            node: blocking.one_line(answer) if isinstance(answer, redis.RedisError) else answer
+            node: (blocking.one_line(answer), {}) if isinstance(answer, redis.RedisError) else answer
             for node, answer in answers.items()
         }
+
+    def _refusals(self, infos: Mapping[str, refusals.Fields]) -> list[str]:
+        """Return why servers that answer refuse producers, by the settings as clients have altered them."""
+        settings, key = self._settings, Keys(self._settings.namespace).broker_configs
+        reasons: list[str] = []
+        with contextlib.suppress(redis.RedisError, ConfigError):
+            if self._masters.name_of(key) in infos:
+                settings = in_effect(self._masters, settings)
+        for node, info in infos.items():
+            with contextlib.suppress(OSError):
+                reasons += refusals.by_server(info, settings, node or "Redis", self._data_dir)
+        return reasons
 
 
 def broker_access(settings: Settings, listeners: Sequence[Bound]) -> BrokerAccess:
@@ -207,12 +233,13 @@ def main(
     listener: socket.socket,
     metrics_directory: Path,
     listeners: Sequence[Bound],
+    data_dir: Path | None,
 ) -> None:
     """Serve until SIGTERM or the end of the supervisor; runs in a child that was forked for it.
 
-    `listeners` are those of the workers.
+    `listeners` are those of the workers, `data_dir` is the directory of the embedded server.
     """
-    ops = Ops(settings, link.table, metrics_directory, listeners)
+    ops = Ops(settings, link.table, metrics_directory, listeners, data_dir)
     tls = ops_tls(settings)
     server = HttpServer(listener, ops.answer, partial(_context, tls) if tls else None)
     sigterm_fd, wakeup_fd = os.pipe()

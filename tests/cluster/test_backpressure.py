@@ -18,16 +18,21 @@ from prometheus_client import REGISTRY
 from korvet.cluster import backpressure
 from korvet.cluster.backpressure import (
     NO_PRESSURE,
-    UNUSED,
     Backpressure,
     BackpressureState,
     ServerBackpressure,
-    Share,
     Thresholds,
+)
+from korvet.cluster.usage import (
+    DISK_FREE_BYTES_MIN,
+    UNUSED,
+    Disk,
+    ServerUsage,
+    Share,
+    UsageStore,
     disk_share,
     memory_share,
 )
-from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
 from korvet.redis.connection import NO_OBSERVER, Observer
@@ -146,7 +151,7 @@ def test_of_the_disk_counts_what_is_nearer_to_its_end() -> None:
     assert disk_share(10**12, FREE, 0).used < 0.001
     assert disk_share(90, FREE, 100).used == 0.9
     assert "embedded.disk.max.bytes" in disk_share(90, FREE, 100).reason
-    assert disk_share(90, backpressure.DISK_FREE_BYTES_MIN, 10**12).used == 1.0
+    assert disk_share(90, DISK_FREE_BYTES_MIN, 10**12).used == 1.0
     assert "bytes left" in disk_share(90, 0, 100).reason
 
 

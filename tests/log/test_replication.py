@@ -12,11 +12,12 @@ import redis
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import replication
-from korvet.log.replication import COMMAND_MS_MAX, WAIT_SHARE, Replicas, insync_of
+from korvet.log.replication import COMMAND_MS_MAX, WAIT_SHARE, Replicas
 from korvet.log.types import Appended
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.replies import insync_of
 from korvet.redis.slots import tag_of
 from tests.support import redis_servers
 from tests.support.commands import commands_of

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 
+from korvet.admin.client import AdminClient
+from korvet.admin.types import Resource, settled
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.protocol.types import ResourceType
 from tests.support import ops, processes, redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, steady_broker
@@ -112,6 +116,31 @@ def test_just_before_the_limit_every_partition_is_refused_and_nothing_written(
             assert (each.error_code, each.base_offset) == (REFUSED, -1)
             assert version < 8 or "maxmemory is" in each.error_message
     assert stored.xlen("korvet:topic:0") == length
+
+
+def test_readyz_says_why_producers_are_refused_and_stays_ready(
+    broker: Broker, client: Client, stored: Any
+) -> None:
+    def producers() -> str:
+        page = json.loads(ops.page(broker, "/readyz"))
+        assert page["ready"] is True
+        return str(page["producers"])
+
+    with AdminClient(broker.bootstrap) as admin:
+        all_brokers = Resource(ResourceType.BROKER, "")
+        assert producers() == "ok"
+        for name, value, reason in (
+            ("min.insync.replicas", "3", "acks=all needs 2 replicas, and Redis has 0 in sync"),
+            ("memory.refuse.percent", "20", f"bytes in memory, and its maxmemory is {4 * BALLAST_BYTES}"),
+        ):
+            stored.config_set("maxmemory", 4 * BALLAST_BYTES)
+            throttle = {"memory.throttle.percent": "10"} if "percent" in name else {}
+            settled(admin.configs.alter({all_brokers: {name: value, **throttle}}))
+            said = producers()
+            assert said.startswith("refused: ")
+            assert said.endswith(reason)
+            settled(admin.configs.alter({all_brokers: dict.fromkeys((name, *throttle))}))
+            assert producers() == "ok"
 
 
 def test_consumers_and_topics_go_on_while_producers_are_refused(client: Client, stored: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -21,10 +22,10 @@ from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
 from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
-from korvet.server import embedded
+from korvet.server import embedded, refusals
 from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
-from tests.support import processes
+from tests.support import ops, processes
 from tests.support.broker import START_SECONDS_MAX, echo_broker
 from tests.support.processes import free_port
 from tests.support.redis_cluster import TLS
@@ -65,6 +66,56 @@ def never(what: object) -> None:
 def taken() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.slow
+def test_a_start_says_that_producers_are_refused_and_that_a_data_directory_has_little_room(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "file").write_bytes(bytes(3_000_000))
+    refused = "the data directory has 3[0-9]{6} bytes, and embedded.disk.max.bytes is 1048576"
+    little_room = (
+        f"the data directory has little room path={data} free_bytes=[0-9]+ needed_bytes=99[0-9]{{13}}"
+    )
+    for limit, announced, logged in (
+        (2**20, f"  producers   refused: {refused}\n", ""),
+        (10**15, "", little_room),
+    ):
+        values = (f"embedded.disk.max.bytes={limit}",)
+        with echo_broker(tmp_path / str(limit), *values, workers=1, data_dir=data) as broker:
+            producers = json.loads(ops.page(broker, "/readyz"))["producers"]
+            assert re.fullmatch(f"refused: {refused}" if announced else "ok", producers)
+            assert re.search(announced, broker.output())
+            assert ("  producers " in broker.output()) == bool(announced)
+            assert re.search(logged, broker.log())
+            assert ("little room" in broker.log()) == bool(logged)
+
+
+@pytest.mark.parametrize(
+    ("info", "settings", "reason"),
+    [
+        (
+            {"used_memory": "96", "maxmemory": "100"},
+            {},
+            "node has 96 bytes in memory, and its maxmemory is 100",
+        ),
+        ({"used_memory": "94", "maxmemory": "100"}, {}, ""),
+        ({"aof_last_write_status": "err"}, {}, "node could not write its append-only file"),
+        ({"role": "slave"}, {}, "node is a replica, and takes no writes"),
+        ({"role": "master"}, {"replicas": 1}, "acks=all needs 1 replicas, and node has 0 in sync"),
+        ({"role": "master", "slave0": "state=online,lag=1"}, {"min_insync_replicas": 2}, ""),
+        ({"role": "master", "slave0": "state=online,lag=11"}, {"min_insync_replicas": 2}, "has 0 in sync"),
+        ({}, {"replicas": 1}, ""),  # the user may not ask for INFO
+    ],
+)
+def test_producers_are_refused_for_what_a_server_lacks(
+    info: dict[str, str], settings: dict[str, Any], reason: str
+) -> None:
+    reasons = refusals.by_server(info, Settings(**settings), "node")
+    assert len(reasons) == bool(reason)
+    assert reason in "".join(reasons)
 
 
 @pytest.mark.slow

@@ -63,6 +63,8 @@ function state(now) {
   const problems = [];
   if (ready.draining) problems.push("The broker is shutting down.");
   if (ready.redis !== "ok") problems.push(`Redis: ${ready.redis}`);
+  // A Redis that does not answer is named already.
+  if (ready.redis === "ok" && ready.producers !== "ok") problems.push(`Producers are ${ready.producers}`);
   if (!ready.workers.accepting) problems.push("No worker accepts connections.");
   const counts = { ...now.totals, restarts: now.restarts };
   const counted = PROBLEMS.filter(([name]) => counts[name] > 0).map(([name, one, more]) =>

@@ -47,7 +47,7 @@ def of(runtime: Runtime, settings: Settings, workers: int) -> str:
 def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
     """Return in words what a broker is. Those on several listeners are lines."""
     first, *others = runtime.listeners(settings)
-    redis, ops = runtime.facts, runtime.ops
+    redis, ops = runtime.prepared.facts, runtime.ops
     counted = f"{workers} worker{'s' if workers != 1 else ''}"
     reached = [
         _reached(first, settings, counted, named=bool(others)),
@@ -60,6 +60,11 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
         "broker": f"{settings.broker_id} of cluster {settings.cluster_id}",
         "data": f"{runtime.data}, {redis.name} {redis.version}",
         "durability": redis.durability(),
+        **(
+            {"producers": f"refused: {'; '.join(runtime.prepared.refused)}"}
+            if runtime.prepared.refused
+            else {}
+        ),
         **({"lake": where} if where else {}),
         "ops": f"{scheme}://{ops} (console, /healthz /readyz /metrics)" if ops else "off",
     }

@@ -25,13 +25,14 @@ from korvet.server.supervisor.signals import Signals
 class Prepared(msgspec.Struct, frozen=True):
     """What Redis said: facts of the server, ids of the cluster and of this broker, and what clients have altered.
 
-    `altered` are dynamic settings for all brokers, and for this one.
+    `altered` are dynamic settings for all brokers, and for this one; `refused` says why producers are refused, if so.
     """
 
     facts: ServerFacts
     cluster_id: str
     broker_id: int
     altered: list[dict[str, str]]
+    refused: list[str]
 
 
 class _Note(msgspec.Struct):

@@ -34,6 +34,7 @@ from korvet.redis.blocking import Masters, connect_to, connected, one_line
 from korvet.redis.keys import Keys
 from korvet.redis.peer import misnamed
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url, running_url
+from korvet.server import refusals
 from korvet.server.supervisor.preparation import Prepared
 from korvet.server.supervisor.server_facts import ServerFacts
 
@@ -62,7 +63,11 @@ def prepare_all(
     altered = [dict[str, str](), dict[str, str]()]
     with contextlib.suppress(ConfigError):  # the master that has them is away
         altered = altered_rows(settings, broker_id)
-    return Prepared(facts, cluster_id, broker_id, altered)
+    refused: list[str] = []
+    with contextlib.suppress(redis.RedisError, OSError), connected(settings) as masters:
+        data_dir = Path(settings.data_dir).expanduser() if own else None
+        refused = refusals.of_masters(masters, merge_valid(settings, *altered)[0].settings, data_dir)
+    return Prepared(facts, cluster_id, broker_id, altered, refused)
 
 
 def check(
@@ -356,11 +361,23 @@ def altered_rows(settings: Settings, broker_id: int) -> list[dict[str, str]]:
 
     Raises ConfigError.
     """
+    with connected(settings) as masters:
+        return altered_rows_in(masters, settings, broker_id)
+
+
+def altered_rows_in(masters: Masters, settings: Settings, broker_id: int) -> list[dict[str, str]]:
+    """Return the same over connections that are open; raises redis.RedisError too."""
     key = Keys(settings.namespace).broker_configs
     texts: list[bytes | None] = [None, None]
-    with connected(settings) as masters, contextlib.suppress(redis.ResponseError):  # no hash
+    with contextlib.suppress(redis.ResponseError):  # no hash
         texts = _at(masters, key, lambda client: client.hmget(key, DEFAULT, str(broker_id)))
     return [_row(text) for text in texts]
+
+
+def in_effect(masters: Masters, settings: Settings) -> Settings:
+    """Return the settings with those that clients have altered; raises ConfigError and redis.RedisError."""
+    rows = altered_rows_in(masters, settings, settings.broker_id)
+    return merge_valid(settings, *rows)[0].settings
 
 
 def _row(text: bytes | None) -> dict[str, str]:

@@ -47,9 +47,12 @@ def run_worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> No
     """Be a worker."""
     from korvet.server import worker  # noqa: PLC0415 - imports gevent, which the supervisor must not
 
-    data_dir = runtime.embedded.data_dir.path if runtime.embedded else None
     lake = runtime.metrics_directory / _LAKE_SOCKET if settings.lake_path else None
-    worker.main(settings, link, runtime.listeners(settings), data_dir, lake)
+    worker.main(settings, link, runtime.listeners(settings), _data_dir(runtime), lake)
+
+
+def _data_dir(runtime: Runtime) -> Path | None:
+    return runtime.embedded.data_dir.path if runtime.embedded else None
 
 
 def _run_keeper(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
@@ -64,8 +67,8 @@ def _run_ops(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None
     from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child
 
     if runtime.ops_listener is not None:
-        listeners = runtime.listeners(settings)
-        ops.main(settings, link, runtime.ops_listener, runtime.metrics_directory, listeners)
+        listeners, data_dir = runtime.listeners(settings), _data_dir(runtime)
+        ops.main(settings, link, runtime.ops_listener, runtime.metrics_directory, listeners, data_dir)
 
 
 def _become_lake_reader(directory: Path, settings: Settings, link: SupervisorLink) -> NoReturn:

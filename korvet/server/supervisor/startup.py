@@ -20,6 +20,7 @@ from typing import Any
 
 from korvet import extras, java, logs
 from korvet.cluster.registration import Registration
+from korvet.cluster.usage import Disk
 from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
 from korvet.config.values import Address, listed, parse_address
@@ -31,8 +32,7 @@ from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.supervisor import ports, run_state
 from korvet.server.supervisor.ports import Bound
-from korvet.server.supervisor.preparation import Preparation
-from korvet.server.supervisor.server_facts import ServerFacts
+from korvet.server.supervisor.preparation import Preparation, Prepared
 from korvet.server.supervisor.signals import Signals
 
 _log = logs.Log(__name__)
@@ -45,18 +45,17 @@ class Runtime:
     """What is there before the first child, which is all that children get.
 
     `resolved` are settings whose values the start may find, by attribute. `incarnation` distinguishes this start of the
-    broker from all others. `altered` are the settings that clients have altered, for all brokers and for this one.
+    broker from all others.
     """
 
     resolved: Mapping[str, Any]
     embedded: EmbeddedServer | None
-    facts: ServerFacts
+    prepared: Prepared
     data: str
     reserved: tuple[Listener, ...]
     ops_listener: socket.socket | None
     metrics_directory: Path
     incarnation: str
-    altered: Sequence[Mapping[str, str]]
 
     def settle(self, settings: Settings) -> Settings:
         """Return `settings` as children get them: the embedded server's URL, the cluster's id, the broker's."""
@@ -137,10 +136,7 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     }
     server = redis_url.parse_url(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
-    facts, altered = prepared.facts, prepared.altered
-    return Runtime(
-        resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation, altered
-    )
+    return Runtime(resolved, embedded, prepared, data, reserved, ops_listener, metrics_directory, incarnation)
 
 
 def worker_count(settings: Settings) -> int:
@@ -199,6 +195,12 @@ def _start_embedded(
     binary = embedded_server.find_program()
     directory = embedded_server.open_locked(Path(settings.data_dir))
     cleanup.callback(directory.close)
+    disk = Disk(directory.path)
+    free, needed = disk.free_bytes(), disk.needed_bytes(settings.embedded_disk_max_bytes)
+    if free < needed:
+        _log.warning(
+            "the data directory has little room", path=directory.path, free_bytes=free, needed_bytes=needed
+        )
     embedded = EmbeddedServer(directory, binary, settings.embedded_maxmemory_bytes)
     embedded.start(signals.pause, progress)
     cleanup.callback(embedded.stop)

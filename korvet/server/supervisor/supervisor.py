@@ -98,7 +98,7 @@ class Supervisor:
             return self._drain()
 
     def _warn_of_altered(self, settings: Settings) -> None:
-        layers, _ = merge_valid(settings, *self._runtime.altered)
+        layers, _ = merge_valid(settings, *self._runtime.prepared.altered)
         for definition, layer in overridden(layers, self._origins):
             _log.warning(
                 "a setting was altered by clients, so its value at the start does not count",
