@@ -7,7 +7,7 @@ import time
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.index import IndexStore
 from korvet.share.lag import ShareLagReader
-from korvet.share.types import Begin
+from korvet.share.types import Begin, ShareOffsets
 from korvet.telemetry.stats import GroupLag
 from tests.share.support import GROUP, POLICY, Part
 from tests.support.batches import Record
@@ -40,7 +40,9 @@ def test_records_that_are_not_done_with_are_counted_and_the_first_of_them_has_th
         [[lag], errors] = read(part)
         assert (lag.group, lag.topic, lag.partition, errors) == (GROUP, "orders", 0, [])
         seen.append((lag.records, lag.age_ms // HOUR_MS))
-        assert lag.offset == part.store.offsets(GROUP, [part.bench.at(0)])[0].start
+        [begun] = part.store.offsets(GROUP, [part.bench.at(0)])
+        assert isinstance(begun, ShareOffsets)
+        assert lag.offset == begun.start
     assert seen == [(4, 5), (4, 5), (3, 5), (2, 3), (1, 2), (1, 2), (0, 0)]
 
 
