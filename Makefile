@@ -18,9 +18,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
 # The first interpreter that is new enough and can make a virtual environment. Each is tried, not only looked for: a
-# version manager puts names on PATH that fail when they are called. The locks hold wheels for 3.11 to 3.14.
+# version manager puts names on PATH that fail when they are called. The locks hold wheels for 3.11 to 3.14, of gevent
+# for macOS from 3.12 on.
 first_able = $(shell for python in $(PYTHON); do \
-	"$$python" -c 'import sys; $(1); sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null \
+	"$$python" -c 'import sys; $(1); sys.exit(not (3, 11 + (sys.platform == "darwin")) <= sys.version_info < (3, 15))' 2>/dev/null \
 	&& { echo "$$python"; break; }; done)
 no_python = Korvet needs Python 3.11 to 3.14 (on Debian 12 or later: apt-get install python3 python3-venv)
 no_venv = $(1) cannot make virtual environments (on Debian or Ubuntu: apt-get install $(notdir $(1))-venv)

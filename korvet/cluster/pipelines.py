@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
@@ -77,8 +78,11 @@ class PipelineProcess(NamedTuple):
 
 
 def _machine() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116 - one name for both calls of the kernel
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116 - one name for both calls of the kernel
+    except FileNotFoundError:  # not Linux: a process that has the id of an ended one is taken for it
+        return f"{uuid.getnode():x}"
 
 
 def _start(number: int) -> str | None:

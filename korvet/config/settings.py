@@ -209,7 +209,7 @@ class Settings:
         "", "File with the password for redis.url, which then has none.", form=optional(values.path)
     )
     data_dir: str = _fixed("./korvet-data", "Directory of the embedded server's data.", form=values.path)
-    workers: int = _fixed(0, "Worker processes; 0 is one per core.", 0, 1024)
+    workers: int = _fixed(0, "Worker processes; 0 is one per core, and on macOS one.", 0, 1024)
     broker_id: int = _fixed(
         0, "Id of this broker, unique among all on one Redis; -1 takes a free one.", least=-1
     )

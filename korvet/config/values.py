@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from korvet.errors import ConfigError
 
@@ -266,11 +266,19 @@ def read_password(file: str, name: str) -> str:
     return password
 
 
+def nameless_file() -> IO[bytes]:
+    """Return an empty file that has no name: on Linux in memory, elsewhere on the disk of temporary files."""
+    return (
+        os.fdopen(os.memfd_create("korvet"), "w+b")
+        if hasattr(os, "memfd_create")
+        else tempfile.TemporaryFile()
+    )
+
+
 @contextmanager
 def file_in_memory(text: str) -> Iterator[str]:
-    """Give a path to a text, for keys, which OpenSSL takes from files only: none gets to a disk by that."""
-    memory = hasattr(os, "memfd_create")  # on Linux; elsewhere a file that has no name any more
-    with os.fdopen(os.memfd_create("korvet"), "wb") if memory else tempfile.TemporaryFile() as file:
+    """Give a path to a text, for keys: OpenSSL takes them from files only. On Linux none gets to a disk by that."""
+    with nameless_file() as file:
         file.write(text.encode())
         file.flush()
         file.seek(0)

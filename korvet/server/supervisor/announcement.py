@@ -11,6 +11,7 @@ from pathlib import Path
 
 import korvet
 from korvet.config.settings import Settings
+from korvet.server.supervisor import system
 from korvet.server.supervisor.ports import Bound
 from korvet.server.supervisor.startup import Runtime
 
@@ -54,6 +55,7 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
         *(_reached(each, settings, named=True) for each in others),
     ]
     where = lake(settings)
+    lacks = system.shortcomings()
     scheme = "https" if settings.ops_ssl_keystore_location else "http"
     return {
         "bootstrap": "\n".join(reached),
@@ -67,6 +69,7 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
         ),
         **({"lake": where} if where else {}),
         "ops": f"{scheme}://{ops} (console, /healthz /readyz /metrics)" if ops else "off",
+        **({"system": "\n".join(lacks)} if lacks else {}),
     }
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from korvet.backoff import Backoff
 from korvet.config.settings import Settings
+from korvet.config.values import nameless_file
 from korvet.server.supervisor import startup
 from korvet.server.supervisor.child import READY_NOTE, SupervisorLink
 from korvet.server.supervisor.process_pool import Slot
@@ -101,9 +102,10 @@ def _become(module: str, settings: Settings, path: Path, link: SupervisorLink) -
         "note_fd": link.ready_fd,
         "ready": READY_NOTE.pack(os.getpid()),
     }
-    fd = os.memfd_create(module, 0)
-    os.write(fd, msgspec.json.encode(configuration))
-    for each in (link.life_fd, link.ready_fd):
-        os.set_inheritable(each, True)  # noqa: FBT003 - takes no keyword
+    file = nameless_file()
+    file.write(msgspec.json.encode(configuration))
+    file.flush()
+    for fd in (link.life_fd, link.ready_fd, file.fileno()):
+        os.set_inheritable(fd, True)  # noqa: FBT003 - takes no keyword
     # An argument that is a number, and an interpreter that is this one.
-    os.execv(sys.executable, [sys.executable, "-m", module, str(fd)])  # noqa: S606 - as above
+    os.execv(sys.executable, [sys.executable, "-m", module, str(file.fileno())])  # noqa: S606 - as above

@@ -140,10 +140,10 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
 
 
 def worker_count(settings: Settings) -> int:
-    """Return the number of workers: by default one per core that this process may run on."""
+    """Return the number of workers: by default one per core that this process may run on, or one as `system` says."""
     if settings.workers:
         return settings.workers
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def check_lake(settings: Settings) -> None:
