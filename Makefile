@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential lint jepsen duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle releasable release image chart checksums clean FORCE
+.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential check-deploy lint jepsen duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle releasable release image chart checksums clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -71,6 +71,9 @@ NOT_COMPILED_TESTS := \
 	--deselect tests/server/test_tls.py::test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off
 test-compiled: $(VENV)/.lake compiled ## test the request path compiled, in build/compiled; ARGS are flags of pytest
 	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal $(COMPILED_TESTS) $(NOT_COMPILED_TESTS) $(ARGS)
+
+check-deploy: $(VENV)/.deploy ## check deploy/ as `make nightly` does: schemas, rules, the chart by helm, the image by buildah
+	@$(TIER) nightly --part "files of deploy"
 
 jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --layout dense"
 	@$(BIN)/python -m tests.jepsen $(ARGS)

@@ -31,7 +31,7 @@ EXAMPLES = {
     "README.md#A first session": "tests/kcat/test_first_session.py",
     "deploy/README.md#systemd": "needs root and systemd; tests/deploy/test_systemd.py checks the unit",
     "deploy/README.md#Docker": "needs Docker; tests/deploy/test_docker.py checks the files",
-    "deploy/README.md#Kubernetes": "needs Kubernetes; tests/deploy/test_kubernetes.py checks the manifests",
+    "deploy/README.md#Kubernetes": "needs Kubernetes; tests/deploy_tools/test_chart.py renders the chart",
     "deploy/README.md#Backup and restore": "tests/clients/test_backup.py",
     "deploy/three-machines.md#Install": "tests/machines/test_three_machines.py",
     "deploy/three-machines.md#Firewall": "tests/machines/test_three_machines.py",

@@ -10,6 +10,7 @@ import pytest
 from korvet.config.sources import load
 from korvet.server.supervisor import redis_check
 from tests.deploy.files import DEPLOY, documents
+from tests.deploy.pods import Manifest
 from tests.support.redis_servers import embedded_server
 
 pytestmark = pytest.mark.slow
@@ -24,8 +25,9 @@ def _options() -> list[str]:
 
 
 def _arguments() -> list[str]:
-    """Return the flags of the container in redis.yaml, without its password and its directory."""
-    (container,) = documents(DEPLOY / "kubernetes/redis.yaml")[1]["spec"]["template"]["spec"]["containers"]
+    """Return the flags of the container in korvet.yaml, without its password and its directory."""
+    pod = Manifest(documents(DEPLOY / "kubernetes/korvet.yaml")).pod("korvet-redis")
+    (container,) = pod["spec"]["containers"]
     pairs = list(zip(container["args"][::2], container["args"][1::2], strict=True))
     assert ("--requirepass", "$(REDIS_PASSWORD)") in pairs
     return [word for pair in pairs if pair[0] not in {"--requirepass", "--dir"} for word in pair]
@@ -39,7 +41,7 @@ def test_the_users_file_gives_brokers_what_the_page_on_redis_lists() -> None:
     assert admin.split()[:4] == ["user", "default", "on", ">ADMIN_PASSWORD"]
 
 
-@pytest.mark.parametrize("options", [_options(), _arguments()], ids=["redis.conf", "redis.yaml"])
+@pytest.mark.parametrize("options", [_options(), _arguments()], ids=["redis.conf", "korvet.yaml"])
 def test_korvet_is_content_with_such_a_redis(options: list[str], tmp_path: Path) -> None:
     with embedded_server(*options) as url:
         settings = load(None, {}, {"redis.url": url, "data.dir": str(tmp_path)}).settings
