@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.deploy.files import DEPLOY
 from tests.deploy_tools.tools import run
