@@ -209,7 +209,8 @@ release: releasable dist $(VENV)/.release ## build all that a release has into d
 image: ## build the image korvet:VERSION and save it into dist/; needs docker, podman or buildah
 	$(if $(ENGINE),,$(error $(no_image)))
 	@mkdir -p $(DIST) && rm -f $(IMAGE) $(IMAGE).gz
-	@$(ENGINE) build --file deploy/docker/Dockerfile --target broker --build-arg SOURCE_DATE_EPOCH --tag korvet:$(VERSION) .
+	@$(ENGINE) build $(if $(filter buildah,$(ENGINE)),--format docker) --file deploy/docker/Dockerfile --target broker --build-arg SOURCE_DATE_EPOCH \
+		--build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) --tag korvet:$(VERSION) .
 	@$(if $(filter buildah,$(ENGINE)),buildah push korvet:$(VERSION) docker-archive:$(IMAGE):korvet:$(VERSION),$(ENGINE) save --output $(IMAGE) korvet:$(VERSION))
 	@gzip --no-name $(IMAGE)
 

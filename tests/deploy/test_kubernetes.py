@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from korvet import __version__
 from korvet.cli.main import korvet
 from korvet.config.listeners import parse_listeners
 from korvet.config.settings import Settings
@@ -125,3 +126,8 @@ def test_the_charts_page_lists_its_values_and_their_defaults() -> None:
     for name, default in rows:
         if not name.endswith("resources"):
             assert yaml.safe_load(default.strip("`")) == leaves[name], name
+
+
+def test_the_chart_has_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
