@@ -241,12 +241,12 @@ class Archiver:
             outcomes[outcome.task.partition].append(outcome)
         # The other connection was idle all the time that the tasks took, and may be lost.
         with self._source.opened() as stores:
-            for each in plans:
-                if each.topic.id in tables:
-                    archived = self._commit(each, tables[each.topic.id], outcomes, done)
+            for plan in plans:
+                if plan.topic.id in tables:
+                    archived = self._commit(plan, tables[plan.topic.id], outcomes, done)
                     _mirror(stores, archived, done)
-        for each in plans:
-            self._sync_iceberg(each.topic.of, done)
+        for plan in plans:
+            self._sync_iceberg(plan.topic.of, done)
         return done
 
     def _plan(self, stores: LakeStores, ends: EndOffsets, done: ArchiveRound) -> list[TopicPlan]:
@@ -431,14 +431,14 @@ def _sized(stores: LakeStores, plan: PartitionPlan) -> PartitionPlan:
 def _tables(lake: Lake, plans: Sequence[TopicPlan], done: ArchiveRound) -> dict[str, ArchiveTable]:
     """Return the tables of topics with something to do, by topic id; creates those that are missing."""
     tables: dict[str, ArchiveTable] = {}
-    for each in plans:
-        if not any(partition.ranges or partition.passed for partition in each.partitions):
+    for plan in plans:
+        if not any(partition.ranges or partition.passed for partition in plan.partitions):
             continue
         try:
             lake.claim()
-            tables[each.topic.id] = each.table or lake.create(each.topic.of, by_date=each.topic.by_date)
+            tables[plan.topic.id] = plan.table or lake.create(plan.topic.of, by_date=plan.topic.by_date)
         except LakeError as error:
-            done.failed(each.topic.name, -1, str(error))
+            done.failed(plan.topic.name, -1, str(error))
     return tables
 
 

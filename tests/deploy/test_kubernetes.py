@@ -76,8 +76,8 @@ def test_ports_and_probes_are_the_brokers(settings: Settings) -> None:
     scraped = {f"prometheus.io/{name}": value for name, value in scrape.items()}
     assert scraped.items() <= POD["metadata"]["annotations"].items()
     for service in ("korvet", "korvet-brokers"):
-        for each in MANIFEST.one("Service", service)["spec"]["ports"]:
-            assert ports[each["targetPort"]] == each["port"]
+        for port in MANIFEST.one("Service", service)["spec"]["ports"]:
+            assert ports[port["targetPort"]] == port["port"]
 
 
 def test_all_that_select_brokers_select_their_pods() -> None:

@@ -34,16 +34,18 @@ def test_logs_whose_state_is_malformed(here: Domain, redis_url: str, raw_redis: 
     raw_redis.hset(orders[5].state, "7", "no row")
     raw_redis.set(bills[0].stream, "no stream")
     raw_redis.set(bills[1].state, "no hash")
-    found = examined(redis_url)
-    assert {what: found[what].said for what in ("stream", "producers")} == {
+    findings = examined(redis_url)
+    assert {what: findings[what].said for what in ("stream", "producers")} == {
         "stream": f"{bills[0].stream} is no stream; {orders[0].stream} is missing, and its entries with it",
         "producers": f"{orders[5].state}: the field 7, a producer, is malformed",
     }
-    assert found["state"].said.endswith(f"{orders[2].state}: the field log is malformed; and 2 more")
-    assert found["state"].said.startswith(f"{bills[1].state}: WRONGTYPE")
-    levels = {(found[what].level, bool(found[what].advice)) for what in ("state", "stream", "producers")}
+    assert findings["state"].said.endswith(f"{orders[2].state}: the field log is malformed; and 2 more")
+    assert findings["state"].said.startswith(f"{bills[1].state}: WRONGTYPE")
+    levels = {
+        (findings[what].level, bool(findings[what].advice)) for what in ("state", "stream", "producers")
+    }
     assert levels == {(Level.ERROR, True)}
-    assert "logs" not in found
+    assert "logs" not in findings
 
 
 def test_topics_whose_offsets_are_times(redis_url: str, raw_redis: Any) -> None:
