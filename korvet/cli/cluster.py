@@ -84,7 +84,7 @@ def describe(
 ) -> None:
     """Show the id of the cluster, its brokers and its controller, the broker that takes changes.
 
-    Version and format are those of Korvet and of the data that it writes at most, "-" for a broker that names none.
+    Each broker has the version of its Korvet and the highest format of data it writes; "-" if the broker names none.
 
     With --config or --redis-url the log directories have the load of their Redis: commands a second, seconds of CPU
     since its start, bytes of memory that it uses and may use (0: no limit), clients. "-" stands for what is not known.

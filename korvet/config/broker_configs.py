@@ -148,7 +148,9 @@ _BUILD = (
 """What `korvet cluster describe` asks each broker."""
 
 BROKER_CONFIGS = dict(
-    sorted((SETTINGS | WITHOUT_EFFECT | {each.name: each for each in (_PROTOCOL_VERSION, *_BUILD)}).items())
+    sorted(
+        (SETTINGS | WITHOUT_EFFECT | {config.name: config for config in (_PROTOCOL_VERSION, *_BUILD)}).items()
+    )
 )
 """All that a broker describes to clients, by name."""
 

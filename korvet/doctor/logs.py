@@ -81,9 +81,9 @@ def read_logs(
     ranges = masters.slots() if masters.is_cluster else [SlotRange(0, _SLOTS - 1, "")]
     for row in rows:
         for index in range(row.partitions):
-            place = (row.name, index, row.tag(index))
+            partition = (row.name, index, row.tag(index))
             log = StoredLog(
-                topic=row.name, partition=index, state=keys.state(*place), stream=keys.stream(*place)
+                topic=row.name, partition=index, state=keys.state(*partition), stream=keys.stream(*partition)
             )
             slot = key_slot(log.state.encode())
             for first, last, master in ranges:
@@ -92,9 +92,10 @@ def read_logs(
     clients = masters.all()
     for name in by_master.keys() & (clients.keys() if answering is None else clients.keys() & answering):
         logs = by_master[name]
-        for at in range(0, len(logs), _AT_ONCE):
-            _read(clients[name], logs[at : at + _AT_ONCE])
-            yield from (log for log, _ in logs[at : at + _AT_ONCE])
+        for first in range(0, len(logs), _AT_ONCE):
+            page = logs[first : first + _AT_ONCE]
+            _read(clients[name], page)
+            yield from (log for log, _ in page)
 
 
 def _read(client: redis.Redis, logs: Sequence[tuple[StoredLog, str]]) -> None:

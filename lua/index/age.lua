@@ -24,8 +24,7 @@ if not (clean_end and (not held[3] or cleans[held[3]])) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 
--- The first entry that holds an offset from `first` on, of those that end before `last`; in format batch the first that is a
--- batch, for entries of other clients may lie between.
+-- The first entry from the offset `first` on, up to `last`. In format batch it passes entries of other clients.
 local function entry(key, first, last)
   while first < last do
     local next_entry = redis.call('XRANGE', key, '(' .. id_of_end(first), id_of_end(last), 'COUNT', 1)[1]
