@@ -134,10 +134,13 @@ class FetchResult(msgspec.Struct):
 
         An append announces what comes there: more of the log, or the marker of a transaction. Nothing is held back.
         """
-        end = self.last_stable_offset if spec.committed else self.high_watermark
-        return end == spec.offset and not (
+        return self.readable_end(spec) == spec.offset and not (
             self.error or self.chunks or self.diverging or self.from_remote or self.withheld
         )
+
+    def readable_end(self, spec: FetchPartitionSpec) -> int:
+        """Return the offset at which what may be read ends."""
+        return self.last_stable_offset if spec.committed else self.high_watermark
 
 
 class RecordCollector(BatchesBuilder):

@@ -41,7 +41,7 @@ from korvet.log.fetch_set import FetchSet
 from korvet.log.high_watermark import AGE_SECONDS
 from korvet.log.readahead import Prepare, ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
-from korvet.log.remote.tier import RemoteTier, read_request
+from korvet.log.remote.tier import RemoteTier, read_request, to_end
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, FetchLimits, Read, RemoteRange
 from korvet.redis.pubsub import Subscriptions, Watch
@@ -436,9 +436,10 @@ class Reader:
         timer.end_stage(ENCODE)
         answers = self._remote.read(requests, wait=wait)
         timer.end_stage(WAIT)
-        for each, answer in zip(asked, answers, strict=True):
+        for each, reply in zip(asked, answers, strict=True):
             part, each.remote = each.remote, None
             result = results[each.place]
+            answer = to_end(reply, part, result.readable_end(each.spec))
             result.from_remote = answer is None or (isinstance(answer, RemoteResponse) and answer.more)
             if isinstance(answer, KafkaError):
                 results[each.place] = FetchResult(error=partition_code(answer))

@@ -9,16 +9,17 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.table import Lake, LakeTopic
+from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.collect import FetchResult
 from korvet.log.offsets import OffsetFound, OffsetQuery
-from korvet.log.remote.archived import RemoteOffsetStore
+from korvet.log.remote.archived import Archived, RemoteOffsetStore
 from korvet.log.trim import BackgroundTrims, Reason, RecordDeletion, Trimmed, Trimmer, TrimStore
 from korvet.log.types import LogPosition
+from korvet.protocol.records.batch import CONTROL_BIT
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.log.lake import TOPIC, Tiers, tiers
-from tests.support.batches import Record, read
+from tests.support.batches import Record, headers_of, read
 from tests.support.lake_service import LakeService, lake_service, stopped
 from tests.support.log_bench import code_of
 
@@ -202,6 +203,29 @@ def test_a_gap_between_the_tiers_is_passed_over_if_what_follows_fits(
         archived, hot = made.worker.fetch(made.worker.wanted(TOPIC, offset=first), after)
         assert [record.offset for record in read(b"".join(archived.chunks))] == [first]
         assert hot.chunks == []
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_a_consumer_reaches_the_end_of_an_archived_log_whose_last_offset_has_no_row(
+    redis_url: str, reader: LakeService, storage_format: Literal["record", "batch"]
+) -> None:
+    with tiers(redis_url, reader, storage_format) as made:
+        first = made.worker.append(TOPIC, Record(b"a"))
+        made.archive(first + 1)
+        # As the marker of a transaction, which is not archived.
+        end = made.worker.append(TOPIC, Record(b"b")) + 1
+        table = Lake(str(made.lake)).create(LakeTopic(TOPIC, made.topic_id))
+        table.append([], [Advance(0, first + 1, end)])
+        assert RemoteOffsetStore(made.worker.redis).mirror([Archived(made.partition, end, first)])
+        made.trim(end)
+        wanted = made.worker.wanted(TOPIC, offset=first + 1)
+        [found] = made.worker.fetch(wanted)
+        [header] = headers_of(b"".join(found.chunks))
+        assert (header.base_offset, header.last_offset_delta) == (end - 1, 0)
+        assert header.attributes & CONTROL_BIT
+        following = made.worker.append(TOPIC, Record(b"c"))
+        [found] = made.worker.fetch(wanted)
+        assert [record.offset for record in read(b"".join(found.chunks))] == [following]
 
 
 def test_what_redis_holds_is_served_where_all_files_expire_meanwhile(two: Tiers) -> None:

@@ -16,8 +16,12 @@ import msgspec
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log.epochs import epoch_at
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
 from korvet.log.types import RemoteRange
+from korvet.protocol.records.builder import BatchesBuilder
+from korvet.protocol.records.compression import Codec
+from korvet.protocol.records.control import control_batch
 from korvet.topics.types import Partition
 
 HELD_SECONDS_MAX = 30.0
@@ -229,6 +233,23 @@ def read_request(
         codec=codec,
         epochs=remote.epochs,
     )
+
+
+def to_end(
+    answer: RemoteResponse | KafkaError | None, remote: RemoteRange | None, end: int
+) -> RemoteResponse | KafkaError | None:
+    """Return the answer to a read, or a marker right before `end` for an empty one if Redis has nothing before `end`.
+
+    Markers and aborted records are not archived: if they are the last of a log, no record leads consumers past them.
+    """
+    if not isinstance(answer, RemoteResponse) or remote is None:
+        return answer
+    if answer.record_count or answer.more or remote.end < end:
+        return answer
+    epoch = epoch_at(remote.epochs, end - 1)
+    marker = BatchesBuilder(codec=Codec.none, leader_epoch=epoch, bytes_max=0, at_least_one=True)
+    marker.add_batch(control_batch(commit=True, producer_id=-1, epoch=-1, timestamp_ms=-1), end - 1)
+    return RemoteResponse(answer.number, data=b"".join(marker.finish()), record_count=1, next_offset=end)
 
 
 def search_request(partition: Partition, remote: RemoteRange, timestamp: int | None) -> RemoteRequest:
