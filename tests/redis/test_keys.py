@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from redis.crc import key_slot
 from korvet.errors import ConfigError
 from korvet.redis.keys import TAG_LENGTH, Keys, decode_group_id, encode_group_id
 from korvet.redis.slots import SLOTS, slot_tags, tag_of
+from tests.support import golden
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "redis-schema.md"
+DATA = Path(__file__).parents[1] / "data" / "format-2"
 KEYS = Keys("korvet")
 METHODS = (
     Keys.stream,
@@ -159,3 +162,26 @@ def test_two_namespaces_share_no_name() -> None:
 def test_a_namespace_that_would_move_the_hash_tag_is_refused(namespace: str) -> None:
     with pytest.raises(ConfigError, match="namespace"):
         Keys(namespace)
+
+
+NOT_IN_DATA = {
+    *(KEYS.keeper_lease, KEYS.archiver_lease, KEYS.pipeline_lease("sales")),  # they expire
+    KEYS.brokers,  # which brokers run
+    *(KEYS.replication_mark, KEYS.probe, KEYS.probe_side),  # nothing reads what they hold
+    *of_nodes("tag"),  # of a Redis Cluster
+}
+
+
+@pytest.mark.parametrize("layout", golden.LAYOUTS)
+def test_the_data_for_later_versions_have_every_kind_of_key_and_no_other(layout: str) -> None:
+    commands = map(json.loads, (DATA / f"{layout}.jsonl").read_text(encoding="ascii").splitlines())
+    keys = {words[1] for words in commands if words[0] != "XGROUP"}
+    of_kind = {kind: set(filter(re.compile(pattern_of(kind)).fullmatch, keys)) for kind in section("Keys")}
+    absent = {KEYS.moving("orders", 0)} if layout == "batch" else set()
+    assert {kind for kind in of_kind if not of_kind[kind]} == NOT_IN_DATA | absent
+    assert keys == set().union(*of_kind.values())
+
+
+def pattern_of(kind: str) -> str:
+    """Return an expression for the keys of a kind, which has names of the schema for any others."""
+    return re.sub(r"\d", r"\\d", re.sub("orders|billing|payments|sales", "[^:]+", re.escape(kind)))

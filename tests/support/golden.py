@@ -1,9 +1,9 @@
 """Data of this version for the tests of later ones, and what clients read from it.
 
-`python -m tests.support.golden DIRECTORY` has real clients write to a broker, and writes the content of its Redis as
-commands (redis_commands.py): `record.jsonl`, and `batch.jsonl`, whose topics are in format `batch`; `record.json` and
-`batch.json` are what clients read. tests/data/ has a directory for each format of data; no later version writes its
-files again.
+`python -m tests.support.golden DIRECTORY` has real clients write the same to a broker in each of the LAYOUTS. In
+`record`, for example, it writes the content of Redis as commands (redis_commands.py) to `record.jsonl`, the lake to
+`lake/record`, and what clients read of both to `record.json`. tests/data/ has a directory for each format of data; no
+later version writes its files again.
 """
 
 from __future__ import annotations
@@ -15,25 +15,44 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
+import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from korvet import admin as api
 from korvet.admin import EARLIEST, AdminClient, ConfigSource, NewTopic, Resource, ScramMechanism, settled
 from korvet.admin.acls import AclBinding
+from korvet.cluster.leases import LeaseStore
+from korvet.cluster.pipelines import LostOffsets, PipelineStatus, QueryPosition, QueryStatus
+from korvet.lake.compaction import compact
+from korvet.log import external_entries
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
-from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
-from korvet.share.types import ACCEPT, REJECT, RELEASE
+from korvet.protocol.types import (
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    FeatureUpgradeType,
+    PatternType,
+)
+from korvet.redis.keys import Keys
+from korvet.share.types import ACCEPT, GAP, REJECT, RELEASE
 from tests.support import reading, redis_commands, redis_servers
+from tests.support.archives import Topics, topics_in
 from tests.support.batches import Record, batch
+from tests.support.batches import read as read_batches
 from tests.support.broker import Broker, korvet_broker
 from tests.support.group_consumer import streaming
 from tests.support.partition_state import log_of, producers_of, set_producer
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.reading import produce, send
 from tests.support.records import TIMESTAMP_FIRST_MS, Received
-from tests.support.share_consumer import Delivered, ShareConsumer
+from tests.support.share_consumer import Ack, Delivered, ShareConsumer
 from tests.support.topic_client import Client
+from tests.support.trimming import archive, trim
+
+LAYOUTS = {"record": {}, "dense": {"offset.encoding": "dense"}, "batch": {"storage.format": "batch"}}
+"""The configs that all topics of a layout have: offsets that are times, of entries or of batches."""
 
 SETTINGS = {
     "listeners": "INSIDE://127.0.0.1:0,LOGIN://127.0.0.1:0",
@@ -44,6 +63,8 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": "1000",
+    "lake.interval.ms": "0",
+    "lake.upkeep.interval.ms": "0",
     "log.cleaner.backoff.ms": "50",
     "offsets.retention.minutes": "2147483647",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
@@ -53,7 +74,7 @@ SETTINGS = {
 USER, PASSWORD = "alice", "alice-secret"
 TOPICS = {
     "plain": {"storage.compression": "zstd", "retention.ms": "-1"},
-    "lz4": {"storage.compression": "lz4"},
+    "codecs": {"storage.compression": "lz4"},
     "trimmed": {},
     "emptied": {},
     "compacted": {
@@ -64,22 +85,28 @@ TOPICS = {
     "transactions": {},
     "open": {},
     "external": {},
+    "moving": {},
     "idempotent": {},
+    "archived": {"remote.storage.enable": "true"},
+    "dated": {"remote.storage.enable": "true", "lake.partitioning": "date"},
 }
-CODECS = ("none", "lz4", "zstd")
-BATCH_TOPICS = (*CODECS, "plain")
-"""Topics in format `batch`: one of each codec, and one with transactions."""
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 MEMBERS = {
     "classic": {"group.protocol": "classic", "group.instance.id": "static"},
-    "consumer": {"group.protocol": "consumer"},
+    "consumer": {"group.protocol": "consumer", "group.instance.id": "static"},
 }
-"""Groups whose members read `plain`; the static one never leaves."""
+"""Groups whose members read `plain`; static ones never leave."""
 
 SHARED = ("plain", "compacted")
-"""Topics with a share group of the same name: its part of `plain` is a Redis group, that of `compacted` has ranges."""
+"""Topics with a share group of the same name.
 
+Its part of `plain` is a Redis group unless the layout is `batch`; that of `compacted` has ranges.
+"""
+
+OFF = ("eligible.leader.replicas.version",)
 LATER_MS = 9_999_999_999_999
+LARGE = "large " * 200
 
 
 class Idempotent(NamedTuple):
@@ -96,9 +123,13 @@ class Idempotent(NamedTuple):
 
 
 @contextlib.contextmanager
-def broker_on(directory: Path, redis_url: str, **settings: str) -> Iterator[Broker]:
-    """Run a broker with the SETTINGS and these, `_` for `.`, on a Redis."""
-    given = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
+def broker_on(directory: Path, redis_url: str, lake: Path, **settings: str) -> Iterator[Broker]:
+    """Run a broker with the SETTINGS and these, `_` for `.`, on a Redis and a lake."""
+    given = (
+        SETTINGS
+        | {"lake.path": str(lake)}
+        | {name.replace("_", "."): value for name, value in settings.items()}
+    )
     flags = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     with korvet_broker(directory, "--redis-url", redis_url, *flags, listen=(), workers=1) as broker:
         yield broker
@@ -123,11 +154,12 @@ def values(*texts: str) -> list[dict[str, Any]]:
     return timed(*({"key": text[:1], "value": text} for text in texts))
 
 
-def write_record_data(broker: Broker, stored: Any) -> Idempotent:
-    """Write what is stored by topics in format `record`, by groups and by what administers a cluster."""
+def write_data(broker: Broker, stored: Any, lake: Topics, layout: Mapping[str, str]) -> Idempotent:
+    """Write what is stored by topics, by groups, by what administers a cluster and by pipelines."""
     bootstrap = address_of(broker, "INSIDE")
     with AdminClient(bootstrap) as admin:
-        settled(admin.topics.create([NewTopic(name, 1, configs=configs) for name, configs in TOPICS.items()]))
+        created = [NewTopic(name, 1, configs={**configs, **layout}) for name, configs in TOPICS.items()]
+        settled(admin.topics.create(created))
         _write_security(admin)
         plain = _write_plain(bootstrap)
         _write_trimmed(bootstrap, admin)
@@ -137,18 +169,21 @@ def write_record_data(broker: Broker, stored: Any) -> Idempotent:
         produce(bootstrap, "external", *values("by a producer"))
         stored.xadd("korvet:external:0", {"key": "k", "value": "by XADD", "header.h": "1", "other": "2"})
         produce(bootstrap, "external", *values("by a producer again"))
+        _write_archived(bootstrap, lake, plain[1])
+        _write_pipeline(lake)
         for group in MEMBERS:
             with reader(bootstrap, group) as (consumer, _):
                 offsets = [TopicPartition("plain", 0, plain[3], f"of {group}")]
                 consumer.commit(offsets=offsets, asynchronous=False)
         with Client(broker.at("INSIDE")) as client:
-            with streaming(client, "streams", "plain"):
-                pass
             settled(admin.offsets.alter("streams", {api.TopicPartition("plain", 0): plain[4]}))
+            with streaming(client, "streams", "plain", leaves=False):
+                pass
             for topic in SHARED:
                 _share(client, admin, topic)
             produce(bootstrap, "plain", *values("pending for a Redis worker"))
-            assert stored.xreadgroup("plain", "worker", {"korvet:plain:0": ">"})
+            if layout != LAYOUTS["batch"]:
+                assert stored.xreadgroup("plain", "worker", {"korvet:plain:0": ">"})
             return _write_idempotent(client)
 
 
@@ -183,17 +218,19 @@ def _write_security(admin: AdminClient) -> None:
         settled(admin.acls.create([acl]))
     settled(admin.quotas.alter({(("user", USER), ("client-id", None)): {"producer_byte_rate": 1e9}}))
     settled(admin.configs.alter({Resource.cluster(): {"message.max.bytes": "2000000"}}))
+    admin.cluster.update_features(dict.fromkeys(OFF, 0), FeatureUpgradeType.SAFE_DOWNGRADE)
 
 
 def _write_plain(bootstrap: str) -> list[int]:
     headers = [("h", b"one"), ("h", b"two"), ("empty", b""), ("null", None), ("bytes", bytes(range(256)))]
-    produce(bootstrap, "lz4", *values("large " * 500, "small"))
+    for codec in CODECS:
+        produce(bootstrap, "codecs", *values(LARGE, "small"), **{"compression.type": codec})
     records = timed(
         {"key": b"k", "value": b"v", "headers": headers},
         {"key": None, "value": b""},
         {"key": b"", "value": None},
         {"key": bytes(range(256)), "value": b"\r\n\0"},
-        *({"key": b"l", "value": value} for value in ("large " * 500, "last")),
+        *({"key": b"l", "value": value} for value in (LARGE, "last")),
     )
     return produce(bootstrap, "plain", *records, **{"compression.type": "gzip"})
 
@@ -249,15 +286,55 @@ def _send_offset(producer: Producer, offset: int) -> None:
     member.close()
 
 
+def _write_archived(bootstrap: str, lake: Topics, committed: int) -> None:
+    """Have tables with records that have left Redis, one that was compacted, and a record that is not archived."""
+    for topic in ("archived", "dated"):
+        produce(
+            bootstrap, topic, *timed({}, {"timestamp": TIMESTAMP_FIRST_MS + 86_400_000, "value": "next day"})
+        )
+    archive(lake)
+    _write_transactions(bootstrap, "archived", committed)
+    archive(lake)
+    for remote in lake.stores.remote_topics():
+        assert all(outcome.done for outcome in compact(lake.source.lake, remote.of))
+        trim(lake, remote.partitions[0])
+    produce(bootstrap, "archived", *values("in both"))
+    archive(lake)
+    produce(bootstrap, "archived", *values("not archived"))
+
+
+def _write_pipeline(lake: Topics) -> None:
+    """Have a pipeline that has stopped, and the counters of leases that were held."""
+    keys, topic = Keys(lake.source.namespace), lake.stores.topic("archived")
+    positions = {"archived": QueryPosition(topic.id, {0: lake.bounds(topic.partitions[0]).archived})}
+    query = QueryStatus(batch=7, records=2, positions=positions, lost={"archived": {0: LostOffsets(3, 5, 8)}})
+    holder, at_ms = "host/1/machine/1", TIMESTAMP_FIRST_MS
+    stopped = PipelineStatus(name="sales", state="stopped", since_ms=at_ms, started_ms=at_ms, holder=holder)
+    lake.stores.pipelines.write(msgspec.structs.replace(stopped, queries={"main": query}))
+    archiver = LeaseStore(lake.stores.redis, keys.archiver_lease, keys.archiver_fence)
+    for lease in (archiver, lake.stores.pipelines.lease("sales")):
+        assert lease.acquire(holder, 1000) == 1
+        lease.release(holder)
+
+
 def _share(client: Client, admin: AdminClient, topic: str) -> None:
-    """Accept a record, reject one and release one; what is acquired besides is released with the connection."""
+    """Accept a record and reject one, pass what no record has, and release the others."""
     settled(admin.configs.alter({Resource.group(topic): {"share.auto.offset.reset": "earliest"}}))
-    [described] = settled(admin.topics.describe([topic])).values()
-    assert described.topic_id is not None
-    member = ShareConsumer(client, topic, topic).on(described.topic_id.value)
-    acquired = _acquired(member)
-    for record, kind in zip(acquired, (ACCEPT, REJECT, RELEASE), strict=False):
-        member.accept([record], kind)
+    member = ShareConsumer(client, topic, topic).on(client.described(topic).topic_id)
+    answers: list[Any] = []
+
+    def is_acquired() -> bool:
+        answers[:] = member.fetch(500).values()
+        return any(answer.acquired_records for answer in answers)
+
+    wait_until(is_acquired, "records are acquired")
+    [place], [answer] = member.wanted, answers
+    offsets = [record.offset for record in read_batches(bytes(answer.records))]
+    kinds = dict.fromkeys(offsets, RELEASE) | dict(zip(offsets, (ACCEPT, REJECT), strict=False))
+    for acquired in answer.acquired_records:
+        span = range(acquired.first_offset, acquired.last_offset + 1)
+        ack = Ack(span[0], span[-1], [kinds.get(offset, GAP) for offset in span])
+        assert member.acknowledged({place: [ack]}) == {place: 0}
 
 
 def _acquired(member: ShareConsumer) -> list[Delivered]:
@@ -287,20 +364,22 @@ def keep_producers(stored: Any) -> None:
     for state in stored.scan_iter("{*}:state"):
         for producer_id, row in producers_of(stored, state).items():
             set_producer(stored, state, producer_id, row._replace(last_ms=LATER_MS))
+    for transaction in stored.scan_iter("korvet:transaction:*"):
+        stored.hset(transaction, "changed", LATER_MS)
 
 
-def write_batch_data(broker: Broker) -> None:
-    """Write the topics in format `batch`."""
-    bootstrap = address_of(broker, "INSIDE")
-    with AdminClient(bootstrap) as admin:
-        configs = {"storage.format": "batch", "compression.type": "producer"}
-        settled(admin.topics.create([NewTopic(name, 1, configs=configs) for name in BATCH_TOPICS]))
-    for codec in CODECS:
-        produce(bootstrap, codec, *values("large " * 500, "small"), **{"compression.type": codec})
-    _write_transactions(bootstrap, "plain", 1)
+def add_external_entries(stored: Any, lake: Topics) -> None:
+    """Have entries that no broker has seen, and others on their way to free offsets."""
+    for number in range(3):
+        stored.xadd(
+            "korvet:moving:0", {"value": f"external {number}"}, f"{TIMESTAMP_FIRST_MS}-{5000 + number}"
+        )
+    with mock.patch.object(external_entries, "_STEP_ENTRIES_MAX", 1):
+        lake.stores.logs.external.step(lake.stores.topic("moving").partitions[0])
+    stored.xadd("korvet:external:0", {"value": "by XADD without a broker"})
 
 
-def observed(broker: Broker) -> dict[str, Any]:
+def observed(broker: Broker, lake: Topics) -> dict[str, Any]:
     """Return what clients read once the open transaction has timed out; share groups deliver once more by this."""
     bootstrap = address_of(broker, "INSIDE")
     with AdminClient(bootstrap) as admin:
@@ -323,16 +402,11 @@ def observed(broker: Broker) -> dict[str, Any]:
                 "committed": [record.offset for record in committed[topic, 0]],
                 "records": list(map(_as_json, uncommitted[topic, 0])),
             }
-        seen["configs of all brokers"] = _configs(admin, Resource.cluster(), ConfigSource.CLUSTER)
-        for name, kind in sorted((group.group_id, group.type) for group in admin.groups.list()):
-            offsets = admin.offsets.committed(name).items() if name not in SHARED else ()
-            seen[f"group {name}"] = {
-                "type": kind,
-                "configs": _configs(admin, Resource.group(name), ConfigSource.GROUP),
-                "committed": [[str(at), offset.offset, offset.metadata] for at, offset in offsets],
-            }
-        seen["ACLs"] = list(map(str, admin.acls.describe()))
-        seen["quotas"] = [[entity, quotas] for entity, quotas in admin.quotas.describe().items()]
+        seen |= _observed_cluster(admin)
+    seen["pipelines"] = [
+        [pipeline.name, pipeline.state, msgspec.to_builtins(pipeline.positions())]
+        for pipeline in lake.stores.pipelines.read()
+    ]
     login: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
     login |= {"sasl.username": USER, "sasl.password": PASSWORD}
     with reading.consumer(address_of(broker, "LOGIN"), "plain", **login) as consumer:
@@ -350,19 +424,27 @@ def observed(broker: Broker) -> dict[str, Any]:
     return seen
 
 
-def observed_batches(broker: Broker) -> dict[str, Any]:
-    """Return what clients read from the topics in format `batch`."""
-    bootstrap = address_of(broker, "INSIDE")
-    uncommitted, committed = (
-        read(bootstrap, f"read_{level}", BATCH_TOPICS) for level in ("uncommitted", "committed")
-    )
-    return {
-        f"topic {topic}": {
-            "committed": [record.offset for record in committed[topic, 0]],
-            "records": list(map(_as_json, uncommitted[topic, 0])),
-        }
-        for topic in BATCH_TOPICS
+def _observed_cluster(admin: AdminClient) -> dict[str, Any]:
+    seen: dict[str, Any] = {
+        "configs of all brokers": _configs(admin, Resource.cluster(), ConfigSource.CLUSTER),
+        "cluster id": admin.cluster.describe().cluster_id,
+        "ACLs": list(map(str, admin.acls.describe())),
+        "quotas": [[entity, quotas] for entity, quotas in admin.quotas.describe().items()],
     }
+    for name, kind in sorted((group.group_id, group.type) for group in admin.groups.list()):
+        offsets = admin.offsets.committed(name).items() if name not in SHARED else ()
+        seen[f"group {name}"] = {
+            "type": kind,
+            "configs": _configs(admin, Resource.group(name), ConfigSource.GROUP),
+            "committed": [[str(at), offset.offset, offset.metadata] for at, offset in offsets],
+        }
+    seen["features that are off"] = [name for name in OFF if name not in admin.cluster.features().finalized]
+    ids = sorted(transaction.transactional_id for transaction in admin.transactions.list())
+    seen["transactional ids"] = [
+        [name, described.producer_id, described.producer_epoch, described.state]
+        for name, described in settled(admin.transactions.describe(ids)).items()
+    ]
+    return seen
 
 
 def read(
@@ -387,31 +469,29 @@ def _as_json(record: Received) -> list[Any]:
 
 def main(directory: Path) -> None:
     """Write the files."""
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        redis_servers.embedded_server() as url,
-        redis_servers.connected(url) as stored,
-    ):
-        logs = Path(scratch)
-        with broker_on(logs, url) as broker:
-            write_batch_data(broker)
-            _write_seen(observed_batches(broker), directory / "batch.json")
-        redis_commands.write(stored, directory / "batch.jsonl")
-        stored.flushall()
-        # Its keeper aborts no transaction, and compacts what it can.
-        settings = {
-            "transaction_abort_timed_out_transaction_cleanup_interval_ms": str(2**31 - 1),
-            "log_cleaner_min_cleanable_ratio": "0",
-        }
-        with broker_on(logs, url, **settings) as broker:
-            producer = write_record_data(broker, stored)
+    for layout in LAYOUTS:
+        with redis_servers.embedded_server() as url, redis_servers.connected(url) as stored:
+            _write_files(directory, layout, url, stored)
+
+
+def _write_files(directory: Path, layout: str, url: str, stored: Any) -> None:
+    lake_path, commands = directory / "lake" / layout, directory / f"{layout}.jsonl"
+    # Its keeper aborts no transaction, and compacts what it can.
+    settings = {
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": str(2**31 - 1),
+        "log_cleaner_min_cleanable_ratio": "0",
+    }
+    with tempfile.TemporaryDirectory() as scratch, topics_in(url, lake_path) as lake:
+        with broker_on(Path(scratch), url, lake_path, **settings) as broker:
+            producer = write_data(broker, stored, lake, LAYOUTS[layout])
         keep_producers(stored)
-        redis_commands.write(stored, directory / "record.jsonl")
+        add_external_entries(stored, lake)
+        redis_commands.write(stored, commands)
         stored.flushall()
-        redis_commands.load(stored, directory / "record.jsonl")
-        with broker_on(logs, url) as broker:
-            seen = {"idempotent producer": producer, **observed(broker)}
-    _write_seen(seen, directory / "record.json")
+        redis_commands.load(stored, commands)
+        with broker_on(Path(scratch), url, lake_path) as broker:
+            seen = {"idempotent producer": producer, **observed(broker, lake)}
+    _write_seen(seen, directory / f"{layout}.json")
 
 
 def _write_seen(seen: Mapping[str, Any], path: Path) -> None:

@@ -60,8 +60,8 @@ def sharing(client: Client, group: str, topic: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def streaming(client: Client, group: str, topic: str) -> Iterator[str]:
-    """Have a member in a streams group that has the tasks of a topic, and give its id."""
+def streaming(client: Client, group: str, topic: str, *, leaves: bool = True) -> Iterator[str]:
+    """Have a member in a streams group that has the tasks of a topic, and give its id; in the end it `leaves`."""
     member_id = str(uuid.uuid4())
     reading = Subtopology(
         subtopology_id="0",
@@ -88,4 +88,5 @@ def streaming(client: Client, group: str, topic: str) -> Iterator[str]:
     try:
         yield member_id
     finally:
-        heartbeat(-1)
+        if leaves:
+            heartbeat(-1)
