@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from korvet.lake.archiver import ArchiveRound
     from korvet.lake.compaction import MergeOutcome, RunMerges
     from korvet.lake.expiry import ExpiredFiles, ExpiryRound
+    from korvet.lake.rewind import RewoundPartition
     from korvet.lake.table import LakeTopic, StoredFiles
     from korvet.lake.verify import PartitionStatus, VerifiedPartition
 
@@ -297,7 +298,7 @@ def _merge(target: LakeTarget, run: RunMerges | None) -> list[MergeOutcome]:
     return found
 
 
-def _report_failures(outcomes: Iterable[MergeOutcome | ExpiredFiles]) -> int:
+def _report_failures(outcomes: Iterable[MergeOutcome | ExpiredFiles | RewoundPartition]) -> int:
     failed = [each for each in outcomes if each.error is not None]
     for each in failed:
         place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
@@ -453,12 +454,46 @@ def _print_expiry(
         click.echo(printable(f"table {'/'.join(each)}: {what}"))
 
 
+@click.command()
+@with_lake
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@yes_option
+def rewind(target: LakeTarget, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Remove what Redis does not have any more from the tables, after a backup of Redis was restored.
+
+    These are records past the end of a log, records of transactions that are open again, and records whose offsets
+    others have in Redis now. Each partition is archived again from the first of them on. Run it while the brokers are
+    stopped. Exit code 1 if Redis and a table contradict each other; each contradiction is a line on stderr.
+    """
+    from korvet.lake import rewind as lake_rewind  # noqa: PLC0415 - other commands start without Delta
+
+    done = lake_rewind.rewind(target.source, target.topics, dry_run=True)
+    if not dry_run:
+        if any(each.error is None for each in done.rewound):
+            count = sum(each.records for each in done.rewound)
+            question = (
+                f"Remove {count:,} records, which this Redis does not have, from {target.source.lake.path}?"
+            )
+            confirm(question, "no record is removed", yes=yes)
+        done = lake_rewind.rewind(target.source, target.topics, dry_run=False)
+    rows = [msgspec.to_builtins(each) for each in done.rewound if each.error is None]
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+    else:
+        columns = {name: name.capitalize() for name in ("topic", "partition", "records", "files", "start")}
+        columns |= {"first": "Archived", "end": "Archived before"}
+        print_rows(columns, rows, [*columns.values()][1:], empty="no table is ahead of Redis")
+        for of in done.gone:
+            click.echo(printable(f"table {'/'.join(of)}: its topic is deleted: see korvet lake expire"))
+    return _report_failures(done.rewound)
+
+
 @click.group(cls=CommandGroup)
 def lake() -> None:
     """Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake]."""
 
 
-for command in (archive, compact, expire, pipeline, query, register, replay, status, verify):
+for command in (archive, compact, expire, pipeline, query, register, replay, rewind, status, verify):
     lake.add_command(command)
 for command in (list_pipelines, pipeline_status, start, stop, reset):
     pipeline.add_command(command)

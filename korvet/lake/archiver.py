@@ -368,7 +368,7 @@ def _opened(
             continue
         try:
             # Another archiver may have seen more of the log than these bounds say.
-            late = next_offset is not None and next_offset > each.high_watermark
+            late = next_offset is not None and next_offset > each.stable_offset
             [known] = stores.held_bounds([partition]) if late else [each]
             if isinstance(known, KafkaError):
                 raise known

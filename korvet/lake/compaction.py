@@ -204,7 +204,7 @@ def rewrite(lake: Lake, task: MergeTask) -> WrittenMerge:
 def _written(lake: Lake, task: MergeTask) -> Iterator[TableFile]:
     merge = task.merge
     files = lake.filesystem(task.of)
-    rows = row_groups(_in_order(lake.data_files(task.of), [each.path for each in merge.files]))
+    rows = row_groups(in_order(lake.data_files(task.of), [each.path for each in merge.files]))
     count = 0
     for number in range(1, merge.into + 1):
         part = rows
@@ -338,7 +338,7 @@ def topics_of(source: LakeSource, names: Sequence[str]) -> list[LakeTopic]:
         return [each.of for each in stores.remote_topics(names)]
 
 
-def _in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:
+def in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:
     """Yield the rows of files by offset; memory holds what overlaps, and Korvet's own files do not overlap."""
     groups = sorted(
         (group for path in paths for group in files.groups(path)), key=lambda each: each.first_offset

@@ -101,10 +101,11 @@ class LakeReader:
             # A file that is gone may have been compacted into another one since, and one of Delta's log into another
             # checkpoint.
             with contextlib.suppress(LakeError):
-                if table.holds(position):
+                # One that holds more than Redis knows may have been rewound since.
+                if table.archived(position) == position.archived:
                     return read(table)
         table = self._open(of)
-        if not table.holds(position):
+        if table.archived(position) < position.archived:
             message = f"{table.uri}: partition {position.partition} is not archived up to {position.archived}"
             raise LakeError(message)
         return read(table)
@@ -135,9 +136,9 @@ class _OpenTable:
             for partition, files in snapshot.files_by_partition().items()
         }
 
-    def holds(self, position: ReadPosition) -> bool:
-        """Return whether all is here that is known to be archived."""
-        return self._next_offset(position.partition) >= position.archived
+    def archived(self, position: ReadPosition) -> int:
+        """Return up to which offset the partition is here."""
+        return self._next_offset(position.partition)
 
     def read(self, position: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
         """See Reader.read."""

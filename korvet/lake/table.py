@@ -14,7 +14,7 @@ import shutil
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -251,8 +251,34 @@ class ArchiveTable:
         """
         self._replace(removed, written, now_ms, data_change=False)
 
+    def rewind(
+        self,
+        removed: Sequence[TableFile],
+        written: Sequence[TableFile],
+        next_offsets: Mapping[int, int],
+        now_ms: int,
+    ) -> None:
+        """Archive partitions again from `next_offsets` on: by one commit, the next one, rows from there on are removed.
+
+        `written` hold the rows of removed files that stay. Raises as `replace`.
+        """
+        offsets = {self._app_id(partition): next_offset for partition, next_offset in next_offsets.items()}
+        offsets |= {
+            f"{self._app_id(partition)}:{_LEFT_OUT}": next_offset
+            for partition, next_offset in next_offsets.items()
+            if self.left_out(partition) > next_offset
+        }
+        transactions = [Transaction(name, next_offset) for name, next_offset in offsets.items()]
+        self._replace(removed, written, now_ms, data_change=True, transactions=transactions)
+
     def _replace(
-        self, removed: Sequence[TableFile], written: Sequence[TableFile], now_ms: int, *, data_change: bool
+        self,
+        removed: Sequence[TableFile],
+        written: Sequence[TableFile],
+        now_ms: int,
+        *,
+        data_change: bool,
+        transactions: Sequence[Transaction] = (),
     ) -> None:
         self.check_rewritable()
         missing = {each.path for each in removed} - {each.path for each in self.files()}
@@ -265,7 +291,7 @@ class ArchiveTable:
                 *(each.add_action(data_change=data_change) for each in written),
                 *(each.remove_action(now_ms, data_change=data_change) for each in removed),
             ],
-            [Transaction(self._app_id(name), self.version + 1) for name in names],
+            [*transactions, *(Transaction(self._app_id(name), self.version + 1) for name in names)],
         )
 
     @property

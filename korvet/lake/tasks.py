@@ -97,6 +97,11 @@ def resume_point(bounds: Bounds, next_offset: int | None) -> ResumePoint:
         raise PlanError(other)
     if expected > end:
         raise PlanError(f"archived up to {expected}, but the log ends at {end}: Redis has lost records")
+    if next_offset is not None and expected > (stable := bounds.stable_offset):
+        message = (
+            f"archived up to {expected}, but a transaction is open from {stable} on: Redis has lost its end"
+        )
+        raise PlanError(message)
     # Without a remote part, what lies below the start was deleted on purpose.
     gap = OffsetGap(expected, start) if expected < start and bounds.remote is not None else None
     return ResumePoint(expected, max(expected, start), gap)

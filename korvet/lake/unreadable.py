@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -95,11 +95,8 @@ class BatchKeeper:
         # The header may be wrong too: a time that is no time would expire at once, or never.
         timestamp_ms = largest if 0 <= largest <= now_ms else now_ms
         first, end = self._batches[0].base_offset, self._batches[-1].next_offset
-        path = f"{DIRECTORY}/partition={self._partition}/{first:020}.{end:020}.{timestamp_ms}.log"
-        # Buffered: deltalake takes bytes alone, and Arrow gives it what is written at once as a Buffer.
-        with self._files.open_output_stream(path, buffer_size=_BUFFER_BYTES) as file:
-            file.write(content)
-        self.written.append(KeptFile(path, self._partition, len(content), first, end, timestamp_ms))
+        kept = KeptFile("", self._partition, 0, first, end, timestamp_ms)
+        self.written.append(_write(self._files, kept, content))
         self._batches, self._bytes = [], 0
 
 
@@ -127,9 +124,27 @@ def merged(ranges: Iterable[KeptRange]) -> list[KeptRange]:
 
 def batch_ranges(files: FileSystem, kept: KeptFile) -> list[KeptRange]:
     """Return the offsets of each batch in a file; raises OSError, LakeError for a file that is damaged."""
+    return [offsets for offsets, _ in _batches(kept, _content(files, kept))]
+
+
+def cut(files: FileSystem, kept: KeptFile, end: int) -> None:
+    """Keep of a file only the batches below offset `end`; raises as `batch_ranges`."""
+    content = _content(files, kept)
+    below = [(offsets.end, at) for offsets, at in _batches(kept, content) if offsets.end <= end]
+    if below:
+        last, size = below[-1]
+        _write(files, kept._replace(end_offset=last), content[:size])
+    files.delete_file(kept.path)
+
+
+def _content(files: FileSystem, kept: KeptFile) -> bytes:
     with files.open_input_stream(kept.path) as file:
-        content = file.readall()
-    found: list[KeptRange] = []
+        content: bytes = file.readall()
+    return content
+
+
+def _batches(kept: KeptFile, content: bytes) -> Iterator[tuple[KeptRange, int]]:
+    """Yield the offsets of each batch, and where in the file it ends; raises LakeError for a file that is damaged."""
     at = 0
     while at < len(content):
         if at + HEADER_BYTES > len(content):
@@ -139,5 +154,14 @@ def batch_ranges(files: FileSystem, kept: KeptFile) -> list[KeptRange]:
         end = header.base_offset + header.last_offset_delta + 1
         if header.size_bytes < HEADER_BYTES or at > len(content) or end > kept.end_offset:
             raise LakeError(f"{kept.path} is damaged at the batch of offset {header.base_offset}")
-        found.append(KeptRange(header.base_offset, end))
-    return found
+        yield KeptRange(header.base_offset, end), at
+
+
+def _write(files: FileSystem, kept: KeptFile, content: bytes) -> KeptFile:
+    """Write the bytes of a file, whose path and size are not known yet."""
+    name = f"{kept.first_offset:020}.{kept.end_offset:020}.{kept.timestamp_ms}.log"
+    path = f"{DIRECTORY}/partition={kept.partition}/{name}"
+    # Buffered: deltalake takes bytes alone, and Arrow gives it what is written at once as a Buffer.
+    with files.open_output_stream(path, buffer_size=_BUFFER_BYTES) as file:
+        file.write(content)
+    return kept._replace(path=path, size_bytes=len(content))

@@ -165,7 +165,11 @@ def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
     findings += _gaps_between(view)
     compared = 0
     try:
-        for count in _compare(stores, view):
+        offsets = (
+            max(view.bounds.local_start, view.start),
+            min(view.next_offset, view.bounds.high_watermark),
+        )
+        for count in compare(stores, view.partition, offsets, view.files, view.data):
             compared += count
     except DiscrepancyError as wrong:
         findings.append(wrong.finding)
@@ -314,38 +318,48 @@ def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
         yield Discrepancy("gap", at, f"offsets {at} to {view.next_offset - 1} are missing")
 
 
-def _compare(stores: LakeStores, view: _PartitionView) -> Iterator[int]:
-    """Yield counts of records that are the same in both tiers; raises DiscrepancyError and LakeError."""
-    at = max(view.bounds.local_start, view.start)
-    end = min(view.next_offset, view.bounds.high_watermark)
+def compare(
+    stores: LakeStores,
+    partition: Partition,
+    offsets: tuple[int, int],
+    files: Sequence[TableFile],
+    data: DataFiles,
+) -> Iterator[int]:
+    """Yield counts of records from the first of `offsets` to just before the second that are the same in both tiers.
+
+    Raises DiscrepancyError with the first offset at which they are not; LakeError.
+    """
+    at, end = offsets
     if at >= end:
         return
-    reader = RangeReader(stores.logs, view.partition, (at, end))
-    schema = pa.schema([SCHEMA.field(name) for name in _COMPARED[view.partition.format]])
+    reader = RangeReader(stores.logs, partition, offsets)
+    schema = pa.schema([SCHEMA.field(name) for name in _COMPARED[partition.format]])
     for rows in reader.rows():
         if not rows.num_rows:
             continue
         rows_end = rows.column(OFFSET)[-1].as_py() + 1
         # Retention went on meanwhile: there is nothing to compare with what it deleted in Redis.
         at = max([at, *(gap.end for gap in reader.gaps)])
-        _check_equal(_archived(view, at, rows_end, schema), _selected([rows], schema))
+        _check_equal(_archived(files, data, at, rows_end, schema), _selected([rows], schema))
         yield rows.num_rows
         at = rows_end
     if reader.error is not None:
         raise DiscrepancyError("unreadable", reader.next_offset, f"Redis: {reader.error}")
     at = max([at, *(gap.end for gap in reader.gaps)])
-    _check_equal(_archived(view, at, end, schema), schema.empty_table())
+    _check_equal(_archived(files, data, at, end, schema), schema.empty_table())
 
 
-def _archived(view: _PartitionView, first: int, end: int, schema: pa.Schema) -> pa.Table:
+def _archived(
+    files: Sequence[TableFile], data: DataFiles, first: int, end: int, schema: pa.Schema
+) -> pa.Table:
     """Return the rows of a table from offset `first` to just before `end`."""
 
     def overlaps(each: TableFile | Window) -> bool:
         return each.last_offset >= first and each.first_offset < end
 
-    groups = group_overlapping([each for each in view.files if overlaps(each)])
-    windows = [window for files in groups for window in view.data.windows(files)]
-    rows = [between(view.data.rows(each), first, end) for each in windows if overlaps(each)]
+    groups = group_overlapping([file for file in files if overlaps(file)])
+    windows = [window for overlapping in groups for window in data.windows(overlapping)]
+    rows = [between(data.rows(window), first, end) for window in windows if overlaps(window)]
     return _selected(rows, schema)
 
 
@@ -356,25 +370,26 @@ def _selected(rows: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def _check_equal(archived: pa.Table, local: pa.Table) -> None:
-    archived_offsets, local_offsets = archived.column(OFFSET).to_numpy(), local.column(OFFSET).to_numpy()
-    if not np.array_equal(archived_offsets, local_offsets):
-        missing = np.setdiff1d(local_offsets, archived_offsets)
-        if len(missing):
-            raise DiscrepancyError(
-                "gap", int(missing[0]), f"offset {missing[0]} is in Redis, but not in the table"
-            )
-        extra = np.setdiff1d(archived_offsets, local_offsets)
-        at = int(extra[0]) if len(extra) else int(archived_offsets[0])
-        raise DiscrepancyError("unequal", at, f"offset {at} is in the table, but not so in Redis")
+    in_lake, in_redis = archived.column(OFFSET).to_numpy(), local.column(OFFSET).to_numpy()
+    count = min(len(in_lake), len(in_redis))
+    other = np.flatnonzero(in_lake[:count] != in_redis[:count])
+    same = int(other[0]) if len(other) else count
+    places: dict[int, str] = {}
     for name in archived.column_names:
-        one, other = archived.column(name), local.column(name)
-        if not one.equals(other):
-            pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-            place = next(place for place, (left, right) in enumerate(pairs) if left != right)
-            at = int(archived_offsets[place])
-            raise DiscrepancyError(
-                "unequal", at, f"offset {at} has another {name} in the table than in Redis"
-            )
+        one, another = archived.column(name)[:same], local.column(name)[:same]
+        if not one.equals(another):
+            pairs = zip(one.to_pylist(), another.to_pylist(), strict=True)
+            places.setdefault(next(place for place, (left, right) in enumerate(pairs) if left != right), name)
+    if places:
+        at = int(in_lake[min(places)])
+        message = f"offset {at} has another {places[min(places)]} in the table than in Redis"
+        raise DiscrepancyError("unequal", at, message)
+    if same < len(in_redis) and (same == len(in_lake) or in_redis[same] < in_lake[same]):
+        at = int(in_redis[same])
+        raise DiscrepancyError("gap", at, f"offset {at} is in Redis, but not in the table")
+    if same < len(in_lake):
+        at = int(in_lake[same])
+        raise DiscrepancyError("unequal", at, f"offset {at} is in the table, but not so in Redis")
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):

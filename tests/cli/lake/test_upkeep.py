@@ -215,3 +215,23 @@ def test_mistakes_are_one_clear_error(
 ) -> None:
     command, *flags = arguments
     assert message in failed(lake(topic, command, *flags), code)
+
+
+def test_rewind_prints_what_leaves_the_tables(topic: Both, raw_redis: Any) -> None:
+    assert printed(topic, "rewind") == "no table is ahead of Redis\n"
+    state, before = topic.partition.state, raw_redis.dump(topic.partition.state)
+    now = time.time_ns() // 1_000_000
+    topic.archive_batches((now, now, now))
+    raw_redis.restore(state, 0, before, replace=True)
+    raw_redis.xtrim(topic.partition.stream, maxlen=4)
+    partition = {"topic": TOPIC, "partition": 0, "first": 8, "end": 11, "records": 3, "files": 1}
+    expected = {"rewound": [{**partition, "start": None, "error": None}], "gone": []}
+    assert as_json(topic, "rewind", "--dry-run") == expected
+    assert len(topic.files()) == 5
+    assert "no record is removed: confirm at a terminal, or give --yes" in failed(lake(topic, "rewind"))
+    assert len(topic.files()) == 5
+    assert row(printed(topic, "rewind", "--topic", TOPIC, "--yes")) == [TOPIC, "0", "3", "1", "-", "8", "11"]
+    assert len(topic.files()) == 4
+    raw_redis.delete(state)
+    assert f"Error: {TOPIC}-0: " in failed(lake(topic, "rewind"))
+    assert "Error: there is no topic other" in failed(lake(topic, "rewind", "--topic", "other"))
