@@ -1,4 +1,4 @@
-"""The backup of a Redis Cluster that docs/redis.md describes: a copy of each master under load, none of one moment."""
+"""The backup of a Redis Cluster that docs/backup.md describes: a copy of each master under load, none of one moment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COPIES_APART = 500
 
 
 def copy(node: ClusterNode, to: Path) -> None:
-    """Copy the append-only file of a master as docs/redis.md says."""
+    """Copy the append-only file of a master as docs/backup.md says."""
     node.call("CONFIG", "SET", "auto-aof-rewrite-percentage", 0)
     processes.wait_until(lambda: not node.client.info("persistence")["aof_rewrite_in_progress"], "no rewrite")
     shutil.copytree(node.append_only_dir, to)
