@@ -17,6 +17,7 @@ pyarrow, so nothing outside imports them before a topic has a remote tier.
     scan          ranges of a topic over both tiers, and their rows
     compaction    the rows of small files in fewer large ones
     expiry        retention of whole logs, and upkeep: compaction and expiry of all topics
+    rewind        what a restored Redis does not have leaves the tables
     verify        how far topics are archived, and whether tables hold what they say
     registration  the names of tables in a catalog of others
     replay        ranges of a topic produced into another one, each record once; replay_state is its progress

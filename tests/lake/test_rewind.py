@@ -92,6 +92,10 @@ class Lost:
         )
 
 
+def refuse(*_: object) -> None:
+    raise LakeError("no access")
+
+
 def check(topic: Both, *expected: int) -> None:
     """Archive and trim what there is, and hold that both tiers have the records of these times, each once."""
     topic.archive()
@@ -143,10 +147,6 @@ def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
     topic: Both, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = Lost(topic, raw_redis)
-
-    def refuse(*_: object) -> None:
-        raise LakeError("no access")
-
     with monkeypatch.context() as patched:
         patched.setattr(ArchiveTable, "rewind", refuse)
         [failed] = rewound(topic)
@@ -256,7 +256,9 @@ def test_an_iceberg_table_follows(dense: Both, raw_redis: Any) -> None:
     assert iceberg.check(dense.lake, dense.topic.of).scan().count() == 6
 
 
-def test_batches_that_do_not_decode_are_kept_only_below(dense: Both, raw_redis: Any) -> None:
+def test_batches_that_do_not_decode_are_kept_only_below(
+    dense: Both, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad = MALFORMED["zeros"]
     dense.append(1)
     [(first, end)] = dense.topics.put(dense.partition, bad)
@@ -270,6 +272,9 @@ def test_batches_that_do_not_decode_are_kept_only_below(dense: Both, raw_redis: 
     [together, _] = kept_files(files)
     restore()
     dense.append(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(ArchiveTable, "rewind", refuse)
+        assert [failed.error for failed in rewound(dense)] == ["no access"]
     [done] = rewound(dense)
     assert (done.first, done.records) == (end, 1)
     [kept] = kept_files(files)
