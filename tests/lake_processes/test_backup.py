@@ -12,8 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from korvet.lake.expiry import Expiry
 from korvet.lake.rewind import rewind
+from korvet.lake.source import RetentionLimits
 from tests.cli import commands
 from tests.support import processes, reading, redis_servers
 from tests.support.archives import Topics, topics_in, where
@@ -178,6 +181,44 @@ def check(held: list[Received], load: ConfluentLoad, before: list[tuple[int, int
     for partition in range(PARTITIONS):
         values = [record.value for record in held if record.partition == partition]
         assert values == [b"%d" % (partition + PARTITIONS * number) for number in range(len(values))]
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("layout", ["record", "dense"])
+@pytest.mark.parametrize(("expired", "left"), [(1, [b"1", b"2"]), (3, [b"2"])], ids=["first", "all"])
+def test_a_consumer_gets_what_the_lake_has_not_expired_since_the_copy(
+    tmp_path: Path, layout: Layout, expired: int, left: list[bytes]
+) -> None:
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    page = Page(tmp_path, data, lake)
+    with broker_and_lake(tmp_path / "first", data, lake) as (broker, topics):
+        config = {**configs_of(layout), "remote.storage.enable": "true"}
+        reading.create_topic(broker.bootstrap, TOPIC, 1, config)
+        for value in (b"0", b"1"):
+            reading.produce(broker.bootstrap, TOPIC, {"value": value, "timestamp": 1000})
+            archive(topics)
+        reading.produce(broker.bootstrap, TOPIC, {"value": b"2", "timestamp": 1000})
+        broker.wait_until_written()
+        page.run("Copy Redis", "redis-cli config", f"{data}/server.sock")
+        archive(topics)
+        topic = topics.stores.topic(TOPIC)
+        table = topics.source.lake.open(topic.of)
+        assert table is not None
+        sizes = [file.size_bytes for file in table.files()]
+        limits = RetentionLimits(bytes=sum(sizes[expired:]))
+        assert [done.files for done in Expiry(topics.source).expire(topics.stores, topic, limits, 0)] == [
+            expired
+        ]
+    shutil.rmtree(data)
+    data.mkdir()
+    page.run("Restore", "cp")
+    with broker_and_lake(tmp_path / "second", data, lake) as (broker, topics):
+        commands.done(commands.korvet("lake", "rewind", *where(topics), "--yes"))
+        with reading.consumer(broker.bootstrap, TOPIC, (), **{"auto.offset.reset": "earliest"}) as running:
+            running.assign([TopicPartition(TOPIC, 0, 0)])
+            assert [record.value for record in reading.read(running, len(left))] == left
+        archive(topics)
+        commands.done(commands.korvet("lake", "verify", *where(topics)))
 
 
 @pytest.mark.embedded
