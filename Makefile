@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential check-deploy lint jepsen duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle releasable release image chart checksums clean FORCE
+.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential check-deploy lint jepsen test-upgrade duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle releasable release image chart checksums clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -77,6 +77,9 @@ check-deploy: $(VENV)/.deploy ## check deploy/ as `make nightly` does: schemas, 
 
 jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --layout dense"
 	@$(BIN)/python -m tests.jepsen $(ARGS)
+
+test-upgrade: $(VENV)/.dev ## the same while brokers are replaced by a newer build, forward, back, forward; ARGS="--from v0.2.0 --layout dense"
+	@$(BIN)/python -m tests.jepsen --upgrade --protocol mixed --work records,transactions,share $(ARGS)
 
 fuzz: $(VENV)/.lake ## send hostile bytes to every decoder and to a worker; ARGS="--minutes 10 --seed 7"
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,6 +1,7 @@
 """One run: clients at work, faults at random from a seed, and a table of what they cost.
 
 `make jepsen ARGS="--minutes 30 --seed 7 --setup replicas --layout dense"`; exits with 1 after a violation.
+With `--upgrade` no faults come, but brokers are replaced by those of another build, in a fixed order.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import contextlib
 import random
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -18,8 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
 
-from tests.jepsen import faults, programs
-from tests.jepsen.checker import Violation, check, check_copies, check_dense, check_shares
+from tests.jepsen import faults, programs, upgrade
+from tests.jepsen.checker import (
+    Violation,
+    check,
+    check_copies,
+    check_dense,
+    check_failures,
+    check_shares,
+)
 from tests.jepsen.clients import (
     COMMIT_TOPIC,
     COPIES,
@@ -37,6 +46,7 @@ from tests.jepsen.clients import (
     read_log,
     wait_for_delivery,
 )
+from tests.jepsen.faults import Fault
 from tests.jepsen.history import Acknowledged, Committed, Ended, Event, Failed, History, now
 from tests.jepsen.program_clients import (
     JavaCommits,
@@ -65,6 +75,7 @@ from tests.jepsen.transaction_clients import (
     wait_for_copies,
 )
 from tests.support import reading
+from tests.support.broker import KORVET
 
 _GO_ON_SECONDS_MAX = 120.0
 _DELIVERY_SECONDS_MAX = 60.0
@@ -94,6 +105,15 @@ class Transactional(NamedTuple):
     copied: History
 
 
+class Course(NamedTuple):
+    """The faults of a run, by name, and the brokers at its start."""
+
+    faults: Sequence[tuple[str, Fault]]
+    brokers: int = 2
+    workers: int = 2
+    program: Sequence[str] = KORVET
+
+
 class Injected(NamedTuple):
     """A fault was injected; all that is known to have happened until the next one is put down to it."""
 
@@ -101,8 +121,7 @@ class Injected(NamedTuple):
     fault: str
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; returns the exit code."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.jepsen", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long faults come")
     parser.add_argument(
@@ -135,7 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the brokers"
     )
+    upgrade.add_arguments(parser)
     parser.add_argument("--keep", type=Path, help="where to keep the history, and the files of all servers")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; returns the exit code."""
+    parser = _parser()
     asked = parser.parse_args(arguments)
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
     names = [name for name, fault in faults.FAULTS.items() if asked.setup in fault.losses]
@@ -143,34 +169,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = asked.faults.split(",")
         if unknown := [name for name in names if asked.setup not in faults.FAULTS[name].losses]:
             parser.error(f"{', '.join(unknown)}: not a fault of the set-up {asked.setup}")
+    if (asked.older or asked.plant) and not asked.upgrade:
+        parser.error("--from and --plant go with --upgrade")
     programs.prepare(asked.clients.split(","))
-    print(
-        f"seed {seed}, set-up {asked.setup}, layout {asked.layout}, faults {', '.join(names)}",
-        flush=True,
-    )
     directory = asked.keep or Path(tempfile.mkdtemp(prefix="korvet-jepsen-"))
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        return run(directory, asked, names, seed)
+        course = Course([(name, faults.FAULTS[name]) for name in names])
+        if asked.upgrade:
+            older, newer = upgrade.builds(asked, directory / "older")
+            course = Course(upgrade.steps(older, newer), upgrade.BROKERS, workers=1, program=older.program)
+        faults_asked = ", ".join(name for name, _ in course.faults)
+        print(f"seed {seed}, set-up {asked.setup}, layout {asked.layout}, faults {faults_asked}", flush=True)
+        return run(directory, asked, course, seed)
     finally:
         if not asked.keep:
             shutil.rmtree(directory)
 
 
-def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int) -> int:
+def run(directory: Path, asked: argparse.Namespace, course: Course, seed: int) -> int:
     """Do the run and print its table."""
     rng = random.Random(seed)
     history = History()
     began: list[Injected] = []
     libraries, work = asked.clients.split(","), asked.work.split(",")
-    settings = [
-        *_TIMES,
-        *asked.set,
-        *(f"{name}={value}" for name, value in SETTINGS.items() if "share" in work),
-    ]
-    flags = [part for value in settings for part in ("--set", value)]
-    clocks = not faults.CLOCKS.isdisjoint(names)
-    with contextlib.ExitStack() as keeping, System(directory, asked.setup, *flags, clocks=clocks) as system:
+    with contextlib.ExitStack() as keeping, _system(directory, asked, course) as system:
         sizes = {TOPIC: PARTITIONS, COMMIT_TOPIC: 1, TRANSACTIONS: PARTITIONS, COPIES: PARTITIONS}
         for topic, partitions in sizes.items():
             reading.create_topic(system.bootstrap, topic, partitions, CONFIGS[asked.layout])
@@ -193,9 +216,11 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
         if asked.keep:
             keeping.callback(_keep, directory, histories)
         _go_on(working)
-        for name in _wanted(names, rng, now() + asked.minutes * 60, once=asked.each):
+        until = now() + asked.minutes * 60
+        for name, fault in _wanted(course.faults, rng, until, once=asked.each or asked.upgrade):
             began.append(Injected(now(), name))
-            _break(system, name, rng, working)
+            print(f"{name} ...", end=" ", flush=True)
+            _break(system, fault, rng, working)
         stuck = [found for client in [*producers, *others] for found in client.end()]
         if "records" in work and asked.layout != "batch":
             stuck += wait_until_taken_in(system, asked.layout)
@@ -210,9 +235,21 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     shares = check_shares(history.events, log, LOCK_MS / 1000, DELIVERIES_MAX)
     gaps = check_dense(log) if asked.layout != "time" else []
     found = [*check(history.events, log), *gaps, *shares, *found, *stuck]
-    beyond = _report(list(histories.values()), found, began, asked.setup)
+    if asked.upgrade:
+        found += [failure for each in histories.values() for failure in check_failures(each.events)]
+    losses = {name: fault.losses[asked.setup] for name, fault in course.faults}
+    beyond = _report(list(histories.values()), found, began, losses)
     print(f"{beyond} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
     return 1 if beyond or traces else 0
+
+
+def _system(directory: Path, asked: argparse.Namespace, course: Course) -> System:
+    """Return what is tested, not yet started."""
+    shares = [f"{name}={value}" for name, value in SETTINGS.items() if "share" in asked.work.split(",")]
+    flags = [part for value in (*_TIMES, *asked.set, *shares) for part in ("--set", value)]
+    clocks = not faults.CLOCKS.isdisjoint(name for name, _ in course.faults)
+    shape = {"brokers": course.brokers, "workers": course.workers}
+    return System(directory, asked.setup, *flags, clocks=clocks, program=course.program, **shape)
 
 
 def _producers(libraries: list[str], bootstrap: str, history: History, seed: int) -> list[Producing]:
@@ -326,7 +363,9 @@ def _end_transactional(clients: Transactional, bootstrap: str) -> list[Violation
     ]
 
 
-def _wanted(names: list[str], rng: random.Random, until: float, *, once: bool) -> Iterator[str]:
+def _wanted(
+    names: Sequence[tuple[str, Fault]], rng: random.Random, until: float, *, once: bool
+) -> Iterator[tuple[str, Fault]]:
     """Yield each fault once, or faults at random until that time."""
     if once:
         yield from names
@@ -334,11 +373,10 @@ def _wanted(names: list[str], rng: random.Random, until: float, *, once: bool) -
         yield rng.choice(names)
 
 
-def _break(system: System, name: str, rng: random.Random, producers: Sequence[Producing]) -> None:
+def _break(system: System, fault: Fault, rng: random.Random, producers: Sequence[Producing]) -> None:
     """Let one fault come and be healed."""
-    print(f"{name} ...", end=" ", flush=True)
     since = now()
-    faults.FAULTS[name].run(system, rng)
+    fault.run(system, rng)
     faults.heal(system)
     _go_on(producers)
     print(f"{now() - since:.1f} s", flush=True)
@@ -356,29 +394,30 @@ def _go_on(producers: Sequence[Producing]) -> None:
 
 
 class Row:
-    """What one kind of fault cost. A producer's stall is the time between two acknowledgements."""
+    """What one kind of fault cost: `stalls` are the longest times between two acknowledgements of a producer."""
 
     def __init__(self) -> None:
         self.times = self.acknowledged = self.transactions = self.aborted = 0
-        self.longest_stall = 0.0
+        self.stalls: list[float] = []
         self.violations, self.documented = Counter[str](), Counter[str]()
 
 
-def _report(histories: list[History], found: list[Violation], began: list[Injected], setup: Setup) -> int:
+def _report(
+    histories: list[History],
+    found: list[Violation],
+    began: list[Injected],
+    losses: Mapping[str, frozenset[str]],
+) -> int:
     """Print a row for each fault and what must not be; returns how many violations no fault explains."""
     rows = defaultdict[str, Row](Row)
     rows["none"].times = 1
     for each in began:
         rows[each.fault].times += 1
     events = [each for history in histories for each in history.events]
-    _count_acknowledged(events, began, rows)
+    count_acknowledged(events, began, rows)
     beyond: list[Violation] = []
     for violation in found:
-        guilty = [
-            name
-            for name in suspects(began, violation.at)
-            if violation.kind in faults.FAULTS[name].losses[setup]
-        ]
+        guilty = [name for name in suspects(began, violation.at) if violation.kind in losses[name]]
         if guilty:
             rows[guilty[-1]].documented[violation.kind] += 1
         else:
@@ -387,13 +426,13 @@ def _report(histories: list[History], found: list[Violation], began: list[Inject
             beyond.append(violation)
     print(
         f"{'fault':<20}{'times':>6}{'acknowledged':>14}{'committed':>11}{'aborted':>9}{'violations':>12}"
-        f"{'longest stall':>15}  lost as documented"
+        f"{'median stall':>15}{'longest':>10}  lost as documented"
     )
     for name, row in rows.items():
         print(
             f"{name:<20}{row.times:>6}{row.acknowledged:>14}{row.transactions:>11}{row.aborted:>9}"
             f"{row.violations.total():>12}"
-            f"{row.longest_stall:>13.1f} s  {_kinds(row.documented)}"
+            f"{statistics.median(row.stalls):>13.1f} s{max(row.stalls):>8.1f} s  {_kinds(row.documented)}"
         )
         if row.violations:
             print(f"  VIOLATIONS: {_kinds(row.violations)}")
@@ -414,13 +453,15 @@ def suspects(began: list[Injected], at: float) -> list[str]:
     return [fault for _, fault in ([*before[-2:], *later] if at else began)]
 
 
-def _count_acknowledged(events: Sequence[Event], began: list[Injected], rows: dict[str, Row]) -> None:
+def count_acknowledged(events: Sequence[Event], began: list[Injected], rows: dict[str, Row]) -> None:
     """Put the operations that were acknowledged, and stalls of producers, down to faults."""
     last: dict[str, float] = {}
+    stalls = [0.0] * (len(began) + 1)
+    names = ["none", *(each.fault for each in began)]
     for each in events:
         if isinstance(each, Acknowledged | Committed | Ended):
-            before = _before(began, each.at)
-            row = rows[before[-1].fault if before else "none"]
+            number = len(_before(began, each.at))
+            row = rows[names[number]]
             if isinstance(each, Ended):
                 row.transactions += each.committed
                 row.aborted += not each.committed
@@ -428,8 +469,10 @@ def _count_acknowledged(events: Sequence[Event], began: list[Injected], rows: di
             row.acknowledged += 1
             if isinstance(each, Acknowledged):
                 client = each.producer.rpartition(".")[0]
-                row.longest_stall = max(row.longest_stall, each.at - last.get(client, each.at))
+                stalls[number] = max(stalls[number], each.at - last.get(client, each.at))
                 last[client] = each.at
+    for name, stall in zip(names, stalls, strict=True):
+        rows[name].stalls.append(stall)
 
 
 def _before(began: list[Injected], at: float) -> list[Injected]:

@@ -25,6 +25,7 @@
 | accepted again | a member of a share group was given a record whose acceptance had been answered |
 | same count | two members of a share group were given a record for the same time: its delivery count fell |
 | taken | a member of a share group was given a record that another one had not released, and still had |
+| failed | a client ended with an error, where none may (an upgrade) |
 
 A log is what is committed: transactions' values are judged by the same rules, by their order within a transaction.
 """
@@ -48,6 +49,7 @@ from tests.jepsen.history import (
     Departed,
     Ended,
     Event,
+    Failed,
     Fetched,
     Log,
     Owned,
@@ -62,6 +64,8 @@ from tests.jepsen.history import (
 )
 
 Kind = TypeVar("Kind", bound=Event)
+# librdkafka waits for a coordinator that has left the metadata (its issue 5511): docs/durability.md.
+_HUNG = "TimeoutError('send_offsets_to_transaction "
 Share = TypeVar("Share", Acquisition, Settling)
 Record: TypeAlias = tuple[str, int, int]
 """A record of a share group: the group, partition and offset."""
@@ -105,6 +109,15 @@ def check_dense(log: Log) -> list[Violation]:
         for number, (offset, _) in enumerate(records)
         if offset != number
     ][:1]
+
+
+def check_failures(events: Sequence[Event]) -> list[Violation]:
+    """Return the clients that ended with an error; not librdkafka's that hung in a call after a broker had gone."""
+    return [
+        Violation("failed", f"{failed.client}: {failed.error}", failed.at)
+        for failed in _of(events, Failed)
+        if not failed.error.startswith(_HUNG)
+    ]
 
 
 def check_copies(events: Sequence[Event], log: Log, sources: Log) -> list[Violation]:

@@ -1,4 +1,4 @@
-"""What is tested: Redis servers of one set-up, a proxy as their name, and two brokers with two workers each.
+"""What is tested: Redis servers of one set-up, a proxy as their name, and brokers with workers.
 
 The first Redis server and the first broker may have a clock each that can be set: they are machines of their own.
 """
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -159,8 +159,9 @@ class System:
         clocks: bool = False,
         brokers: int = 2,
         workers: int = 2,
+        program: Sequence[str] = KORVET,
     ) -> None:
-        """Take the flags of `korvet serve` besides those that it must have."""
+        """Take the flags of `korvet serve` besides those that it must have; `program` starts each broker."""
         self.setup = setup
         self.replicas = int(setup in ("replicas", "sentinel", "cluster"))
         self.brokers: list[Broker] = []
@@ -172,7 +173,7 @@ class System:
         self.directory = directory
         self._flags = flags
         self._running = contextlib.ExitStack()
-        self._count, self.workers = brokers, workers
+        self.programs, self.workers = [program] * brokers, workers
         self._ports = [free_port() for _ in range(brokers)]
         self._sentinels: list[Any] = []
         self._ending = threading.Event()
@@ -186,8 +187,9 @@ class System:
             )
         else:
             self._start_servers(running)
-        for number in range(self._count):
-            self.brokers.append(self._start_broker(number))
+        for number in range(len(self.programs)):
+            self.brokers.append(self.start_broker(number))
+            self.brokers[number].wait_until_ready()
         return self
 
     def __exit__(
@@ -237,20 +239,22 @@ class System:
         wait_until(in_step, "a replica is in step", 60.0)
 
     def restart_broker(self, number: int) -> None:
-        """Start a broker again that has ended, on its port and under its id."""
-        self.brokers[number] = self._start_broker(number)
+        """Start a broker again that has ended, on its port and under its id; `programs` has its build."""
+        self.brokers[number] = self.start_broker(number)
+        self.brokers[number].wait_until_ready()
 
     def logs(self) -> str:
         """Return what the brokers wrote."""
         return "\n".join(path.read_text() for path in sorted(self.directory.glob("broker-*/broker.err")))
 
-    def _start_broker(self, number: int) -> Broker:
+    def start_broker(self, number: int) -> Broker:
+        """Start a broker, and wait for nothing."""
         self._number += 1
         directory = self.directory / f"broker-{number}-{self._number}"
         clock = self.broker_clock.command if self.broker_clock and number == 0 else []
         command = [
             *clock,
-            *KORVET,
+            *self.programs[number],
             "--listen",
             f"127.0.0.1:{self._ports[number]}",
             "--ops-listen",
@@ -272,9 +276,7 @@ class System:
             settings["replicas"] = str(self.replicas)
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
-        broker = self._running.enter_context(started([*command, *self._flags], directory, directory / "data"))
-        broker.wait_until_ready()
-        return broker
+        return self._running.enter_context(started([*command, *self._flags], directory, directory / "data"))
 
     def _start_sentinels(self) -> None:
         ports = [free_port() for _ in range(_SENTINELS)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
-from tests.jepsen.__main__ import Injected, suspects
-from tests.jepsen.checker import check, check_copies, check_dense, check_shares
+from tests.jepsen.__main__ import Injected, Row, count_acknowledged, suspects
+from tests.jepsen.checker import check, check_copies, check_dense, check_failures, check_shares
 from tests.jepsen.history import (
     Acknowledged,
     Acquisition,
@@ -16,6 +18,7 @@ from tests.jepsen.history import (
     Departed,
     Ended,
     Event,
+    Failed,
     Fetched,
     Log,
     Owned,
@@ -163,6 +166,19 @@ def test_a_fault_is_suspected_until_the_one_after_the_next_and_for_what_redis_ha
 ) -> None:
     began = [Injected(10.0, "first"), Injected(20.0, "second"), Injected(30.0, "third")]
     assert suspects(began, at) == expected
+
+
+def test_a_client_that_failed_is_found_unless_librdkafka_hung() -> None:
+    hung = Failed("copier.1", "TimeoutError('send_offsets_to_transaction has not returned for 40.0 s')", 1.0)
+    failed = Failed("writer.1", "TimeoutError('init_transactions has not returned for 40.0 s')", 2.0)
+    assert [found.text for found in check_failures([hung, failed])] == [f"writer.1: {failed.error}"]
+
+
+def test_a_stall_is_the_longest_of_a_fault_and_put_down_to_the_one_it_ends_in() -> None:
+    events = [acknowledged(number, number)._replace(at=at) for number, at in enumerate((1.0, 4.0, 5.0, 9.0))]
+    rows = defaultdict[str, Row](Row)
+    count_acknowledged(events, [Injected(3.0, "forward"), Injected(8.0, "forward")], rows)
+    assert {name: row.stalls for name, row in rows.items()} == {"none": [0.0], "forward": [3.0, 4.0]}
 
 
 TRANSACTIONS: list[Event] = [

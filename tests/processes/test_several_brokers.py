@@ -14,20 +14,10 @@ from korvet.cluster.data_format import OWN
 from korvet.protocol.messages.metadata import MetadataRequest
 from tests.cli.commands import done, done_as_json, korvet
 from tests.support import golden, ops, processes, reading
-from tests.support.broker import KORVET, START_SECONDS_MAX, Broker, echo_broker, korvet_broker
+from tests.support.broker import KORVET, LATER_BUILD, START_SECONDS_MAX, Broker, echo_broker, korvet_broker
 from tests.support.topic_client import Client
 
 BROKERS = "korvet:brokers"
-_LATER_START = """
-import korvet, sys
-korvet.__version__, korvet.FORMAT = "9.9.0", 3
-from korvet.cluster import data_format
-data_format.OWN = data_format.DataFormat("9.9.0", 3, 3, 3)
-from korvet.cli.main import main
-sys.exit(main())
-"""
-LATER_BUILD = (*KORVET[:1], "-c", _LATER_START, "serve")
-"""`korvet serve` of this tree, with a later version and format."""
 LEASE_MS = 1500
 
 

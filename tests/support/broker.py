@@ -37,6 +37,16 @@ _REPLACED = "the workers are replaced"
 _STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
 
 KORVET = (sys.executable, "-m", "korvet", "serve")
+_LATER_START = """
+import korvet, sys
+korvet.__version__, korvet.FORMAT = "9.9.0", 3
+from korvet.cluster import data_format
+data_format.OWN = data_format.DataFormat("9.9.0", 3, 3, 3)
+from korvet.cli.main import main
+sys.exit(main())
+"""
+LATER_BUILD = (*KORVET[:1], "-c", _LATER_START, "serve")
+"""`korvet serve` of this tree, with the version 9.9.0 and format 3."""
 _REPOSITORY = Path(__file__).parents[2]
 
 

@@ -111,6 +111,11 @@ def jepsen(setup: str, layout: str) -> Part:
     return module(f"jepsen, {setup}, {layout}", "tests.jepsen", *flags)
 
 
+def upgrade(layout: str) -> Part:
+    """Return a run of the checker while brokers are replaced."""
+    return make("test-upgrade", f"--seed 7 --layout {layout}")._replace(name=f"jepsen, upgrade, {layout}")
+
+
 def properties() -> list[str]:
     """Return the files with properties, but those that need a compiled build."""
     files = [file for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
@@ -140,6 +145,7 @@ def nightly() -> list[Part]:
         pytest("fuzz, frames", "tests/fuzz", workers=1),
         module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
         *(jepsen(setup, layout) for setup in SETUPS for layout in ("dense", "batch")),
+        *map(upgrade, ("dense", "time", "batch")),
         module("jepsen, duplicates", "tests.jepsen.duplicates"),
         *(
             pytest(f"programs, {name}", f"tests/{name}", workers=1)
