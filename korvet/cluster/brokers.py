@@ -59,12 +59,13 @@ class RegisteredBroker(NamedTuple):
 class RegisteredBrokers(NamedTuple):
     """The brokers at one moment, in order of their ids; `keeper` is the broker whose keeper holds the lease.
 
-    `keeper_epoch` rises with each new holder of the lease.
+    `keeper_epoch` rises with each new holder of the lease. `stopped` are only listed to clients.
     """
 
     brokers: tuple[RegisteredBroker, ...]
     keeper: int | None
     keeper_epoch: int = 0
+    stopped: tuple[RegisteredBroker, ...] = ()
 
 
 class BrokerStore:
@@ -91,9 +92,9 @@ class BrokerStore:
         """
         self._run(_REGISTER, registration.arguments(lease_ms, own=False), self._keys.data_format)
 
-    def unregister(self, registration: Registration) -> None:
-        """End the registration of this start of the broker, so that no client is sent there any more."""
-        self._run(_UNREGISTER, (registration.broker_id, registration.incarnation))
+    def unregister(self, registration: Registration, listed_ms: int) -> None:
+        """End the registration of this start of the broker: it leads nothing, but is listed to clients that long."""
+        self._run(_UNREGISTER, (registration.broker_id, registration.incarnation, listed_ms))
 
     def _run(self, script: scripts.Script, args: Sequence[Arg], *keys: str) -> None:
         with errors_about(self._keys.brokers):
@@ -128,7 +129,8 @@ class BrokerStore:
         except (RespError, TypeError, ValueError) as error:
             message = f"{self._keys.brokers}: Redis answered {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
-        live = []
+        live: list[RegisteredBroker] = []
+        stopped: list[RegisteredBroker] = []
         for name, text in rows.items():
             try:
                 broker_id, row = int(name), msgspec.json.decode(text, type=BrokerRow)
@@ -137,16 +139,17 @@ class BrokerStore:
                     self._unreadable[name] = text
                     _LOG.error("%s: the row of broker %r is malformed: %s", self._keys.brokers, name, error)
                 continue
-            if row.until > now_ms:
-                address = Endpoint(row.host, row.port)
-                live.append(RegisteredBroker(broker_id, address, row.listeners, row.started))
+            if max(row.until, row.listed) > now_ms:
+                broker = RegisteredBroker(broker_id, Endpoint(row.host, row.port), row.listeners, row.started)
+                (live if row.until > now_ms else stopped).append(broker)
         match holder:
             case [bytes() as name, bytes() as token] if token.isdigit():
                 keeper, epoch = name.partition(b":")[0], int(token)
             case _:
                 keeper, epoch = b"", 0
         live.sort(key=lambda broker: broker.broker_id)
-        return RegisteredBrokers(tuple(live), int(keeper) if keeper.isdigit() else None, epoch)
+        keeper_id = int(keeper) if keeper.isdigit() else None
+        return RegisteredBrokers(tuple(live), keeper_id, epoch, tuple(stopped))
 
 
 class LiveBroker(msgspec.Struct, frozen=True):
@@ -181,8 +184,18 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 class LiveBrokers:
     """The live brokers at one moment, at least one, and what follows from who they are. Never changes."""
 
-    def __init__(self, brokers: Sequence[LiveBroker], keeper: int | None, keeper_epoch: int = 0) -> None:
-        """`keeper` is the broker whose keeper holds the lease, as far as is known, since its number `keeper_epoch`."""
+    def __init__(
+        self,
+        brokers: Sequence[LiveBroker],
+        keeper: int | None,
+        keeper_epoch: int = 0,
+        stopped: Sequence[LiveBroker] = (),
+    ) -> None:
+        """`keeper` is the broker whose keeper holds the lease, as far as is known, since its number `keeper_epoch`.
+
+        `stopped` are not live, but clients find them in metadata for a while.
+        """
+        self.stopped = tuple(stopped)
         self.all = tuple(sorted(brokers, key=lambda broker: broker.broker_id))
         self.keeper = keeper
         self.keeper_epoch = keeper_epoch
@@ -231,19 +244,26 @@ class LiveBrokers:
         return _winner(self._ids, f"group:{group}")
 
 
+def _addresses(brokers: Sequence[LiveBroker], listener: str) -> tuple[BrokerAddress, ...]:
+    return tuple(
+        BrokerAddress(broker.broker_id, *broker.listeners[listener])
+        for broker in brokers
+        if listener in broker.listeners
+    )
+
+
 class ReachableBrokers:
     """The live brokers for the clients of one listener, as Kafka's brokers report theirs. Never changes.
+
+    `listed` are those and the brokers that stopped a moment ago: what metadata has.
 
     A broker that does not have the listener is none of them; what it leads has no leader for these clients, until it
     has the listener too or they use one that all brokers have.
     """
 
     def __init__(self, live: LiveBrokers, listener: str) -> None:
-        self.all = tuple(
-            BrokerAddress(each.broker_id, *each.listeners[listener])
-            for each in live.all
-            if listener in each.listeners
-        )
+        self.all = _addresses(live.all, listener)
+        self.listed = (*self.all, *_addresses(live.stopped, listener))
         self._live = live
         self._listener = listener
         self._by_id = {each.broker_id: each for each in self.all}
@@ -323,9 +343,18 @@ class ClusterView:
         # Of two at the same address the later one is there: the other is what was there before.
         for each in sorted(registered.brokers, key=lambda broker: broker.started_ms, reverse=True):
             if each.broker_id != self.this.broker_id:
-                listeners = each.listeners or {DEFAULT_LISTENER: each.address}
-                brokers.setdefault(each.address, LiveBroker(each.broker_id, listeners))
-        self.live = LiveBrokers(list(brokers.values()), registered.keeper, registered.keeper_epoch)
+                brokers.setdefault(each.address, _member(each))
+        stopped = [
+            _member(broker)
+            for broker in registered.stopped
+            if broker.broker_id != self.this.broker_id and broker.address not in brokers
+        ]
+        keeper, epoch = registered.keeper, registered.keeper_epoch
+        self.live = LiveBrokers(list(brokers.values()), keeper, epoch, stopped)
+
+
+def _member(broker: RegisteredBroker) -> LiveBroker:
+    return LiveBroker(broker.broker_id, broker.listeners or {DEFAULT_LISTENER: broker.address})
 
 
 @lru_cache(maxsize=_TOPICS_REMEMBERED)

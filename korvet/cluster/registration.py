@@ -23,7 +23,7 @@ class Endpoint(NamedTuple):
 class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row as JSON in the registry, where the id is the field's; a build before formats has no version in it.
 
-    `started` and `until` are ms since 1970 on Redis' clock.
+    `started`, `until` and `listed` are ms since 1970 on Redis' clock. A broker that has stopped is `listed` until then.
     """
 
     host: Annotated[str, msgspec.Meta(min_length=1)]
@@ -33,6 +33,7 @@ class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
     listeners: dict[str, Endpoint] = {}
     version: str | None = None
     format: int | None = None
+    listed: int = 0
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Repl
     response = wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
-            for each in live.all
+            for each in live.listed
         ],
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,

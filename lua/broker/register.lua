@@ -11,7 +11,8 @@
 --
 -- Host and port are those of one listener, the same one at every start: they identify the broker, and brokers of a
 -- version without listeners advertise them.
--- A row of the same address is that of an earlier start, and is taken over at once. A free id is the one that this address
+-- A row of the same address is that of an earlier start, and is taken over at once. One with `listed` is that of a broker
+-- that has stopped: its id is free, and the row is deleted after that time. A free id is the one that this address
 -- had before, else the lowest that no broker has had recently. A registration that lasts longer than it could by this clock
 -- was made before the clock was set back: it ends after twice the time that this broker asks for. allow-oom: a broker must start when memory is full, for
 -- topics are deleted through it.
@@ -55,7 +56,7 @@ local function free_id()
     if row and row['until'] + forgotten_after_ms < now_ms then
       forgotten[#forgotten + 1] = all[at]
     elseif number then
-      taken[number] = true
+      taken[number] = not (row and row.listed)
       if row and is_here(row) and (not before or number < before) then
         before = number
       end
@@ -91,7 +92,10 @@ redis.call('HSET', brokers, field, cjson.encode({
 local all = redis.call('HGETALL', brokers)
 for at = 1, #all, 2 do
   local other = read(all[at + 1])
-  if other and other['until'] > now_ms + 2 * lease_ms then -- half of it more than that of one with other settings
+  local listed_until = other and tonumber(other.listed)
+  if listed_until and (listed_until < now_ms or other['until'] > now_ms) then -- the latter where the clock was set back
+    redis.call('HDEL', brokers, all[at])
+  elseif other and other['until'] > now_ms + 2 * lease_ms then -- half of it more than that of one with other settings
     redis.call('HSET', brokers, all[at],
       (string.gsub(all[at + 1], '"until":[%d.e+]+', string.format('"until":%d', now_ms + 2 * lease_ms))))
   end

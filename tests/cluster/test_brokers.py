@@ -42,10 +42,13 @@ def address(broker_id: int, name: str = "broker") -> BrokerAddress:
     return BrokerAddress(broker_id, f"{name}-{broker_id}.example", 9092)
 
 
-def register(here: Domain, broker_id: int, at: LiveBroker | None = None) -> None:
+def start(broker_id: int, at: LiveBroker | None = None) -> Registration:
     listeners = (at or member(broker_id)).listeners
-    start = Registration(broker_id=broker_id, listeners=listeners, incarnation=f"start-{broker_id}")
-    BrokerStore(here.redis, KEYS).register(start, LEASE_MS)
+    return Registration(broker_id=broker_id, listeners=listeners, incarnation=f"start-{broker_id}")
+
+
+def register(here: Domain, broker_id: int, at: LiveBroker | None = None) -> None:
+    BrokerStore(here.redis, KEYS).register(start(broker_id, at), LEASE_MS)
 
 
 def known(cluster: ClusterView) -> list[int]:
@@ -189,6 +192,22 @@ def test_a_refresh_finds_live_brokers_and_always_this_one(here: Domain, cluster:
     register(here, 3)
     assert cluster.refresh().all == (member(1), member(2), member(3))
     assert known(cluster) == [1, 2, 3]
+
+
+def test_a_broker_that_has_stopped_is_listed_and_leads_nothing(here: Domain, cluster: ClusterView) -> None:
+    store = BrokerStore(here.redis, KEYS)
+    for broker_id in (1, 2, 3, 4):
+        register(here, broker_id)
+    for broker_id in (1, 2, 3, 4):  # 2 is what this broker was before
+        store.unregister(start(broker_id), LEASE_MS)
+    register(here, 4)
+    register(here, 5, member(3))
+    seen = cluster.refresh()
+    reached = seen.on(PLAINTEXT)
+    assert [broker.broker_id for broker in reached.all] == [2, 4, 5]
+    assert [broker.broker_id for broker in reached.listed] == [2, 4, 5, 1]
+    assert set(seen.leaders("orders", PARTITIONS, [[1]])) == {2, 4, 5}
+    assert {seen.coordinator(f"group-{number}") for number in range(100)} == {2, 4, 5}
 
 
 def test_a_refresh_without_changes_changes_nothing(here: Domain, cluster: ClusterView) -> None:

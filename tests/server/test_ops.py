@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import redis
@@ -118,12 +119,19 @@ def test_restarts_are_counted_and_dead_workers_are_not_among_the_accepting(tmp_p
         processes.wait_until(lambda: accepting in get(broker, "/metrics")[1], "the last one accepts")
 
 
+def row(client: redis.Redis) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cast("bytes", client.hget("korvet:brokers", "0")))
+    return found
+
+
 def test_a_stopping_broker_is_unregistered_at_once_and_serves_on_for_its_drain_delay(tmp_path: Path) -> None:
     with echo_broker(tmp_path, "drain.delay.ms=3600000", workers=1) as broker:
         with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
             processes.wait_until(lambda: client.hlen("korvet:brokers") == 1, "it is registered")
             broker.signal(signal.SIGTERM)
-            processes.wait_until(lambda: client.hlen("korvet:brokers") == 0, "it is registered no more")
+            processes.wait_until(lambda: "listed" in row(client), "it is registered no more")
+            # Its clients go after the delay, and look for it then.
+            assert row(client)["listed"] > row(client)["until"] + 3_600_000
         assert get(broker, "/readyz")[0] == 503
         body = json.loads(get(broker, "/readyz")[1])
         assert body["draining"] is True

@@ -41,6 +41,8 @@ _RENEWALS_PER_LEASE = 3
 _RETRIES_PER_LEASE = 12
 """More often, for when Redis was away the leases of all brokers may have run out meanwhile."""
 
+_LISTED_AFTER_MS = 3000
+"""Clients read metadata when their connections end, which is after `drain.delay.ms`."""
 
 _Loop = tuple[Task, str]
 """A task, and the node on whose logs or groups it runs; "": on none, or on all."""
@@ -243,7 +245,7 @@ def keep_registered(
         clock.wait(stop, clock.to_whole_second(pause_s))
     if leaving():
         try:
-            store.unregister(registration)
+            store.unregister(registration, settings.drain_delay_ms + _LISTED_AFTER_MS)
         except KafkaError as error:
             _log.info("could not end this broker's registration", reason=error)
     redis.close()

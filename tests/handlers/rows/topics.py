@@ -113,7 +113,7 @@ def of_two_brokers(scene: Scene) -> None:
     """Move the first partition to a broker that was there."""
     registration = scene.other_broker(7)
     scene.do(apis.AlterPartitionReassignments, **moved([7]))
-    scene.brokers.unregister(registration)
+    scene.brokers.unregister(registration, 0)
 
 
 def pages(*names: str, **fields: Any) -> Fields:

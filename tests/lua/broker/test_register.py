@@ -31,8 +31,8 @@ def register(
     return int(run(client, "broker/register", (BROKERS, FORMAT), args))
 
 
-def unregister(client: Any, broker_id: int = 1, incarnation: str = "a") -> int:
-    return int(run(client, "broker/unregister", (BROKERS,), (broker_id, incarnation)))
+def unregister(client: Any, broker_id: int = 1, incarnation: str = "a", listed_ms: int = LEASE_MS) -> int:
+    return int(run(client, "broker/unregister", (BROKERS,), (broker_id, incarnation, listed_ms)))
 
 
 def row(client: Any, broker_id: int = 1) -> dict[str, Any]:
@@ -123,9 +123,32 @@ def test_only_the_start_that_registered_ends_a_registration(raw_redis: Any) -> N
     register(raw_redis)
     assert unregister(raw_redis, incarnation="b") == 0
     assert row(raw_redis)["incarnation"] == "a"
+    before = now_ms(raw_redis)
     assert unregister(raw_redis) == 1
-    assert raw_redis.hexists(BROKERS, 1) == 0
+    ended = row(raw_redis)
+    assert before <= ended["until"] <= now_ms(raw_redis)
+    assert ended["listed"] == ended["until"] + LEASE_MS
     assert unregister(raw_redis) == 0
+    assert row(raw_redis) == ended
+
+
+def test_the_id_of_a_broker_that_has_stopped_is_free_while_clients_find_it(raw_redis: Any) -> None:
+    register(raw_redis)
+    unregister(raw_redis)
+    assert register(raw_redis, 1, port=9093, incarnation="b") == 1
+    assert "listed" not in row(raw_redis)
+    register(raw_redis, 0, port=9094)
+    unregister(raw_redis, 0)
+    assert register(raw_redis, -1, port=9095, incarnation="c") == 0
+
+
+def test_the_row_of_a_broker_that_has_stopped_is_deleted_after_its_time(raw_redis: Any) -> None:
+    put(raw_redis, 2, 1, listed=now_ms(raw_redis) - 1)
+    put(raw_redis, 3, 1, listed=now_ms(raw_redis) + LEASE_MS)
+    hour_ms = 3_600_000  # by which the clock has been set back
+    put(raw_redis, 4, now_ms(raw_redis) + hour_ms, listed=now_ms(raw_redis) + hour_ms + LEASE_MS)
+    register(raw_redis)
+    assert sorted(raw_redis.hkeys(BROKERS)) == [b"1", b"3"]
 
 
 def test_a_row_that_cannot_be_read_is_not_removed(raw_redis: Any) -> None:
