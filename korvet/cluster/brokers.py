@@ -59,13 +59,13 @@ class RegisteredBroker(NamedTuple):
 class RegisteredBrokers(NamedTuple):
     """The brokers at one moment, in order of their ids; `keeper` is the broker whose keeper holds the lease.
 
-    `keeper_epoch` rises with each new holder of the lease. `stopped` are only listed to clients.
+    `keeper_epoch` rises with each new holder of the lease. `idle` are only listed to clients.
     """
 
     brokers: tuple[RegisteredBroker, ...]
     keeper: int | None
     keeper_epoch: int = 0
-    stopped: tuple[RegisteredBroker, ...] = ()
+    idle: tuple[RegisteredBroker, ...] = ()
 
 
 class BrokerStore:
@@ -84,13 +84,14 @@ class BrokerStore:
         self._holder: Reply = _NO_HOLDER
         self._asking: gevent.Greenlet[[], None] | None = None
 
-    def register(self, registration: Registration, lease_ms: int) -> None:
-        """Register a broker, or renew its registration, for `lease_ms` from now on.
+    def register(self, registration: Registration, lease_ms: int, *, starting: bool = False) -> None:
+        """Register a broker, or renew its registration, for `lease_ms` from now on; while `starting` it leads nothing.
 
         Raises KafkaError DUPLICATE_BROKER_REGISTRATION if a live broker at another address has the id,
         UNSUPPORTED_VERSION if a later version has written data that this one would misread.
         """
-        self._run(_REGISTER, registration.arguments(lease_ms, own=False), self._keys.data_format)
+        args = registration.arguments(lease_ms, own=False, starting=starting)
+        self._run(_REGISTER, args, self._keys.data_format)
 
     def unregister(self, registration: Registration, listed_ms: int) -> None:
         """End the registration of this start of the broker: it leads nothing, but is listed to clients that long."""
@@ -130,7 +131,7 @@ class BrokerStore:
             message = f"{self._keys.brokers}: Redis answered {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
         live: list[RegisteredBroker] = []
-        stopped: list[RegisteredBroker] = []
+        idle: list[RegisteredBroker] = []
         for name, text in rows.items():
             try:
                 broker_id, row = int(name), msgspec.json.decode(text, type=BrokerRow)
@@ -141,7 +142,7 @@ class BrokerStore:
                 continue
             if max(row.until, row.listed) > now_ms:
                 broker = RegisteredBroker(broker_id, Endpoint(row.host, row.port), row.listeners, row.started)
-                (live if row.until > now_ms else stopped).append(broker)
+                (live if row.until > now_ms and not row.starting else idle).append(broker)
         match holder:
             case [bytes() as name, bytes() as token] if token.isdigit():
                 keeper, epoch = name.partition(b":")[0], int(token)
@@ -149,7 +150,7 @@ class BrokerStore:
                 keeper, epoch = b"", 0
         live.sort(key=lambda broker: broker.broker_id)
         keeper_id = int(keeper) if keeper.isdigit() else None
-        return RegisteredBrokers(tuple(live), keeper_id, epoch, tuple(stopped))
+        return RegisteredBrokers(tuple(live), keeper_id, epoch, tuple(idle))
 
 
 class LiveBroker(msgspec.Struct, frozen=True):
@@ -189,13 +190,13 @@ class LiveBrokers:
         brokers: Sequence[LiveBroker],
         keeper: int | None,
         keeper_epoch: int = 0,
-        stopped: Sequence[LiveBroker] = (),
+        idle: Sequence[LiveBroker] = (),
     ) -> None:
         """`keeper` is the broker whose keeper holds the lease, as far as is known, since its number `keeper_epoch`.
 
-        `stopped` are not live, but clients find them in metadata for a while.
+        `idle` are starting, or have stopped a moment ago: they lead nothing, but clients find them in metadata.
         """
-        self.stopped = tuple(stopped)
+        self.idle = tuple(idle)
         self.all = tuple(sorted(brokers, key=lambda broker: broker.broker_id))
         self.keeper = keeper
         self.keeper_epoch = keeper_epoch
@@ -255,7 +256,7 @@ def _addresses(brokers: Sequence[LiveBroker], listener: str) -> tuple[BrokerAddr
 class ReachableBrokers:
     """The live brokers for the clients of one listener, as Kafka's brokers report theirs. Never changes.
 
-    `listed` are those and the brokers that stopped a moment ago: what metadata has.
+    `listed` are those and the idle ones: what metadata has.
 
     A broker that does not have the listener is none of them; what it leads has no leader for these clients, until it
     has the listener too or they use one that all brokers have.
@@ -263,7 +264,7 @@ class ReachableBrokers:
 
     def __init__(self, live: LiveBrokers, listener: str) -> None:
         self.all = _addresses(live.all, listener)
-        self.listed = (*self.all, *_addresses(live.stopped, listener))
+        self.listed = (*self.all, *_addresses(live.idle, listener))
         self._live = live
         self._listener = listener
         self._by_id = {each.broker_id: each for each in self.all}
@@ -344,13 +345,13 @@ class ClusterView:
         for each in sorted(registered.brokers, key=lambda broker: broker.started_ms, reverse=True):
             if each.broker_id != self.this.broker_id:
                 brokers.setdefault(each.address, _member(each))
-        stopped = [
+        idle = [
             _member(broker)
-            for broker in registered.stopped
+            for broker in registered.idle
             if broker.broker_id != self.this.broker_id and broker.address not in brokers
         ]
         keeper, epoch = registered.keeper, registered.keeper_epoch
-        self.live = LiveBrokers(list(brokers.values()), keeper, epoch, stopped)
+        self.live = LiveBrokers(list(brokers.values()), keeper, epoch, idle)
 
 
 def _member(broker: RegisteredBroker) -> LiveBroker:

@@ -23,7 +23,8 @@ class Endpoint(NamedTuple):
 class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row as JSON in the registry, where the id is the field's; a build before formats has no version in it.
 
-    `started`, `until` and `listed` are ms since 1970 on Redis' clock. A broker that has stopped is `listed` until then.
+    `started`, `until` and `listed` are ms since 1970 on Redis' clock. A broker that has stopped is `listed` until then,
+    one that is `starting` accepts no connections yet: clients find both in metadata, but they lead nothing.
     """
 
     host: Annotated[str, msgspec.Meta(min_length=1)]
@@ -34,6 +35,7 @@ class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     format: int | None = None
     listed: int = 0
+    starting: bool = False
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +48,10 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     listeners: Mapping[str, Endpoint]
     incarnation: str
 
-    def arguments(self, lease_ms: int, *, own: bool) -> tuple[int | str | bytes, ...]:
+    def arguments(self, lease_ms: int, *, own: bool, starting: bool = False) -> tuple[int | str | bytes, ...]:
         """Return the ARGV of lua/broker/register.lua; `own`: only an earlier start of this broker can have the id."""
         host, port = next(iter(self.listeners.values()))
         listeners = msgspec.json.encode(self.listeners)
         who = (self.broker_id, host, port, self.incarnation, lease_ms, "own" if own else "ask", listeners)
-        return *who, *msgspec.structs.astuple(OWN), READABLE_FORMAT_MIN
+        state = "starting" if starting else "serving"
+        return *who, *msgspec.structs.astuple(OWN), READABLE_FORMAT_MIN, state

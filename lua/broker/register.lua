@@ -4,7 +4,8 @@
 -- ARGV     broker id (-1: any that is free), host, port, incarnation (unique per start of a broker), lease in ms,
 --          "own" (only an earlier start of this broker can have the id) or "ask", advertised addresses by listener (JSON:
 --          name -> [host, port]), the broker's version, its format, the lowest formats that may read and that may write
---          what this one writes, the lowest format of logs that it reads
+--          what this one writes, the lowest format of logs that it reads, "starting" (clients find it in metadata, but it
+--          leads nothing yet) or "serving"
 -- Returns  the broker's id
 -- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id), UNSUPPORTED_VERSION (the data is of
 --          a format that this version may not write)
@@ -23,7 +24,7 @@ local brokers, data_format = KEYS[1], KEYS[2]
 local id, host, port, incarnation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local lease_ms, own, listeners = tonumber(ARGV[5]), ARGV[6] == 'own', cjson.decode(ARGV[7])
 local version, own_format, reader, writer = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11]
-local lowest_format = tonumber(ARGV[12])
+local lowest_format, starting = tonumber(ARGV[12]), ARGV[13] == 'starting' or nil
 local forgotten_after_ms = 86400000
 
 local held = redis.call('HMGET', data_format, 'format', 'writer', 'version')
@@ -87,7 +88,7 @@ if not held[1] or tonumber(held[1]) < lowest_format then
 end
 redis.call('HSET', brokers, field, cjson.encode({
   host = host, port = port, listeners = listeners, incarnation = incarnation, started = started_ms,
-  ['until'] = now_ms + lease_ms, version = version, format = own_format,
+  ['until'] = now_ms + lease_ms, version = version, format = own_format, starting = starting,
 }))
 local all = redis.call('HGETALL', brokers)
 for at = 1, #all, 2 do

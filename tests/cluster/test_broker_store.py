@@ -48,10 +48,13 @@ def test_registered_brokers_are_returned_in_order_of_ids_until_they_unregister(s
     assert live(store) == [(1, "one.example", 9092), (2, "two.example", 9092)]
     store.unregister(TWO, LEASE_MS)
     assert live(store) == [(1, "one.example", 9092)]
-    assert [(broker.broker_id, broker.listeners) for broker in look(store).stopped] == [(2, TWO.listeners)]
+    assert [(broker.broker_id, broker.listeners) for broker in look(store).idle] == [(2, TWO.listeners)]
     store.register(TWO, LEASE_MS)
     store.unregister(TWO, 0)
-    assert look(store).stopped == ()
+    assert look(store).idle == ()
+    store.register(TWO, LEASE_MS, starting=True)
+    assert live(store) == [(1, "one.example", 9092)]
+    assert [broker.broker_id for broker in look(store).idle] == [2]
 
 
 def test_the_first_listener_identifies_a_broker_and_all_are_returned(store: BrokerStore) -> None:

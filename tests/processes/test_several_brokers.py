@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from korvet.cluster.data_format import OWN
-from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.cli.commands import done, done_as_json, korvet
 from tests.support import golden, ops, processes, reading
 from tests.support.broker import KORVET, LATER_BUILD, START_SECONDS_MAX, Broker, echo_broker, korvet_broker
@@ -77,6 +77,25 @@ def test_a_broker_is_live_as_long_as_it_runs_and_no_longer(
         assert broker.stop() == 0
         seconds, microseconds = raw_redis.time()
         assert rows(raw_redis)[0]["until"] <= seconds * 1000 + microseconds // 1000
+
+
+def test_a_broker_leads_nothing_until_a_worker_of_it_accepts(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    flags = ("--redis-url", redis_url, "--broker-id", "0")
+    # Its workers die before they accept.
+    starting = (f"redis.url={redis_url}", "broker.id=1", "num.partitions=13")
+    with (
+        korvet_broker(tmp_path / "one", *flags, workers=1) as one,
+        echo_broker(tmp_path / "two", *starting, workers=1, ready=False),
+    ):
+        processes.wait_until(lambda: 1 in rows(raw_redis), "it is registered")
+        assert brokers_of(one) == [0, 1]
+        reading.create_topic(one.bootstrap, "orders", 20)
+        with Client(one.address) as client:
+            orders = MetadataRequestTopic(name="orders")
+            [topic] = client.call(MetadataRequest(topics=[orders]), 12).topics
+        assert {partition.leader_id for partition in topic.partitions} == {0}
 
 
 def test_a_reload_keeps_the_broker_registered_with_its_new_address(

@@ -27,7 +27,7 @@ from korvet.server.keeper import keeper
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
-from korvet.telemetry.process_table import KEEPER_ROW, ProcessTable
+from korvet.telemetry.process_table import KEEPER_ROW, ProcessState, ProcessTable
 from tests.support import redis_servers
 from tests.support.processes import WAIT_SECONDS_MAX
 
@@ -66,6 +66,7 @@ class _Link(SupervisorLink):
         return self.stop
 
     def report_ready(self) -> None:
+        self.table.set(self.row, ProcessState.ACCEPTING)
         self.ready.set()
 
 

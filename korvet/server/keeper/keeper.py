@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from korvet.server.keeper.context import Context, LeaseLostError
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound, endpoints
 from korvet.telemetry import metrics, snapshot
+from korvet.telemetry.process_table import ProcessState
 
 _log = logs.Log(__name__)
 
@@ -41,6 +42,7 @@ _RENEWALS_PER_LEASE = 3
 _RETRIES_PER_LEASE = 12
 """More often, for when Redis was away the leases of all brokers may have run out meanwhile."""
 
+_STARTING_SECONDS = 0.1
 _LISTED_AFTER_MS = 3000
 """Clients read metadata when their connections end, which is after `drain.delay.ms`."""
 
@@ -206,13 +208,14 @@ def keep_registered(
     bound: Sequence[Bound],
     incarnation: str,
     stop: Event,
-    leaving: Callable[[], bool],
+    link: SupervisorLink,
     *,
     clock: Clock = CLOCK,
 ) -> None:
-    """Renew this broker's registration until `stop` is set; then, if the broker is `leaving`, end it.
+    """Renew this broker's registration until `stop` is set; then, if the broker is leaving, end it.
 
-    The supervisor has registered it before; what a registration means is in lua/broker/register.lua. This has a
+    The supervisor has registered it before, as starting: the keeper is ready when it has registered a broker of which a
+    worker accepts connections. What a registration means is in lua/broker/register.lua. This has a
     connection of its own: no task of the keeper delays a renewal. If only this process is replaced, the registration
     stays for the next one.
     """
@@ -226,10 +229,11 @@ def keep_registered(
         connect_timeout_ms=settings.redis_connect_timeout_ms,
     )
     store = BrokerStore(redis, Keys(settings.namespace))
-    failing = False
+    failing = serving = False
     while not stop.is_set():
+        starting = not any(worker.state is ProcessState.ACCEPTING for worker in link.table.workers())
         try:
-            store.register(registration, lease_ms)
+            store.register(registration, lease_ms, starting=starting and not serving)
             failing = False
         except KafkaError as error:
             if error.code == ErrorCode.UNSUPPORTED_VERSION:
@@ -241,9 +245,12 @@ def keep_registered(
                 _log.warning("cannot register this broker", reason=error)
             failing = True
         metrics.BROKER_REGISTERED.set(int(not failing))
+        if not (starting or serving):
+            serving = True
+            link.report_ready()
         pause_s = lease_ms / 1000 / (_RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE)
-        clock.wait(stop, clock.to_whole_second(pause_s))
-    if leaving():
+        clock.wait(stop, clock.to_whole_second(pause_s) if serving else _STARTING_SECONDS)
+    if link.table.draining:
         try:
             store.unregister(registration, settings.drain_delay_ms + _LISTED_AFTER_MS)
         except KafkaError as error:
@@ -263,11 +270,8 @@ def main(
     `incarnation` distinguishes this start of the broker from all others.
     """
     stop = link.stop_event()
-    registering = CLOCK.spawn(
-        keep_registered, settings, listeners, incarnation, stop, lambda: link.table.draining
-    )
+    registering = CLOCK.spawn(keep_registered, settings, listeners, incarnation, stop, link)
     keeper = Keeper(settings, metrics_directory)
     keeper.context.live.follow(logs.set_level)
-    link.report_ready()
     keeper.run(stop)
     registering.join()

@@ -408,7 +408,7 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
     """
     keys = Keys(settings.namespace)
     names = keys.brokers, keys.data_format
-    asked = start.arguments(settings.broker_lease_ms, own=own)
+    asked = start.arguments(settings.broker_lease_ms, own=own, starting=True)
     with connected(settings) as masters:
         check_format(masters, keys)
         try:

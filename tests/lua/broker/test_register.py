@@ -13,6 +13,7 @@ BROKERS, FORMAT = "korvet:brokers", "{korvet:brokers}:format"
 LEASE, FENCE = "korvet:keeper", "{korvet:keeper}:fence"
 LEASE_MS = 60_000
 DAY_MS = 86_400_000
+OWN_FORMAT = ("0.2.0", 5, 4, 4, 4)
 PAST = {"host": "old", "port": 9092, "incarnation": "old"}
 
 
@@ -24,10 +25,13 @@ def register(
     lease_ms: int = LEASE_MS,
     own: str = "ask",
     *,
-    data_format: tuple[str, int, int, int, int] = ("0.2.0", 5, 4, 4, 4),
+    data_format: tuple[str | int, ...] = OWN_FORMAT,
 ) -> int:
+    """Register as a broker that serves, unless a state comes after the format."""
     listeners = json.dumps({"INSIDE": ["kafka.example", port], "OUT": ["out.example", 9094]})
-    args = (broker_id, "kafka.example", port, incarnation, lease_ms, own, listeners, *data_format)
+    args = (broker_id, "kafka.example", port, incarnation, lease_ms, own, listeners, *data_format, "serving")[
+        :13
+    ]
     return int(run(client, "broker/register", (BROKERS, FORMAT), args))
 
 
@@ -53,6 +57,13 @@ def test_a_broker_is_live_for_its_lease_by_the_clock_of_redis(raw_redis: Any) ->
     assert found["listeners"] == {"INSIDE": ["kafka.example", 9092], "OUT": ["out.example", 9094]}
     assert before <= found["started"] <= after
     assert found["until"] == found["started"] + LEASE_MS
+
+
+def test_a_broker_is_starting_until_it_registers_as_serving(raw_redis: Any) -> None:
+    register(raw_redis, data_format=(*OWN_FORMAT, "starting"))
+    assert row(raw_redis)["starting"] is True
+    register(raw_redis)
+    assert "starting" not in row(raw_redis)
 
 
 def test_a_renewal_prolongs_the_lease_and_keeps_when_the_broker_started(raw_redis: Any) -> None:
