@@ -25,6 +25,7 @@ from tests.support.wire_client import WireClient, request_frame
 MIB = 1024 * 1024
 CONSUMERS = 12
 PARTITIONS = 30
+RECORD_BYTES = 1000
 UNREAD = 40
 QUEUED_BYTES_MAX = 128 * MIB
 """Enough for a response of all partitions where it is the only one."""
@@ -55,7 +56,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
         client.create(name, PARTITIONS, **{"storage.format": request.param})
         for partition in range(PARTITIONS):
             for _ in range(11):
-                client.append(name, *[b"x" * 1000] * 100, partition=partition)
+                client.append(name, *[b"x" * RECORD_BYTES] * 100, partition=partition)
         yield name
         client.delete(name)
 
@@ -132,4 +133,7 @@ def test_responses_that_nobody_reads_take_a_bounded_part_of_a_worker(broker: Bro
             assert peer.recv(4, socket.MSG_PEEK)
         assert memory() - before < 2 * QUEUED_BYTES_MAX
         assert 50_000 < consume(broker, topic) < whole
-    processes.wait_until(lambda: consume(broker, topic) == whole, "the others' memory is free")
+    # As many records; into how many batches they go depends on what the worker knows of their sizes.
+    processes.wait_until(
+        lambda: whole - consume(broker, topic) < PARTITIONS * RECORD_BYTES, "the others' memory is free"
+    )
