@@ -1,0 +1,108 @@
+"""The native part of Korvet: record batches of magic 2, checked, decompressed within a bound, compressed.
+
+Codecs are the numbers in a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Times are in milliseconds since
+the epoch, -1 for a record without one. Every function raises TypeError for an argument of another type.
+"""
+
+from collections.abc import Buffer, Iterator, Sequence
+from typing import TypeAlias
+
+__version__: str
+
+_Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+"""Offset, timestamp, key, value, and headers: the name of one that is no UTF-8 has `\\xNN` for a byte."""
+
+_Walk: TypeAlias = tuple[int, int, int, int]
+"""Of records: bytes uncompressed, smallest timestamp, largest timestamp, how many have no key."""
+
+class RefusedError(ValueError):
+    """A batch is not taken; `args` are Kafka's error code and a sentence.
+
+    CORRUPT_MESSAGE (2): the bytes changed on their way. MESSAGE_TOO_LARGE (10). INVALID_PRODUCER_EPOCH (47).
+    UNSUPPORTED_COMPRESSION_TYPE (76). INVALID_RECORD (87): the batch is not what its header says.
+    """
+
+def check_header(sent: Buffer, message_bytes_max: int, /) -> None:
+    """Check all but the records of what a producer sent: exactly one batch, of at most `message_bytes_max` bytes.
+
+    Raises RefusedError with each of its codes.
+    """
+
+def walk(sent: Buffer, plain_bytes_max: int, /) -> _Walk:
+    """Check the records of a batch whose header was checked, as Kafka's LogValidator does.
+
+    Raises RefusedError: MESSAGE_TOO_LARGE beyond `plain_bytes_max` or a million headers, INVALID_RECORD. Raises
+    ValueError without a header.
+    """
+
+def decode(sent: Buffer, plain_bytes_max: int, /) -> tuple[list[_Record], _Walk]:
+    """Return the records, with offsets from 0, and what a walk over them sees; checks and raises as `walk`."""
+
+def compress(codec: int, data: Buffer, /) -> bytes:
+    """Return `data` as every client reads it; raises RefusedError UNSUPPORTED_COMPRESSION_TYPE."""
+
+def decompress(codec: int, data: Buffer, limit: int, /) -> bytes:
+    """Undo a codec, to `limit` bytes at the most.
+
+    Raises RefusedError: MESSAGE_TOO_LARGE, INVALID_RECORD for damage, UNSUPPORTED_COMPRESSION_TYPE.
+    """
+
+def crc32c(data: Buffer, crc: int = 0, /) -> int:
+    """Return the CRC-32C of `data`, which follows what has the CRC `crc`."""
+
+class Records(Iterator[_Record]):
+    """Yields the records of a stored batch; raises RefusedError INVALID_RECORD where one cannot be read."""
+
+    def __init__(
+        self,
+        payload: Buffer,
+        codec: int,
+        plain_bytes_max: int,
+        record_count: int,
+        base_offset: int,
+        base_timestamp: int,
+        append_timestamp: int | None,
+        /,
+    ) -> None:
+        """Decompress what follows the header; `append_timestamp` replaces the records' own. Raises as `decompress`."""
+
+    @property
+    def plain_bytes(self) -> int:
+        """The size of the records uncompressed."""
+
+    def __next__(self) -> _Record: ...
+
+_Encoded: TypeAlias = tuple[bytes, int, int, int]
+"""The payload of a batch, how many records it has, the offset delta of the last (-1), and their largest timestamp."""
+
+class RecordEncoder:
+    """Encodes records for a batch with a base offset, as long as they fit.
+
+    They fit into `bytes_max` bytes, the first at any size with `at_least_one`, and into the int32 of an offset delta.
+    """
+
+    def __init__(self, base_offset: int, bytes_max: int, *, at_least_one: bool) -> None: ...
+    def add(self, records: Sequence[_Record], start: int, /) -> int:
+        """Take records from position `start` on; returns how many fit."""
+
+    @property
+    def payload_bytes(self) -> int:
+        """The size of what was taken."""
+
+    def encoded(self) -> _Encoded:
+        """Return what was taken."""
+
+def encode_columns(
+    runs: Sequence[tuple[int, int]],
+    timestamps: Sequence[int],
+    keys: Sequence[bytes] | None,
+    values: Sequence[bytes],
+    headers: Sequence[tuple[str, Sequence[bytes] | None]],
+    bytes_max: int,
+    *,
+    at_least_one: bool,
+) -> _Encoded:
+    """Encode records of one layout as RecordEncoder does, the first at the base offset.
+
+    `runs` are stretches of offsets, each from the first to before the last; a column of None is null in every record.
+    """

@@ -1,0 +1,324 @@
+//! A record batch of magic 2: its header, and the checks of one that a producer sent.
+//!
+//! Theory of operation. [`Header::of_produced`] looks at the 61 bytes before the records and at the CRC, [`Header::walk`]
+//! at the records: what they hold has to be exactly what the header says. The rules are those of Kafka's `LogValidator`
+//! and `DefaultRecord`, and so are the codes; only the offset deltas, which Kafka checks in compressed batches alone,
+//! have to be 0, 1, 2, ... in all. A batch that passes can be stored as it came: every client reads it to its end.
+//!
+//! Source: the Kafka documentation, "Record Batch" and "Record"; KIP-98 for the fields of the producer.
+
+use crate::compression::{Codec, has_linked_blocks};
+use crate::cursor::Cursor;
+use crate::{ErrorCode, Refusal};
+
+/// The bytes before the records.
+pub const HEADER_BYTES: usize = 61;
+/// Where the length begins to count: after the base offset and itself.
+pub const LENGTH_FROM: usize = 12;
+/// Where the bytes begin that the CRC covers: at the attributes.
+pub const CRC_FROM: usize = 21;
+
+const MAGIC: i8 = 2;
+const MAGIC_AT: usize = 16;
+const CODEC_MASK: i16 = 0x07;
+const TRANSACTIONAL_BIT: i16 = 0x10;
+const CONTROL_BIT: i16 = 0x20;
+const NO_PRODUCER_ID: i64 = -1;
+/// The most headers of a batch: one takes two bytes here, and an object of 72 where the records are decoded.
+pub const HEADERS_MAX: usize = 1_000_000;
+/// A record without key, value and headers: length, attributes, two deltas, two lengths and a count, a byte each.
+const RECORD_BYTES_MIN: usize = 7;
+
+/// The fields before the records, by their names in Kafka's documentation; timestamps in milliseconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Header {
+    pub base_offset: i64,
+    pub batch_length: i32,
+    pub partition_leader_epoch: i32,
+    pub magic: i8,
+    pub crc: u32,
+    pub attributes: i16,
+    pub last_offset_delta: i32,
+    pub base_timestamp: i64,
+    pub max_timestamp: i64,
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub base_sequence: i32,
+    pub record_count: i32,
+}
+
+/// The CRC-32C of `data`, which follows what has the CRC `before` (0: nothing).
+pub fn crc32c(before: u32, data: &[u8]) -> u32 {
+    crc32c::crc32c_append(before, data)
+}
+
+/// What the walk over the records of a batch saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// The size of the records uncompressed.
+    pub plain_bytes: usize,
+    /// The smallest timestamp of a record, in milliseconds; -1 is that of a record without one.
+    pub min_timestamp: i64,
+    /// The largest timestamp of a record.
+    pub max_timestamp: i64,
+    /// How many records have no key: a compacted topic takes none of these.
+    pub null_keys: usize,
+}
+
+impl Walk {
+    /// Begin a walk over records of which none was seen.
+    pub fn over(plain: &[u8]) -> Self {
+        Self { plain_bytes: plain.len(), min_timestamp: i64::MAX, max_timestamp: i64::MIN, null_keys: 0 }
+    }
+
+    /// See a record.
+    #[inline]
+    pub fn see(&mut self, record: &Record<'_>) {
+        self.min_timestamp = self.min_timestamp.min(record.timestamp);
+        self.max_timestamp = self.max_timestamp.max(record.timestamp);
+        self.null_keys += usize::from(record.key.is_none());
+    }
+}
+
+/// One record of a batch, its fields where they lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Its offset less the base offset of the batch.
+    pub offset_delta: i32,
+    /// Its own time in milliseconds, also if the batch has the time of its append.
+    pub timestamp: i64,
+    /// None is null.
+    pub key: Option<&'a [u8]>,
+    /// None is null: a tombstone in a compacted topic.
+    pub value: Option<&'a [u8]>,
+    headers: Cursor<'a>,
+    header_count: usize,
+}
+
+impl Header {
+    /// Read the fields, of which nothing is checked; `None` if the bytes are too few.
+    pub fn read(batch: &[u8]) -> Option<Self> {
+        let mut fields = Cursor::new(batch.get(..HEADER_BYTES)?);
+        Some(Self {
+            base_offset: i64::from_be_bytes(fields.array()?),
+            batch_length: i32::from_be_bytes(fields.array()?),
+            partition_leader_epoch: i32::from_be_bytes(fields.array()?),
+            magic: i8::from_be_bytes(fields.array()?),
+            crc: u32::from_be_bytes(fields.array()?),
+            attributes: i16::from_be_bytes(fields.array()?),
+            last_offset_delta: i32::from_be_bytes(fields.array()?),
+            base_timestamp: i64::from_be_bytes(fields.array()?),
+            max_timestamp: i64::from_be_bytes(fields.array()?),
+            producer_id: i64::from_be_bytes(fields.array()?),
+            producer_epoch: i16::from_be_bytes(fields.array()?),
+            base_sequence: i32::from_be_bytes(fields.array()?),
+            record_count: i32::from_be_bytes(fields.array()?),
+        })
+    }
+
+    /// Read and check the header of what a producer sent for one partition: exactly one batch, whose CRC matches.
+    pub fn of_produced(sent: &[u8], message_bytes_max: usize) -> Result<Self, Refusal> {
+        let header = Self::read_magic_2(sent)?;
+        let size = header.size(sent.len())?;
+        if size > message_bytes_max {
+            let message = format!("a batch of {size} bytes exceeds max.message.bytes = {message_bytes_max}");
+            return Err(Refusal::new(ErrorCode::MessageTooLarge, message));
+        }
+        if size < sent.len() {
+            return Err(Refusal::invalid("a partition may carry just one record batch"));
+        }
+        if sent.get(CRC_FROM..).map(crc32c::crc32c) != Some(header.crc) {
+            return Err(Refusal::new(ErrorCode::CorruptMessage, "the CRC does not match the batch"));
+        }
+        header.check_fields(size - HEADER_BYTES)?;
+        if header.codec() == Some(Codec::Lz4) && sent.get(HEADER_BYTES..).is_some_and(has_linked_blocks) {
+            return Err(Refusal::invalid("the blocks of lz4 are linked, which Kafka and Java's client do not read"));
+        }
+        Ok(header)
+    }
+
+    /// The number of the codec, which may be none's.
+    pub fn codec_number(&self) -> i16 {
+        self.attributes & CODEC_MASK
+    }
+
+    /// The codec, if its number is one.
+    pub fn codec(&self) -> Option<Codec> {
+        Codec::of(self.codec_number())
+    }
+
+    /// Walk over the records of a batch with this header, decompressed to `plain_bytes_max` at the most.
+    pub fn walk(&self, batch: &[u8], plain_bytes_max: usize) -> Result<Walk, Refusal> {
+        let plain = self.decompressed(batch, plain_bytes_max)?;
+        let mut walk = Walk::over(&plain);
+        for record in self.checked_records(&plain) {
+            walk.see(&record?);
+        }
+        Ok(walk)
+    }
+
+    /// The bytes of the records, decompressed to `plain_bytes_max` at the most.
+    pub fn decompressed<'a>(
+        &self,
+        batch: &'a [u8],
+        plain_bytes_max: usize,
+    ) -> Result<std::borrow::Cow<'a, [u8]>, Refusal> {
+        let stored = batch.get(HEADER_BYTES..).unwrap_or_default();
+        self.codec().ok_or_else(|| self.unknown_codec())?.decompress(stored, plain_bytes_max)
+    }
+
+    /// The records that `plain` holds, each or why it cannot be read: then there are no more.
+    pub fn records<'a>(&self, plain: &'a [u8]) -> Records<'a> {
+        Records::new(Cursor::new(plain), self.record_count, self.base_timestamp)
+    }
+
+    /// The same for a batch of a producer, whose offset deltas are 0, 1, 2, ..., with `HEADERS_MAX` headers at the most.
+    pub fn checked_records<'a>(&self, plain: &'a [u8]) -> impl Iterator<Item = Result<Record<'a>, Refusal>> + use<'a> {
+        let mut headers = 0;
+        (0..).zip(self.records(plain)).map(move |(position, record)| {
+            let record = record?;
+            headers += record.header_count;
+            if record.offset_delta != position {
+                let message = format!("record {position} has the offset delta {}", record.offset_delta);
+                return Err(Refusal::invalid(message));
+            }
+            if headers > HEADERS_MAX {
+                let message = format!("the records have more than {HEADERS_MAX} headers");
+                return Err(Refusal::new(ErrorCode::MessageTooLarge, message));
+            }
+            Ok(record)
+        })
+    }
+
+    fn read_magic_2(sent: &[u8]) -> Result<Self, Refusal> {
+        let magic = *sent.get(MAGIC_AT).ok_or(Refusal::invalid("the partition has no record batch"))?;
+        match magic as i8 {
+            MAGIC => {
+                Self::read(sent).ok_or_else(|| Refusal::invalid(format!("{} bytes are not a record batch", sent.len())))
+            }
+            0 | 1 => Err(Refusal::invalid(format!("message format {magic} is too old"))),
+            _ => Err(Refusal::new(ErrorCode::CorruptMessage, format!("message format {magic} is unknown"))),
+        }
+    }
+
+    /// The size that the header says, if the batch can have it and it is there. To Kafka what is cut off is no batch.
+    fn size(&self, sent_bytes: usize) -> Result<usize, Refusal> {
+        let size = usize::try_from(self.batch_length).unwrap_or(0) + LENGTH_FROM;
+        let code = match size {
+            ..HEADER_BYTES => ErrorCode::CorruptMessage,
+            _ if size > sent_bytes => ErrorCode::InvalidRecord,
+            _ => return Ok(size),
+        };
+        Err(Refusal::new(code, format!("a batch of length {} in {sent_bytes} bytes", self.batch_length)))
+    }
+
+    fn check_fields(&self, stored_bytes: usize) -> Result<(), Refusal> {
+        if self.base_offset != 0 {
+            return Err(Refusal::invalid(format!(
+                "a batch with base offset {}, of a producer it is 0",
+                self.base_offset
+            )));
+        }
+        let (count, delta) = (self.record_count, self.last_offset_delta);
+        if count <= 0 || delta != count - 1 {
+            return Err(Refusal::invalid(format!("{count} records with a last offset delta of {delta}")));
+        }
+        let codec = self.codec().ok_or_else(|| self.unknown_codec())?;
+        if codec == Codec::None && usize::try_from(count).is_ok_and(|count| count > stored_bytes / RECORD_BYTES_MIN) {
+            return Err(Refusal::invalid(format!("{count} records in {stored_bytes} bytes")));
+        }
+        if self.attributes & CONTROL_BIT != 0 {
+            return Err(Refusal::invalid("a client may not write control records"));
+        }
+        let (id, epoch, sequence) = (self.producer_id, self.producer_epoch, self.base_sequence);
+        if id == NO_PRODUCER_ID {
+            return match self.attributes & TRANSACTIONAL_BIT {
+                0 => Ok(()),
+                _ => Err(Refusal::invalid("a batch of a transaction has no producer id")),
+            };
+        }
+        if sequence >= 0 && epoch >= 0 {
+            return Ok(());
+        }
+        let code = if sequence < 0 { ErrorCode::InvalidRecord } else { ErrorCode::InvalidProducerEpoch };
+        Err(Refusal::new(code, format!("producer {id} with epoch {epoch}, sequence {sequence}")))
+    }
+
+    fn unknown_codec(&self) -> Refusal {
+        let message = format!("compression codec {} is unknown", self.codec_number());
+        Refusal::new(ErrorCode::UnsupportedCompressionType, message)
+    }
+}
+
+/// Iterates over the records of a batch, and notices at the end whether bytes are left.
+#[derive(Debug)]
+pub struct Records<'a> {
+    left: Cursor<'a>,
+    count: i32,
+    base_timestamp: i64,
+}
+
+impl<'a> Records<'a> {
+    /// The last `count` records of a batch with this base timestamp.
+    pub fn new(left: Cursor<'a>, count: i32, base_timestamp: i64) -> Self {
+        Self { left, count, base_timestamp }
+    }
+
+    /// How many bytes are left after the records that came.
+    pub fn bytes_left(&self) -> usize {
+        self.left.len()
+    }
+
+    fn record(&mut self) -> Result<Record<'a>, &'static str> {
+        const STRUCTURE: &str = "a record ends within one of its fields";
+        let size = self.left.varint().ok_or("the batch ends before its last record")?;
+        let body = usize::try_from(size).ok().and_then(|size| self.left.bytes(size));
+        let mut body = Cursor::new(body.ok_or("a record is longer than the batch")?);
+        let _attributes = body.byte().ok_or(STRUCTURE)?;
+        let timestamp = self.base_timestamp.wrapping_add(body.varlong().ok_or(STRUCTURE)?);
+        let offset_delta = body.varint().ok_or(STRUCTURE)?;
+        let (key, value) = (body.nullable().ok_or(STRUCTURE)?, body.nullable().ok_or(STRUCTURE)?);
+        let header_count = body.varint().ok_or(STRUCTURE)?;
+        let header_count = usize::try_from(header_count).map_err(|_| "a record has less than no headers")?;
+        let headers = body;
+        for _ in 0..header_count {
+            body.nullable().ok_or(STRUCTURE)?.ok_or("the name of a header is null")?;
+            body.nullable().ok_or(STRUCTURE)?;
+        }
+        if !body.is_empty() {
+            return Err("a record is longer than its fields");
+        }
+        Ok(Record { offset_delta, timestamp, key, value, headers, header_count })
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, Refusal>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.count <= 0 {
+            let rest = std::mem::replace(&mut self.left, Cursor::new(&[]));
+            return (!rest.is_empty())
+                .then(|| Err(Refusal::invalid(format!("{} bytes follow the last record", rest.len()))));
+        }
+        let record = self.record();
+        self.count -= 1;
+        if record.is_err() {
+            *self = Records { left: Cursor::new(&[]), count: 0, ..*self };
+        }
+        Some(record.map_err(|why| Refusal::invalid(format!("the records cannot be read: {why}"))))
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The names and values of the headers, in the producer's order; a name may repeat and may be no UTF-8.
+    pub fn headers(&self) -> impl ExactSizeIterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+        let mut left = self.headers;
+        (0..self.header_count).map(move |_| {
+            // The reader of the record has been here.
+            let name = left.nullable().flatten().unwrap_or_default();
+            (name, left.nullable().flatten())
+        })
+    }
+}

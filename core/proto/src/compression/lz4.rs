@@ -1,0 +1,152 @@
+//! One frame of lz4, read to its end mark (LZ4 frame format 1.6).
+//!
+//! Every library reads such frames, but none of them all that clients refuse: a frame without its end mark, a checksum
+//! that does not match, bytes after the frame, a block of no bytes (an end mark to Java), one stored in more bytes than
+//! it may decompress to. A batch that passed with one of these would stop its consumers. Room for a block is what it can
+//! decompress to, not what the frame allows: a frame of tiny blocks costs nothing more.
+
+use std::hash::Hasher;
+
+use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
+use twox_hash::XxHash32;
+
+use super::{CUT_OFF, Stop, damaged};
+use crate::cursor::Cursor;
+
+const MAGIC: u32 = 0x184D_2204;
+const VERSION_MASK: u8 = 0xC0;
+const VERSION: u8 = 0x40;
+const INDEPENDENT_BLOCKS: u8 = 0x20;
+const BLOCK_CHECKSUMS: u8 = 0x10;
+const CONTENT_SIZE: u8 = 0x08;
+const CONTENT_CHECKSUM: u8 = 0x04;
+const RESERVED_OR_DICTIONARY: u8 = 0x03;
+const STORED_PLAIN: u32 = 1 << 31;
+/// A byte of a length stands for 255 bytes, and no byte for more.
+const RATIO_MAX: usize = 255;
+/// How far back a block may refer.
+const WINDOW_BYTES: usize = 64 << 10;
+
+struct Frame<'a> {
+    flags: u8,
+    block_bytes_max: usize,
+    content_size: Option<u64>,
+    left: Cursor<'a>,
+}
+
+/// Whether a frame has blocks that refer to the block before: neither Kafka nor Java's client reads one.
+pub fn has_linked_blocks(data: &[u8]) -> bool {
+    Frame::begin(data).is_ok_and(|frame| frame.flags & INDEPENDENT_BLOCKS == 0)
+}
+
+pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Stop> {
+    let mut frame = Frame::begin(data)?;
+    let mut plain = Vec::new();
+    while let Some(size) = frame.block_size()? {
+        frame.block(size, &mut plain, limit)?;
+    }
+    frame.end(&plain)?;
+    Ok(plain)
+}
+
+impl<'a> Frame<'a> {
+    fn begin(data: &'a [u8]) -> Result<Self, Stop> {
+        let mut left = Cursor::new(data);
+        if u32::from_le_bytes(left.array().ok_or(CUT_OFF)?) != MAGIC {
+            return Err(damaged("it begins no frame"));
+        }
+        let descriptor = left;
+        let (flags, block) = (left.byte().ok_or(CUT_OFF)?, left.byte().ok_or(CUT_OFF)?);
+        if flags & VERSION_MASK != VERSION || flags & RESERVED_OR_DICTIONARY != 0 {
+            return Err(damaged("the frame is of another version, or needs a dictionary"));
+        }
+        let block_bytes_max = match block {
+            0x40 => 64 << 10,
+            0x50 => 256 << 10,
+            0x60 => 1 << 20,
+            0x70 => 4 << 20,
+            _ => return Err(damaged("the frame has an unknown size of blocks")),
+        };
+        let content_size = match flags & CONTENT_SIZE {
+            0 => None,
+            _ => Some(u64::from_le_bytes(left.array().ok_or(CUT_OFF)?)),
+        };
+        let mut covered = descriptor;
+        let covered = covered.bytes(descriptor.len() - left.len()).ok_or(CUT_OFF)?;
+        if left.byte().ok_or(CUT_OFF)? != hash(covered).to_be_bytes()[2] {
+            return Err(damaged("the checksum of the frame's header does not match"));
+        }
+        Ok(Self { flags, block_bytes_max, content_size, left })
+    }
+
+    /// The size of the next block and its highest bit, None for the end mark.
+    fn block_size(&mut self) -> Result<Option<u32>, Stop> {
+        let size = u32::from_le_bytes(self.left.array().ok_or(CUT_OFF)?);
+        Ok((size != 0).then_some(size))
+    }
+
+    fn block(&mut self, size: u32, plain: &mut Vec<u8>, limit: usize) -> Result<(), Stop> {
+        let stored = self.left.bytes((size & !STORED_PLAIN) as usize).ok_or(CUT_OFF)?;
+        if stored.is_empty() || stored.len() > self.block_bytes_max {
+            return Err(damaged("a block has no bytes, or more than the frame allows"));
+        }
+        if self.flags & BLOCK_CHECKSUMS != 0 {
+            self.check(stored)?;
+        }
+        let before = plain.len();
+        let allowed = self.block_bytes_max.min(limit - before);
+        let too_large = || match allowed {
+            _ if allowed < self.block_bytes_max => Stop::TooLarge,
+            _ => damaged("a block is larger than the frame allows"),
+        };
+        if size & STORED_PLAIN != 0 {
+            if stored.len() > allowed {
+                return Err(Stop::TooLarge);
+            }
+            plain.try_reserve(stored.len()).map_err(|_| Stop::TooLarge)?;
+            plain.extend_from_slice(stored);
+            return Ok(());
+        }
+        let room = allowed.min(stored.len().saturating_mul(RATIO_MAX));
+        plain.try_reserve(room).map_err(|_| Stop::TooLarge)?;
+        plain.resize(before + room, 0);
+        let (past, room) = plain.split_at_mut(before);
+        let window = past.get(before.saturating_sub(WINDOW_BYTES)..).unwrap_or_default();
+        let written = match self.flags & INDEPENDENT_BLOCKS {
+            0 => decompress_into_with_dict(stored, room, window),
+            _ => decompress_into(stored, room),
+        };
+        let written = written.map_err(|error| match error {
+            DecompressError::OutputTooSmall { .. } => too_large(),
+            error => Stop::Damaged(error.to_string().into()),
+        })?;
+        plain.truncate(before + written);
+        Ok(())
+    }
+
+    fn end(mut self, plain: &[u8]) -> Result<(), Stop> {
+        if self.flags & CONTENT_CHECKSUM != 0 {
+            self.check(plain)?;
+        }
+        if self.content_size.is_some_and(|size| size != plain.len() as u64) {
+            return Err(damaged("the frame has another size than it says"));
+        }
+        match self.left.len() {
+            0 => Ok(()),
+            _ => Err(damaged("bytes follow the frame")),
+        }
+    }
+
+    fn check(&mut self, content: &[u8]) -> Result<(), Stop> {
+        match u32::from_le_bytes(self.left.array().ok_or(CUT_OFF)?) {
+            checksum if checksum == hash(content) => Ok(()),
+            _ => Err(damaged("a checksum does not match")),
+        }
+    }
+}
+
+fn hash(content: &[u8]) -> u32 {
+    let mut hasher = XxHash32::with_seed(0);
+    hasher.write(content);
+    hasher.finish_32()
+}

@@ -1,0 +1,22 @@
+//! Kafka's record batches, as a broker needs them: checked, decompressed within a bound, compressed.
+//!
+//! Theory of operation. Everything here is a function of bytes that have already arrived and of limits that the caller
+//! sets; what comes out is a value or an [`Refusal`]. Nothing reads a socket, a clock or a global, and nothing starts a
+//! thread, so each case is a line in a test. Lengths and counts in the bytes are claims of whoever sent them: none is
+//! believed before it is compared with what is there, and no memory is taken for one.
+//!
+//! * [`cursor`] reads integers and varints, and notices where bytes end.
+//! * [`batch`] is the header of a batch, and the walk over its records that Kafka's `LogValidator` does.
+//! * [`encode`] writes records as the payload of a batch.
+//! * [`compression`] are Kafka's codecs.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
+
+pub mod batch;
+pub mod compression;
+pub mod cursor;
+pub mod encode;
+mod refusal;
+
+pub use refusal::{ErrorCode, Refusal};

@@ -1,0 +1,158 @@
+//! Record batches.
+
+use std::fmt::Write;
+
+use korvet_proto::batch::{Header, Record, Walk};
+use korvet_proto::compression::Codec;
+use korvet_proto::cursor::Cursor;
+use korvet_proto::{ErrorCode, Refusal, batch};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use crate::buffer::Bytes;
+
+pyo3::create_exception!(
+    korvet_core,
+    RefusedError,
+    PyValueError,
+    "A batch is not taken; args: Kafka's error code, a sentence."
+);
+
+type WalkFields = (usize, i64, i64, usize);
+
+fn fields_of(walk: Walk) -> WalkFields {
+    (walk.plain_bytes, walk.min_timestamp, walk.max_timestamp, walk.null_keys)
+}
+
+fn refused(refusal: Refusal) -> PyErr {
+    RefusedError::new_err((refusal.code as i16, refusal.message.into_owned()))
+}
+
+fn header_of<'a>(py: Python<'a>, sent: &'a Bytes) -> PyResult<(Header, &'a [u8])> {
+    let sent = sent.get(py);
+    Header::read(sent).map(|header| (header, sent)).ok_or_else(|| PyValueError::new_err("the header is cut off"))
+}
+
+fn as_tuple<'py>(py: Python<'py>, record: &Record<'_>, offset: i64, timestamp: i64) -> PyResult<Bound<'py, PyTuple>> {
+    let nullable = |bytes: Option<&[u8]>| bytes.map(|bytes| PyBytes::new(py, bytes));
+    let headers = record.headers().map(|(name, value)| (name_of(py, name), nullable(value)));
+    (offset, timestamp, nullable(record.key), nullable(record.value), PyList::new(py, headers)?).into_pyobject(py)
+}
+
+fn codec(number: i16) -> PyResult<Codec> {
+    Codec::of(number).ok_or_else(|| {
+        let message = format!("compression codec {number} is unknown");
+        refused(Refusal::new(ErrorCode::UnsupportedCompressionType, message))
+    })
+}
+
+#[pyfunction]
+#[pyo3(signature = (sent, message_bytes_max, /))]
+pub fn check_header(py: Python<'_>, sent: Bytes, message_bytes_max: usize) -> PyResult<()> {
+    Header::of_produced(sent.get(py), message_bytes_max).map(drop).map_err(refused)
+}
+
+#[pyfunction]
+#[pyo3(signature = (sent, plain_bytes_max, /))]
+pub fn walk(py: Python<'_>, sent: Bytes, plain_bytes_max: usize) -> PyResult<WalkFields> {
+    let (header, sent) = header_of(py, &sent)?;
+    header.walk(sent, plain_bytes_max).map(fields_of).map_err(refused)
+}
+
+#[pyfunction]
+#[pyo3(signature = (sent, plain_bytes_max, /))]
+pub fn decode(py: Python<'_>, sent: Bytes, plain_bytes_max: usize) -> PyResult<(Bound<'_, PyList>, WalkFields)> {
+    let (header, sent) = header_of(py, &sent)?;
+    let plain = header.decompressed(sent, plain_bytes_max).map_err(refused)?;
+    let (records, mut walk) = (PyList::empty(py), Walk::over(&plain));
+    for record in header.checked_records(&plain) {
+        let record = record.map_err(refused)?;
+        walk.see(&record);
+        records.append(as_tuple(py, &record, record.offset_delta.into(), record.timestamp)?)?;
+    }
+    Ok((records, fields_of(walk)))
+}
+
+#[pyfunction]
+#[pyo3(signature = (number, data, /))]
+pub fn compress(py: Python<'_>, number: i16, data: Bytes) -> PyResult<Bound<'_, PyBytes>> {
+    let compressed = codec(number)?.compress(data.get(py)).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Ok(PyBytes::new(py, &compressed))
+}
+
+#[pyfunction]
+#[pyo3(signature = (number, data, limit, /))]
+pub fn decompress(py: Python<'_>, number: i16, data: Bytes, limit: usize) -> PyResult<Bound<'_, PyBytes>> {
+    let plain = codec(number)?.decompress(data.get(py), limit).map_err(refused)?;
+    Ok(PyBytes::new(py, &plain))
+}
+
+#[pyfunction]
+#[pyo3(signature = (data, crc = 0, /))]
+pub fn crc32c(py: Python<'_>, data: Bytes, crc: u32) -> u32 {
+    batch::crc32c(crc, data.get(py))
+}
+
+/// Iterates over the records of a batch, whose bytes it keeps decompressed.
+#[pyclass(module = "korvet_core")]
+pub struct Records {
+    plain: Vec<u8>,
+    position: usize,
+    left: i32,
+    base_offset: i64,
+    base_timestamp: i64,
+    append_timestamp: Option<i64>,
+}
+
+#[pymethods]
+impl Records {
+    #[new]
+    #[allow(clippy::too_many_arguments)] // Python's header of a batch, field by field
+    #[pyo3(signature = (payload, number, plain_bytes_max, record_count, base_offset, base_timestamp, append_timestamp, /))]
+    fn new(
+        py: Python<'_>,
+        payload: Bytes,
+        number: i16,
+        plain_bytes_max: usize,
+        record_count: i32,
+        base_offset: i64,
+        base_timestamp: i64,
+        append_timestamp: Option<i64>,
+    ) -> PyResult<Self> {
+        let plain = codec(number)?.decompress(payload.get(py), plain_bytes_max).map_err(refused)?.into_owned();
+        Ok(Self { plain, position: 0, left: record_count, base_offset, base_timestamp, append_timestamp })
+    }
+
+    #[getter]
+    fn plain_bytes(&self) -> usize {
+        self.plain.len()
+    }
+
+    fn __iter__(records: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        records
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let plain = Cursor::new(self.plain.get(self.position..).unwrap_or_default());
+        let mut records = batch::Records::new(plain, self.left, self.base_timestamp);
+        let Some(record) = records.next().transpose().map_err(refused)? else { return Ok(None) };
+        (self.position, self.left) = (self.plain.len() - records.bytes_left(), self.left - 1);
+        let offset = self.base_offset.wrapping_add(record.offset_delta.into());
+        let timestamp = self.append_timestamp.unwrap_or(record.timestamp);
+        as_tuple(py, &record, offset, timestamp).map(Some)
+    }
+}
+
+/// The name of a header as text: bytes that are no UTF-8 are written as `\xNN`.
+fn name_of<'py>(py: Python<'py>, name: &[u8]) -> Bound<'py, PyString> {
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    PyString::new(py, &text)
+}

@@ -1,0 +1,29 @@
+//! The Python module `korvet_core`: korvet-proto, called from Python.
+//!
+//! Arguments are bytes as they came and limits; results are bytes, numbers and tuples. What a client did wrong is a
+//! `RefusedError`, with Kafka's error code. Every function keeps the GIL: none takes longer than the request it serves.
+
+// The macros of PyO3 make functions public that Python alone calls.
+#![allow(missing_docs)]
+// Arguments of Python come by value.
+#![allow(clippy::needless_pass_by_value)]
+#![deny(unsafe_code)]
+
+mod batch;
+mod buffer;
+mod encode;
+
+use pyo3::prelude::*;
+
+// The functions read what Python's bytes hold: without the GIL another thread might write there.
+#[pymodule(gil_used = true)]
+mod korvet_core {
+    #[pymodule_export]
+    use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decode, decompress, walk};
+    #[pymodule_export]
+    use crate::encode::{RecordEncoder, encode_columns};
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}
