@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential check-deploy lint jepsen test-upgrade duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle releasable release image chart checksums clean FORCE
+.PHONY: help run lake check test test-ci nightly stress test-kafka-broker test-differential check-deploy lint jepsen test-upgrade duplicates fuzz bench bench-append bench-lake loadtest soak format docs docs-pictures lock core-lock dist bundle releasable release image chart checksums core-built clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -15,6 +15,8 @@ ARGS :=
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
+# What korvet-core is built from.
+CORE := $(sort $(shell find core -name target -prune -o -name tests -prune -o -type f -print))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
 # The first interpreter that is new enough and can make a virtual environment. Each is tried, not only looked for: a
@@ -24,6 +26,8 @@ first_able = $(shell for python in $(PYTHON); do \
 	"$$python" -c 'import sys; $(1); sys.exit(not (3, 11 + (sys.platform == "darwin")) <= sys.version_info < (3, 15))' 2>/dev/null \
 	&& { echo "$$python"; break; }; done)
 no_python = Korvet needs Python 3.11 to 3.14 (on Debian 12 or later: apt-get install python3 python3-venv)
+no_cargo = korvet-core was not built: it needs cargo 1.85 and a C compiler (Debian 12: apt-get install cargo-web rustc-web; \
+	Debian 13, Ubuntu 26.04, Fedora: cargo; Homebrew: rust)
 no_venv = $(1) cannot make virtual environments (on Debian or Ubuntu: apt-get install $(notdir $(1))-venv)
 
 help: ## show this list
@@ -57,20 +61,6 @@ test-kafka-broker: $(VENV)/.dev ## run Kafka's own broker tests; ARGS="kafka.ser
 
 test-differential: $(VENV)/.dev ## send the same requests to Apache Kafka and Korvet, and compare the answers; ARGS="--only groups"; needs Java 17 and Maven
 	@$(BIN)/python -m tests.differential $(ARGS)
-
-# PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
-COMPILED_TESTS := tests/clients tests/cluster tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry
-# These tests put something of their own in the place of a compiled class or method, which cannot be done.
-NOT_COMPILED_TESTS := \
-	--deselect tests/cluster/test_backpressure.py \
-	--deselect tests/log/test_group_commit.py::test_an_error_of_one_batch_is_counted_as_one_of_its_script \
-	--deselect tests/log/test_high_watermark.py::test_a_fetch_that_waits_reads_again_only_what_replicas_lack \
-	--deselect tests/log/test_readahead.py::test_a_read_that_is_made_again_has_its_own_bounds \
-	--deselect tests/log/test_transactions.py::test_what_is_not_verified_is_neither_written_nor_an_error_of_the_script \
-	--deselect tests/server/test_tls.py::test_everybody_else_runs_while_tiny_records_are_decrypted \
-	--deselect tests/server/test_tls.py::test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off
-test-compiled: $(VENV)/.lake compiled ## test the request path compiled, in build/compiled; ARGS are flags of pytest
-	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal $(COMPILED_TESTS) $(NOT_COMPILED_TESTS) $(ARGS)
 
 check-deploy: $(VENV)/.deploy ## check deploy/ as `make nightly` does: schemas, rules, the chart by helm, the image by buildah
 	@$(TIER) nightly --part "files of deploy"
@@ -123,7 +113,7 @@ docs-pictures: $(VENV)/.console ## take the picture of the console and draw that
 
 COMPILING = --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" $(ARGS)
-COMPILE = $(BIN)/uv pip compile $(COMPILING) pyproject.toml --group build
+COMPILE = $(BIN)/uv pip compile $(COMPILING) --no-emit-package korvet-core pyproject.toml --group build
 
 lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgrade" takes newer versions
 	@echo "==> installing uv, which only this target needs"
@@ -151,21 +141,24 @@ lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgra
 	@echo "==> requirements-release.lock"
 	@$(BIN)/uv pip compile $(COMPILING) --group release --output-file requirements-release.lock
 
+CORE_SUM = cat $(CORE) | $(BIN)/python -c 'import hashlib, sys; print(hashlib.file_digest(sys.stdin.buffer, "sha256").hexdigest())'
+CORE_MANIFEST := --manifest-path core/py/Cargo.toml
+# One date, that of files without one: by the commit's, C code would be compiled again at each commit.
+MATURIN = SOURCE_DATE_EPOCH=315532800 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin
+core-lock: $(VENV)/.made ## write requirements-core.lock: the wheels of korvet-core in dist/, once they are published
+	@{ echo "# sources $$($(CORE_SUM))"; echo 'korvet-core==$(VERSION) \'; \
+		sha256sum $(DIST)/korvet_core-*.whl | sed 's/^\([0-9a-f]*\).*/    --hash=sha256:\1/;$$!s/$$/ \\/'; } > requirements-core.lock
+
 DIST := dist
 BUNDLED := requirements.lock
 # Archives are dated by the commit, or in an unpacked source archive as that is: two builds of one give the same bytes.
 dist bundle release image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat --format=%Y pyproject.toml)
 
-dist: $(VENV)/$(if $(filter 1,$(COMPILED)),.dev,.run) ## build the wheel and the source archive into dist/; COMPILED=1 compiles the request path, for this machine
+dist: $(VENV)/.run ## build wheels and source archives, of Korvet and of korvet-core, into dist/
 	@rm -rf $(DIST)
 	@$(BIN)/python -m hatchling build --directory $(DIST)
-
-compiled: $(VENV)/.dev ## build a copy of the checkout with the request path compiled, in build/compiled
-	@rm -rf build/compiled
-	@mkdir -p build/compiled
-	@COMPILED=1 $(BIN)/python -m hatchling build --directory build/compiled/dist
-	@tar --extract --strip-components 1 --directory build/compiled --file build/compiled/dist/*.tar.gz
-	@cp --recursive build/mypyc/libraries/. build/compiled
+	@$(MATURIN) sdist $(CORE_MANIFEST) --out $(DIST)
+	@$(MATURIN) build $(CORE_MANIFEST) --release --locked --out $(DIST)
 
 # pyspark, where BUNDLED is the lock of the lake, is built here as in $(VENV)/.lake; all else comes as a wheel. Not from
 # pip's cache: a pyspark in there was built under another date.
@@ -175,13 +168,13 @@ bundle: dist $(if $(findstring lake,$(BUNDLED)),$(VENV)/.dev) ## build an archiv
 	mkdir $(DIST)/$$name $(DIST)/$$name/wheels \
 	&& $(PIP) wheel --no-cache-dir --require-hashes --no-deps --no-build-isolation --only-binary :all: --no-binary pyspark \
 		--requirement $(BUNDLED) --wheel-dir $(DIST)/$$name/wheels \
-	&& cp $(DIST)/*.whl $(DIST)/$$name/wheels \
+	&& rm -f $(DIST)/$$name/wheels/maturin-* && cp $(DIST)/*.whl $(DIST)/$$name/wheels \
 	&& cp -r --parents *.md LICENSE deploy docs loadtest/README.md $(DIST)/$$name \
 	&& tar --create --file $(DIST)/$$name.tar.gz --use-compress-program "gzip --no-name" --directory $(DIST) --sort=name \
 		--mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX $$name \
 	&& rm -r $(DIST)/$$name && echo $(DIST)/$$name.tar.gz
 
-VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' korvet/__init__.py)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' core/Cargo.toml)
 IMAGE = $(DIST)/korvet-$(VERSION)-image.tar
 # The first engine that answers: Docker's command alone, without its daemon, builds nothing.
 ENGINE = $(shell for engine in docker podman buildah; do $$engine info >/dev/null 2>&1 && { echo $$engine; break; }; done)
@@ -192,7 +185,7 @@ no_chart = no chart: helm is not on PATH
 releasable:
 	@test -z "$$(git status --porcelain)" || { git status --short; echo "not released: commit or remove these files"; exit 1; }
 	@for tag in $$(git tag --points-at HEAD --list 'v*'); do test $$tag = v$(VERSION) \
-		|| { echo "not released: HEAD is tagged $$tag, and korvet/__init__.py has version $(VERSION)"; exit 1; }; done
+		|| { echo "not released: HEAD is tagged $$tag, and core/Cargo.toml has version $(VERSION)"; exit 1; }; done
 	@grep --quiet '^## $(VERSION) (20' CHANGELOG.md || { echo "not released: CHANGELOG.md has no section $(VERSION) with a date"; exit 1; }
 
 # The bill of materials describes what requirements.lock and the wheel install. Its tool knows no dynamic version.
@@ -200,7 +193,7 @@ release: releasable dist $(VENV)/.release ## build all that a release has into d
 	@rm -rf build/release
 	@$(BIN)/python -m venv --without-pip build/release
 	@$(PIP) --python build/release/bin/python install --require-hashes --only-binary :all: --requirement requirements.lock
-	@$(PIP) --python build/release/bin/python install --no-index --no-deps --find-links $(DIST) korvet==$(VERSION)
+	@$(PIP) --python build/release/bin/python install --no-index --no-deps --find-links $(DIST) korvet==$(VERSION) korvet-core==$(VERSION)
 	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/release/pyproject.toml
 	@$(VENV)/release/bin/cyclonedx-py environment build/release --pyproject build/release/pyproject.toml --output-reproducible \
 		--output-file $(DIST)/korvet-$(VERSION).cdx.json
@@ -222,10 +215,10 @@ chart: ## package the Helm chart into dist/; needs helm
 	@helm package deploy/helm/korvet --version $(VERSION) --app-version $(VERSION) --destination $(DIST)
 
 checksums:
-	@cd $(DIST) && sha256sum korvet-* > SHA256SUMS
+	@cd $(DIST) && sha256sum korvet[-_]* > SHA256SUMS
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/jvm/iceberg/.cache tests/browser/.cache
+	@rm -rf $(VENV) build dist core/target .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/jvm/iceberg/.cache tests/browser/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again
@@ -237,9 +230,31 @@ $(VENV)/.made: $(shell test -x $(BIN)/python || echo FORCE)
 	@$(call first_able,import ensurepip) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.made requirements.lock pyproject.toml
+$(VENV)/.locked: $(VENV)/.made requirements.lock
 	@echo "==> installing what Korvet needs (requirements.lock)"
 	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements.lock
+	@touch $@
+
+# The index has a wheel of these sources if requirements-core.lock has their sum; it has the hashes of that wheel too.
+$(VENV)/.core: $(CORE) | $(VENV)/.locked
+	@sum="# sources $$($(CORE_SUM))"; grep --quiet --line-regexp --fixed-strings "$$sum" requirements-core.lock 2>/dev/null \
+		&& $(PIP) install --require-hashes --only-binary :all: --no-deps --force-reinstall --requirement requirements-core.lock \
+		|| $(MAKE) core-built
+	@touch $@
+
+# maturin's own way to get Rust works by pip only, and needs packages that no lock has.
+core-built:
+	@rm -rf build/core && mkdir -p build/core
+	@if command -v cargo >/dev/null; then \
+		echo "==> building korvet-core by cargo, once: about a minute"; \
+		$(MATURIN) build $(CORE_MANIFEST) --release --locked --auditwheel skip --out build/core; \
+	else \
+		echo "==> building korvet-core by Rust that is fetched, for want of cargo: some minutes, 700 MB in ~/.cache"; \
+		$(PIP) wheel --no-deps --wheel-dir build/core ./core >build/core/log 2>&1; \
+	fi || { echo "$(no_cargo)"; test ! -e build/core/log || echo "build/core/log says how fetching Rust failed"; exit 1; }
+	@$(PIP) install --no-index --no-deps --force-reinstall build/core/*.whl
+
+$(VENV)/.run: $(VENV)/.locked pyproject.toml core/Cargo.toml | $(VENV)/.core
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 

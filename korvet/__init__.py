@@ -33,12 +33,9 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
 `lua/`, beside this package (inside it in a wheel), holds the scripts; `docs/redis-schema.md` lists every key in Redis.
 """
 
-from pathlib import Path
+import korvet_core
 
-__version__ = "0.2.0"
-
-BUILD = __version__ + " (compiled)" * any(Path(__file__).parent.glob("pending.*.so"))
-"""The version, and whether the modules of the request path are compiled (hatch_build.py)."""
+__version__ = korvet_core.__version__
 
 FORMAT = 2
 """Highest format of data that this version reads and writes (korvet/cluster/data_format.py)."""

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "korvet"
 
 # What each room may import of Korvet, besides itself, from the ground up.
-GROUND = {"errors", "backoff", "clock", "turns", "pending", "config", "logs", "native", "protocol"}
+GROUND = {"errors", "backoff", "clock", "turns", "pending", "config", "logs", "protocol"}
 BELOW = {
     "errors": set[str](),
     "backoff": set[str](),
@@ -28,9 +28,8 @@ BELOW = {
     "config": {"errors", "protocol"},
     "logs": {"errors", "config"},
     "java": set[str](),
-    "native": set[str](),  # korvet/c, in a compiled build
     "extras": set[str](),
-    "protocol": {"errors", "native"},
+    "protocol": {"errors"},
     "redis": GROUND,
     "telemetry": GROUND | {"redis"},
     "cluster": GROUND | {"redis", "telemetry"},
@@ -126,7 +125,7 @@ def test_imports_point_down() -> None:
         f"korvet/{path} imports {name}"
         for path, tree in sources()
         for name in imported(tree)
-        if name.startswith("korvet.") and name not in {"korvet.__version__", "korvet.BUILD", "korvet.FORMAT"}
+        if name.startswith("korvet.") and name not in {"korvet.__version__", "korvet.FORMAT"}
         if (target := name.split(".")[1]) != part(path) and target not in BELOW.get(part(path), set())
     ]
     assert wrong == []

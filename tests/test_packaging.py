@@ -83,6 +83,8 @@ def test_the_source_archive_holds_what_building_and_testing_need(tmp_path: Path)
         "CHANGELOG.md",
         ".ci/run",
         ".github/workflows/release.yml",
+        "core/Cargo.lock",
+        "core/py/src/lib.rs",
         *LOCKS,
     } <= names
     assert {
@@ -91,7 +93,9 @@ def test_the_source_archive_holds_what_building_and_testing_need(tmp_path: Path)
         "tests/test_packaging.py",
         "deploy/korvet.toml",
     } <= names
-    assert not [name for name in names if name.startswith((".venv/", "korvet-data/", "dist/"))]
+    assert not [
+        name for name in names if name.startswith((".venv/", "korvet-data/", "dist/", "core/target/"))
+    ]
 
 
 @pytest.mark.slow
@@ -135,7 +139,16 @@ def test_the_locks_agree_and_satisfy_what_the_project_declares() -> None:
         (load, [*needed, *groups["loadtest"]]),
     ):
         for requirement in map(Requirement, declared):
-            assert requirement.specifier.contains(lock[requirement.name]), requirement
+            if requirement.name != "korvet-core":
+                assert requirement.specifier.contains(lock[requirement.name]), requirement
+
+
+def test_korvet_needs_the_core_of_its_version_which_no_lock_has() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cargo = tomllib.loads((ROOT / "core/Cargo.toml").read_text(encoding="utf-8"))
+    assert __version__ == cargo["workspace"]["package"]["version"]
+    assert f"korvet-core=={__version__}" in project["dependencies"]
+    assert not [lock for lock in LOCKS if "korvet-core" in pins(lock)]
 
 
 def test_each_dependency_has_its_lower_bound_and_its_reason() -> None:
@@ -147,6 +160,7 @@ def test_each_dependency_has_its_lower_bound_and_its_reason() -> None:
         line
         for line in lines
         if not re.fullmatch(r'"[a-z0-9-]+(\[[a-z,-]+\])?>=[0-9.]+(,<=?[0-9.]+)?", +# .+', line)
+        and not line.startswith('"korvet-core==')
     ] == []
 
 
@@ -162,7 +176,7 @@ def test_the_changelog_and_the_security_policy_have_this_version() -> None:
     ("change", "says"),
     [
         ("git tag v0.9.1 && git tag nightly", ""),
-        ("git tag v0.9.0", "HEAD is tagged v0.9.0, and korvet/__init__.py has version 0.9.1"),
+        ("git tag v0.9.0", "HEAD is tagged v0.9.0, and core/Cargo.toml has version 0.9.1"),
         ("touch new", "?? new\nnot released: commit or remove these files"),
         (
             "sed -i 's/(2026.*)/(soon)/' CHANGELOG.md && git commit -qam -",
@@ -173,8 +187,8 @@ def test_the_changelog_and_the_security_policy_have_this_version() -> None:
 def test_only_a_clean_commit_that_names_its_version_is_released(
     tmp_path: Path, change: str, says: str
 ) -> None:
-    (tmp_path / "korvet").mkdir()
-    (tmp_path / "korvet/__init__.py").write_text('__version__ = "0.9.1"\n')
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core/Cargo.toml").write_text('version = "0.9.1"\n')
     (tmp_path / "CHANGELOG.md").write_text("## 0.9.1 (2026-01-31)\n")
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
     who = {f"GIT_{role}_{key}": "korvet" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}

@@ -46,9 +46,9 @@ from korvet.protocol.records.batch import (
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    each_record,
     with_payload,
 )
-from korvet.protocol.records.stored import each_stored_record
 from korvet.protocol.wire import Buffer
 
 # Later versions name topics by id.
@@ -310,7 +310,7 @@ def _take(
         return
     appended_at = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     found: list[LogRecord] = []
-    for each in each_stored_record(header, payload, header.base_offset, room.batch_bytes):
+    for each in each_record(header, payload, header.base_offset, room.batch_bytes):
         # A broker returns the whole batch that contains the offset.
         if each[0] >= offset:
             timestamp = each[1] if appended_at is None else appended_at

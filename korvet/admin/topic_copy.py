@@ -282,7 +282,7 @@ def _batches_of(batches: Iterable[FetchedBatch], begin: int, bytes_max: int) -> 
             yield _rebuilt(before, records)
             size, records = 0, []
         if passes:
-            plain = header._replace(attributes=header.codec)
+            plain = header._replace(base_offset=0, attributes=header.codec)
             offsets = range(header.base_offset, header.base_offset + header.record_count)
             yield _CopiedBatch(HEADER.pack(*plain) + payload, offsets)
             continue

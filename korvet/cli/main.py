@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from korvet import BUILD
+from korvet import __version__
 from korvet.cli.run import LazyGroup, run
 from korvet.logs import open_closed_streams
 
@@ -121,7 +121,7 @@ Completion, here for bash (or zsh_source, fish_source):
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(BUILD, "-V", "--version", message="korvet %(version)s")
+@click.version_option(__version__, "-V", "--version", message="korvet %(version)s")
 def korvet() -> None:
     """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams."""
 

@@ -45,8 +45,7 @@ class BrokerConfigStore:
         try:
             rows = self._rows.load(*whose)
         except KafkaError as error:
-            # Of `raise .. from ..` compiled code leaves the cause out.
-            refusal = error.__cause__ or error.__context__
+            refusal = error.__cause__
             if isinstance(refusal, RespError) and refusal.name == "WRONGTYPE":
                 if self._is_hash:
                     _LOG.error("%s: %s", self._key, error)

@@ -42,14 +42,15 @@ from korvet.logs import Log
 from korvet.pending import Done, Pending
 from korvet.protocol.records.batch import (
     HEADER_BYTES,
-    RECORD_BYTES_MIN,
     TRANSACTIONAL_BIT,
     BatchHeader,
     ProducedBatch,
+    Walk,
+    each_record,
     produced_batch,
 )
-from korvet.protocol.records.compression import Codec, check_size
-from korvet.protocol.records.record import NO_TIMESTAMP, Record
+from korvet.protocol.records.compression import Codec
+from korvet.protocol.records.record import NO_TIMESTAMP, StoredRecord
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
@@ -72,9 +73,6 @@ RECORD_BYTES = 500
 COPIES = 3
 """How often the bytes of decoded records are held: in the records, packed for Redis, and joined to be sent."""
 
-CHECKED_AT_ONCE = 10_000
-"""Records of a batch that is kept as it came that are decoded at once: it has any number of them."""
-
 UNRESERVED_BYTES = 128 * 1024
 """Up to this size what is decoded takes nothing of the budget, as small requests do not."""
 
@@ -85,52 +83,29 @@ UNKNOWN_TIME = -1
 """The time of a batch sent twice that the log does not hold any more; producers then take it for their own."""
 
 
-def needs_decoding(base_timestamp: int, max_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
-    """Return whether a batch that is kept as it came must be decoded for `check_records`.
-
-    The timestamps are what the batch's header says, which is enough to see that nothing lies too far in the future.
-    One whose largest is below its first does not have its largest there: so did Sarama until 2025 (IBM/sarama 3108).
-    """
-    if config.compact:
+def may_be_wrong(walk: Walk, config: TopicConfig, now_ms: int) -> bool:
+    """Return whether `check_records` may refuse a batch: by what the walk saw, which clears nearly all of them."""
+    if config.compact and walk.null_keys:
         return True
     if config.log_append_time:
         return False
-    if max_timestamp < base_timestamp:
-        return True
-    return (
-        config.timestamp_before_max_ms < INT64_MAX or max_timestamp > now_ms + config.timestamp_after_max_ms
-    )
-
-
-def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int, first_index: int = 0) -> int:
-    """Check the records of a batch as Kafka's LogValidator does, and return the largest of their times.
-
-    One wrong record refuses the whole batch. Raises RecordsRefusedError, which names those that are (KIP-467):
-    INVALID_RECORD for one without a key on a compacted topic, INVALID_TIMESTAMP for one whose time is out of range;
-    if both occur, INVALID_TIMESTAMP. `first_index` is that of the first record in its batch.
-    """
-    timestamps = [record.timestamp for record in records]
-    largest = max(timestamps)
-    # The batch as a whole first, which does for nearly all of them and costs next to nothing for each record.
-    suspicious = config.compact and None in [record.key for record in records]
-    if not config.log_append_time:
-        earliest, latest = _range(config, now_ms)
-        suspicious = suspicious or largest > latest
-        if config.timestamp_before_max_ms < INT64_MAX:
-            suspicious = suspicious or min(timestamps) < earliest
-    if suspicious:
-        _refuse(records, config, now_ms, first_index)
-    return largest
-
-
-def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int, first_index: int) -> None:
-    """Raise the error that names the wrong records, if there are any: records without a time only look like it."""
     earliest, latest = _range(config, now_ms)
-    code, count = ErrorCode.INVALID_RECORD, 0
+    # A record without a time (-1) looks too old.
+    is_bounded = config.timestamp_before_max_ms < INT64_MAX
+    return walk.max_timestamp > latest or (is_bounded and walk.min_timestamp < earliest)
+
+
+def check_records(records: Iterable[StoredRecord], config: TopicConfig, now_ms: int) -> None:
+    """Check the records of a batch as Kafka's LogValidator does: one wrong record refuses the whole batch.
+
+    Raises RecordsRefusedError, which names those that are wrong (KIP-467): INVALID_RECORD for one without a key on a
+    compacted topic, INVALID_TIMESTAMP for one whose time is out of range; if both occur, INVALID_TIMESTAMP.
+    """
+    earliest, latest = _range(config, now_ms)
+    code, count, index = ErrorCode.INVALID_RECORD, 0, -1
     named: list[tuple[int, str]] = []
-    for index, record in enumerate(records, first_index):
-        at = record.timestamp
-        if config.compact and record.key is None:
+    for index, (_, at, key, _, _) in enumerate(records):
+        if config.compact and key is None:
             message = "a record of a compacted topic needs a key"
         elif config.log_append_time or at == NO_TIMESTAMP or earliest <= at <= latest:
             continue
@@ -140,8 +115,8 @@ def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int, first_i
         if len(named) < WRONG_RECORDS_MAX:
             named.append((index, message))
     if named:
-        index, message = named[0]
-        summary = f"{count} of {len(records)} records are wrong; the first of them, at {index}: {message}"
+        first, message = named[0]
+        summary = f"{count} of {index + 1} records are wrong; the first of them, at {first}: {message}"
         raise RecordsRefusedError(code, summary, named)
 
 
@@ -247,39 +222,39 @@ class Appender:
             most = config.max_message_records
             message = f"a batch of {header.record_count} records exceeds max.message.records = {most}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
-        records, plain_bytes = batch.decode(self.decompressed_bytes_max)
+        records, walk = batch.decode(self.decompressed_bytes_max)
+        if may_be_wrong(walk, config, now_ms):
+            check_records(records, config, now_ms)
         append = AppendRecords(
             partition=partition,
             records=records,
             timestamp=now_ms if config.log_append_time else None,
             at_rest=config.at_rest,
-            max_timestamp=check_records(records, config, now_ms),
+            max_timestamp=walk.max_timestamp,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
             transaction=transaction,
         )
-        return append, COPIES * plain_bytes + RECORD_BYTES * len(records)
+        return append, COPIES * walk.plain_bytes + RECORD_BYTES * len(records)
 
     def _prepare_batch(
         self, topic: Topic, partition: Partition, batch: ProducedBatch, now_ms: int, transaction: str
     ) -> tuple[AppendBatch, int]:
         """Keep a batch as it came, unless the topic names another codec, or the broker's time for all its records."""
-        config = topic.config
-        claimed, limit = batch.header.record_count, self.decompressed_bytes_max
-        if claimed * RECORD_BYTES_MIN > limit:
-            # Nobody decompresses a batch that is kept as it came, and each record it claims uses up an offset.
-            message = f"{claimed} records cannot fit in record.decompressed.max.bytes = {limit}"
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
-        sent, batch = batch, self._checked(batch, config, now_ms)
+        config, limit = topic.config, self.decompressed_bytes_max
+        sent, walk = batch, batch.walk(limit)
+        if may_be_wrong(walk, config, now_ms):
+            # One by one: there may be millions, and 300 bytes of objects for each.
+            check_records(each_record(batch.header, batch.view[HEADER_BYTES:], 0, limit), config, now_ms)
+        if walk.max_timestamp != batch.header.max_timestamp:
+            # A largest timestamp that no record has would mislead a search by time.
+            batch = batch.timed(walk.max_timestamp)
         if config.recompress and batch.header.codec != config.codec:
             batch = batch.recompressed(config.codec, limit)
         if config.log_append_time:
             batch = batch.timed(now_ms, log_append_time=True)
         header = batch.header
-        if config.remote_storage:
-            # The archiver decompresses no more either.
-            check_size(header.codec, batch.view[HEADER_BYTES:], limit)
         if header.size_bytes > config.max_message_bytes:
             most = config.max_message_bytes
             message = f"a batch of {header.size_bytes} bytes in the topic's codec exceeds max.message.bytes = {most}"
@@ -298,21 +273,6 @@ class Appender:
             transaction=transaction,
         )
         return append, header.size_bytes if batch is not sent else 0
-
-    def _checked(self, batch: ProducedBatch, config: TopicConfig, now_ms: int) -> ProducedBatch:
-        """Check the records of a batch that is kept as it came, if its header does not say enough.
-
-        Raises KafkaError as `check_records` and `ProducedBatch.decode` do. What was decoded is right in the header too
-        then: a largest timestamp that no record has would mislead a search by time.
-        """
-        header = batch.header
-        if not needs_decoding(header.base_timestamp, header.max_timestamp, config, now_ms):
-            return batch
-        largest = -INT64_MAX
-        for at, records in enumerate(batch.parts(self.decompressed_bytes_max, CHECKED_AT_ONCE)):
-            largest = max(largest, check_records(records, config, now_ms, at * CHECKED_AT_ONCE))
-            give_turn(CALLS_PER_LOOK)
-        return batch if largest == header.max_timestamp else batch.timed(largest)
 
     def note_refusal(self, error: KafkaError) -> None:
         """Note why a batch was refused: if Redis was away or too full for it, its producer sends it again.

@@ -18,11 +18,7 @@ from korvet.protocol.records.batch import (
     MAGIC,
 )
 from korvet.protocol.records.compression import Codec
-from korvet.protocol.records.encoding import NATIVE
 from korvet.topics.types import AtRest
-
-if NATIVE:
-    from korvet import native
 
 FIELD = b"batch"
 # Names and values: the batch, and maybe how it is compressed.
@@ -46,11 +42,6 @@ def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch],
     batches before it are returned. Raises ValueError, which names the entry, if there are none before it; ValueError,
     TypeError, AttributeError or IndexError for what is no answer to XRANGE.
     """
-    found = native.read_batches(entries, end, StoredBatch, decompress) if NATIVE else None
-    return _read_each(entries, end) if found is None else (found, 0)
-
-
-def _read_each(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch], int]:
     batches: list[StoredBatch] = []
     external = 0
     for entry_id, fields in entries:

@@ -206,7 +206,7 @@ def _part(records: Sequence[StoredRecord], start: int, stop: int) -> Sequence[St
 
 
 class BatchCollector:
-    """Passes on the batches of format `batch` as they are: no record is looked at, and most often nothing copied."""
+    """Passes on the batches of format `batch` as they are: no record is looked at, nothing is copied."""
 
     def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
         self._bytes_left = bytes_max
@@ -222,7 +222,7 @@ class BatchCollector:
 
     def take(self, fetched: Fetched) -> tuple[int, int]:
         """Take what fits; returns the bytes and the entries taken."""
-        left, taken, begin = self._bytes_left, 0, len(self._chunks)
+        left, taken = self._bytes_left, 0
         epoch, epoch_stop = FIRST_EPOCH, -math.inf
         for batch in fetched.batches:
             if batch.size_bytes > left and not self._take_next:
@@ -239,9 +239,6 @@ class BatchCollector:
         size_bytes, self._bytes_left = self._bytes_left - left, left
         if taken:
             self.next_offset = fetched.batches[taken - 1].next_offset
-        if taken < len(fetched.batches) and 2 * size_bytes < sum(each.size_bytes for each in fetched.batches):
-            # Views may be of all that was read, which is to go before a slow client has taken this.
-            self._chunks[begin:] = map(bytes, self._chunks[begin:])
         return size_bytes, taken
 
     def finish(self) -> list[Buffer]:

@@ -23,7 +23,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import lz4.frame
@@ -33,13 +32,9 @@ import zstandard
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns, Contents
 from korvet.protocol.records.control import ABORT, COMMIT, control_record
-from korvet.protocol.records.encoding import NATIVE
-from korvet.protocol.records.record import Header, Record, StoredRecord, text_of
+from korvet.protocol.records.record import Header, StoredRecord, text_of
 from korvet.topics.entry_ids import added_ms, width_of
 from korvet.topics.types import AtRest
-
-if NATIVE:
-    from korvet import native
 
 Arg = bytes | str | int | memoryview
 Entry: TypeAlias = Any
@@ -72,7 +67,6 @@ _PRODUCER_ID_MAX, _PRODUCER_EPOCH_MAX = 2**63 - 1, 2**15 - 1
 _ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
 _ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
 _LZ4_DECOMPRESSOR = lz4.frame.create_decompression_context()
-_HEADERS = attrgetter("headers")
 _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
 # int() of up to 18 digits stays within int64: the common case needs no range check.
@@ -84,7 +78,7 @@ _LZ4_CONTENT_SIZE_FLAG = 0x08
 
 
 def entry_args(
-    record: Record, at_rest: AtRest, timestamp: int | None = None, producer: bytes | None = None
+    record: StoredRecord, at_rest: AtRest, timestamp: int | None = None, producer: bytes | None = None
 ) -> list[Arg]:
     """Return the field and value arguments of XADD for one record.
 
@@ -92,19 +86,19 @@ def entry_args(
     Raises KafkaError INVALID_RECORD for a record with more headers than one script call can pass on.
     """
     args: list[Arg] = []
-    value = record.value
+    _, own_timestamp, key, value, headers = record
     marker: bytes | None = None
-    if record.key is not None:
-        args += (b"key", record.key)
+    if key is not None:
+        args += (b"key", key)
     if value is not None:
         compressible = at_rest.codec != "none" and len(value) >= at_rest.min_bytes
         if compressible and (frame := compress(value, at_rest.codec)) is not None:
             value, marker = frame, at_rest.codec.encode()
         args += (b"value", value)
-    args += (b"timestamp", b"%d" % (record.timestamp if timestamp is None else timestamp))
+    args += (b"timestamp", b"%d" % (own_timestamp if timestamp is None else timestamp))
     if marker is not None:
         args += (MARKER, marker)
-    for name, content in record.headers:
+    for name, content in headers:
         if content is None:
             args += (NULL_HEADER + name.encode(), b"")
         else:
@@ -112,7 +106,7 @@ def entry_args(
     if producer is not None:
         args += (PRODUCER, producer)
     if len(args) > ENTRY_ARGS_MAX:
-        message = f"a record of {len(record.headers)} headers, {ENTRY_ARGS_MAX // 2 - 5} can be stored"
+        message = f"a record of {len(headers)} headers, {ENTRY_ARGS_MAX // 2 - 5} can be stored"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
     return args
 
@@ -124,7 +118,10 @@ def marker_args(commit: bool, producer: bytes, timestamp: int) -> tuple[int, lis
 
 
 def batch_args(
-    records: Sequence[Record], at_rest: AtRest, timestamp: int | None = None, producer: bytes | None = None
+    records: Sequence[StoredRecord],
+    at_rest: AtRest,
+    timestamp: int | None = None,
+    producer: bytes | None = None,
 ) -> tuple[int, list[Arg]]:
     """Return the number of fields that all records have in common, and the arguments for the append script.
 
@@ -132,14 +129,13 @@ def batch_args(
     Redis spends a quarter less on them. If the records differ the number is 0, and there are for each record the number
     of its arguments and these. `timestamp`, `producer` and errors as for `entry_args`.
     """
-    keys = [record.key for record in records]
-    values = [record.value for record in records]
+    _, times, keys, values, headers = zip(*records, strict=True)
     largest = max([0 if value is None else len(value) for value in values])
     compressible = at_rest.codec != "none" and largest >= at_rest.min_bytes
-    if compressible or None in values or any(map(_HEADERS, records)):
+    if compressible or None in values or any(headers):
         return _mixed_args(records, at_rest, timestamp, producer)
     if timestamp is None:
-        stamps: Sequence[Arg] = [b"%d" % record.timestamp for record in records]
+        stamps: Sequence[Arg] = [b"%d" % time for time in times]
     else:
         stamps = [b"%d" % timestamp] * len(records)
     names: list[Arg] = [b"value", b"timestamp"]
@@ -156,7 +152,7 @@ def batch_args(
 
 
 def _mixed_args(
-    records: Sequence[Record], at_rest: AtRest, timestamp: int | None, producer: bytes | None
+    records: Sequence[StoredRecord], at_rest: AtRest, timestamp: int | None, producer: bytes | None
 ) -> tuple[int, list[Arg]]:
     args: list[Arg] = []
     for record in records:
@@ -282,8 +278,8 @@ def _control_of(fields: list[bytes]) -> int:
 
 def _marker(offset: int, bits: int, fields: list[bytes], control: int) -> StoredRecord:
     timestamp = timestamp_of(fields[5])
-    record = control_record(control == COMMIT, added_ms(offset, bits) if timestamp is None else timestamp)
-    return offset, record.timestamp, record.key, record.value, []
+    time = added_ms(offset, bits) if timestamp is None else timestamp
+    return control_record(control == COMMIT, time, offset)
 
 
 def _read_fields(
@@ -432,7 +428,7 @@ def read_columns(
     if names[2:3] == [MARKER]:
         values = _decompressed(columns[0], columns[2], decompressed_bytes_max)
         rest = 3
-    timestamps = native.parse_timestamps(columns[1]) if NATIVE else _timestamps(columns[1])
+    timestamps = _timestamps(columns[1])
     headers = _headers(names[rest:], columns[rest:])
     if values is None or timestamps is None or headers is None:
         return None
@@ -444,9 +440,6 @@ def read_columns(
 
 def _split_entries(entries: Sequence[Entry]) -> tuple[Contents, list[bytes], list[Contents]] | None:
     """Return the ids, the names of the fields and a column for each; None if the entries differ in their fields."""
-    if NATIVE and isinstance(entries, native.Entries):
-        split = native.split_entries(entries)
-        return None if split is None else (split[0], split[1], list(split[2]))
     count = len(entries)
     fields = [entry[1] for entry in entries]
     names, width = fields[0][::2], len(fields[0])
@@ -462,8 +455,6 @@ def _split_entries(entries: Sequence[Entry]) -> tuple[Contents, list[bytes], lis
 def _runs(ids: Contents, bits: int, end: int) -> list[range] | None:
     """Return the offsets, in runs without gaps; None if an id has no offset below `end`."""
     width, shift = width_of(bits)
-    if NATIVE and (found := native.parse_runs(ids, width.bit_length() - 1, end - shift)) is not None:
-        return [range(run.start + shift, run.stop + shift) for run in found] if shift else found
     count = len(ids)
     runs: list[range] = []
     position = 0

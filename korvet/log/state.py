@@ -13,13 +13,9 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import Epochs, parse_epochs
 from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.types import AbortedTransaction, Bounds, RemoteRange
-from korvet.protocol.records.encoding import NATIVE
 from korvet.redis.replies import Reply, listed, malformed
 from korvet.topics.entry_ids import end_of_id, id_of_end
 from korvet.topics.types import Partition
-
-if NATIVE:
-    from korvet import native
 
 _STATE_FIELDS = ("topic", LOG_FIELD, "clean", "clean_end", "archived", "epochs", "open", "aborted")
 
@@ -179,10 +175,8 @@ def read_aborted(partition: Partition, reply: Reply) -> list[AbortedRow]:
         raise malformed(partition.aborted, "an aborted transaction") from error
 
 
-def entries(partition: Partition, reply: Any) -> Sequence[Any]:  # noqa: ANN401 - a Reply, or Entries
+def entries(partition: Partition, reply: Reply) -> Sequence[Any]:
     """Return the answer to XRANGE; the entries (record_format.Entry) are checked by what reads them."""
-    if NATIVE and isinstance(reply, native.Entries):
-        return reply
     return listed(partition.stream, reply)
 
 

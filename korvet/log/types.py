@@ -19,7 +19,7 @@ from korvet.protocol.records.batch import (
     BatchHeader,
 )
 from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.record import Record, StoredRecord
+from korvet.protocol.records.record import StoredRecord
 from korvet.topics.entry_ids import DENSE
 from korvet.topics.types import AtRest, Partition
 
@@ -60,7 +60,7 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class AppendRecords(AppendFields, frozen=True, gc=False, kw_only=True):
     """A batch for a partition of format `record`."""
 
-    records: Sequence[Record]
+    records: Sequence[StoredRecord]
 
     @property
     def record_count(self) -> int:
@@ -90,7 +90,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     next_offset: int
     size_bytes: int
     record_count: int
-    stored: bytes | memoryview
+    stored: bytes
     plain: bytes | None = None
 
     @property
@@ -108,7 +108,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
         front = FRONT.pack(self.base_offset, self.size_bytes - LENGTH_FROM, leader_epoch)
         if self.plain is None:
             return front, memoryview(self.stored)[FRONT.size :]
-        return b"".join((front, self.stored[FRONT.size : HEADER_BYTES])), self.plain
+        return front + self.stored[FRONT.size : HEADER_BYTES], self.plain
 
 
 class Appended(NamedTuple):

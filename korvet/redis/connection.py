@@ -13,7 +13,7 @@ import socket as plain_socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import gevent
 import hiredis
@@ -25,13 +25,6 @@ from korvet.backoff import Backoff
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis.replies import Reply, RespError, error_of, history_of
 from korvet.redis.url import RedisAddress, Tls
-
-try:
-    from korvet import native
-except ImportError:  # not a compiled build
-    _NATIVE = False
-else:
-    _NATIVE = True
 
 # One read from the kernel: thousands of small replies, or a part of a large one.
 READ_BYTES = 128 * 1024
@@ -58,24 +51,9 @@ Arg: TypeAlias = bytes | str | int | memoryview
 pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
 
 
-class ReplyReader(Protocol):
-    """A parser of RESP."""
-
-    def feed(self, data: Any, offset: int = 0, size: int = -1, /) -> object:  # noqa: ANN401 - bytes or a bytearray
-        """Take in what has come."""
-
-    def gets(self) -> Any:  # noqa: ANN401 - a Reply, or MORE
-        """Return the next reply, or MORE; raises hiredis.ProtocolError."""
-
-
-def new_reader() -> ReplyReader:
-    """Return a RESP parser: `MORE` while a reply is not complete, error replies as exceptions.
-
-    A compiled build has one that leaves the entries of streams as they came.
-    """
-    if _NATIVE:
-        return native.Reader(error_of, MORE, hiredis.ProtocolError)
-    return cast("ReplyReader", hiredis.Reader(replyError=error_of, notEnoughData=MORE))
+def new_reader() -> hiredis.Reader:
+    """Return a RESP parser: `MORE` while a reply is not complete, error replies as exceptions."""
+    return hiredis.Reader(replyError=error_of, notEnoughData=MORE)
 
 
 class Observer:
@@ -127,14 +105,6 @@ class RedisConnection:
         self._pending: Callable[[], int] = getattr(self._socket, "pending", int)
         self._on_replies, self._on_lost = on_replies, on_lost
         self._reader = new_reader()
-        # A reader that receives by itself, which spares a copy; not from TLS.
-        self._direct: native.Reader | None = None
-        if (
-            _NATIVE
-            and isinstance(self._reader, native.Reader)
-            and isinstance(self._socket, plain_socket.socket)
-        ):
-            self._direct = self._reader
         self._out: list[bytes] = []
         self._rest = memoryview(b"")
         # What is queued will be sent: in this turn, or (stuck) when the kernel takes more.
@@ -206,11 +176,8 @@ class RedisConnection:
         try:
             # What does not fill the buffer is all there is, except that TLS may hold something back.
             while self.lost is None and (size == READ_BYTES or self._pending()):
-                if self._direct is not None:
-                    size = self._direct.receive(self._socket.fileno(), READ_BYTES)
-                else:
-                    size = self._socket.recv_into(_RECEIVED)
-                    self._reader.feed(_RECEIVED, 0, size)
+                size = self._socket.recv_into(_RECEIVED)
+                self._reader.feed(_RECEIVED, 0, size)
                 if not size:
                     self.lose("it closed the connection")
                     return
@@ -367,7 +334,7 @@ def shake_hands(connected: AnySocket, address: RedisAddress, first: tuple[Arg, .
     return _next_reply(connected, reader)
 
 
-def _next_reply(connected: AnySocket, reader: ReplyReader) -> Reply:
+def _next_reply(connected: AnySocket, reader: hiredis.Reader) -> Reply:
     try:
         while (reply := reader.gets()) is MORE:
             data = connected.recv(READ_BYTES)

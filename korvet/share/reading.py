@@ -24,11 +24,12 @@ from korvet.protocol.records.batch import (
     LENGTH_FROM,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    each_record,
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.control import ABORT
 from korvet.protocol.records.record import StoredRecord
-from korvet.protocol.records.stored import each_stored_record, stored_records
+from korvet.protocol.records.stored import stored_records
 from korvet.protocol.wire import Buffer
 from korvet.share.types import AcquiredRange, Readable
 from korvet.turns import in_turns
@@ -109,7 +110,7 @@ def batches_of(data: bytes) -> list[StoredBatch]:
 def offsets_in(batches: Sequence[StoredBatch], bytes_max: int) -> list[Span]:
     """Return the runs of consecutive offsets that records in batches have; raises KafkaError as `stored_records`."""
     records = chain.from_iterable(
-        each_stored_record(each.header, each.payload, each.base_offset, bytes_max) for each in batches
+        each_record(each.header, each.payload, each.base_offset, bytes_max) for each in batches
     )
     return _consecutive([record[0] for record in in_turns(records)])
 

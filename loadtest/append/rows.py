@@ -158,8 +158,6 @@ def _xadds(append: _Append, end: int) -> list[bytes]:
     if isinstance(append, AppendBatch):
         return [pack(("XADD", stream, f"0-{end + append.record_count}", "batch", append.batch))]
     return [
-        pack(
-            ("XADD", stream, f"0-{end + number}", "value", record.value or b"", "timestamp", record.timestamp)
-        )
-        for number, record in enumerate(append.records, 1)
+        pack(("XADD", stream, f"0-{end + number}", "value", value or b"", "timestamp", timestamp))
+        for number, (_, timestamp, _, value, _) in enumerate(append.records, 1)
     ]

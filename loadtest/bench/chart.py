@@ -21,7 +21,6 @@ _BARS = 0.8
 # Distinguishable with every common colour blindness (Okabe and Ito).
 _COLOURS = {"korvet-record": "#E69F00", "korvet-batch": "#0072B2", "redis": "#009E73", "mock": "#999999"}
 _COLOURS |= {"korvet-batch-tls": "#56B4E9", "kafka-tls": "#D55E00", BASE: "#000000"}
-_COLOURS |= {"korvet-record-compiled": "#F0E442", "korvet-batch-compiled": "#CC79A7"}
 _COLOURS |= {"kfake": "#882255", "tansu": "#44AA99"}
 
 

@@ -6,7 +6,6 @@ Knows how each is started with its own defaults and ended; nothing of what is me
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -18,11 +17,6 @@ from loadtest.bench.load import Load, LoadError
 from loadtest.bench.processes import NotAvailableError
 
 START_SECONDS_MAX = 90.0
-COMPILED = "BENCH_COMPILED_PYTHON"
-"""Variable of the environment: the Python of a virtual environment where a compiled wheel of Korvet is installed.
-
-Korvet takes variables that begin with its own name for settings.
-"""
 _REPOSITORY = Path(__file__).parents[2]
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 
@@ -147,17 +141,13 @@ class Korvet(Peer):
     format = ""
     ops_port = 0
 
-    def python(self) -> list[str]:
-        """Return the interpreter that has the Korvet to be measured: here, the one of this repository."""
-        return [sys.executable]
-
     def command(self) -> list[str]:
         """`korvet serve`."""
         flags = [word for setting in self._listeners() for word in ("--set", setting)]
         self.ops_port = processes.free_port()
         flags += ["--ops-listen", f"127.0.0.1:{self.ops_port}"]
         flags += ["--workers", str(self.workers), "--data-dir", str(self.directory / "data")]
-        return [*self.python(), "-m", "korvet", "serve", *flags]
+        return [sys.executable, "-m", "korvet", "serve", *flags]
 
     def configs(self) -> str:
         """Return the format, which is fixed when a topic is created."""
@@ -195,36 +185,6 @@ class KorvetBatchTls(KorvetBatch):
     name = "korvet-batch-tls"
     note = f"{KorvetBatch.note}; clients by TLS"
     tls = True
-
-
-class Compiled(Korvet):
-    """Korvet as a wheel with compiled modules has it."""
-
-    def prepare(self) -> None:
-        """Raise NotAvailableError where there is no such wheel: what is measured must not be the pure modules."""
-        super().prepare()
-        find = "import importlib.util as u; print(u.find_spec('korvet.server.net.connection').origin)"
-        found = subprocess.run([*self.python(), "-c", find], check=False, capture_output=True, text=True)
-        if not found.stdout.strip().endswith(".so"):
-            raise NotAvailableError(f"{COMPILED} names no Python with a compiled Korvet")
-
-    def python(self) -> list[str]:
-        """Return the interpreter that the environment names, isolated: it must not find this repository."""
-        return [os.environ.get(COMPILED, sys.executable), "-I"]
-
-
-class KorvetRecordCompiled(Compiled, KorvetRecord):
-    """One stream entry per record, compiled."""
-
-    name = "korvet-record-compiled"
-    note = f"{KorvetRecord.note}; compiled"
-
-
-class KorvetBatchCompiled(Compiled, KorvetBatch):
-    """One stream entry per batch, compiled."""
-
-    name = "korvet-batch-compiled"
-    note = f"{KorvetBatch.note}; compiled"
 
 
 class Kafka(Peer):

@@ -27,10 +27,8 @@ from loadtest.bench.peers import (
     KafkaTls,
     Kfake,
     KorvetBatch,
-    KorvetBatchCompiled,
     KorvetBatchTls,
     KorvetRecord,
-    KorvetRecordCompiled,
     Mock,
     Peer,
     Tansu,
@@ -42,10 +40,7 @@ from loadtest.bench.scale import Scale
 
 PEERS: dict[str, Callable[[Path], Peer | Redis]] = {
     kind.name: kind
-    for kind in (
-        *(Kafka, KorvetRecord, KorvetBatch, Redis, Mock, KafkaTls, KorvetBatchTls),
-        *(KorvetRecordCompiled, KorvetBatchCompiled, Kfake, Tansu),
-    )
+    for kind in (Kafka, KorvetRecord, KorvetBatch, Redis, Mock, KafkaTls, KorvetBatchTls, Kfake, Tansu)
 }
 DEFAULT_PEERS = ["kafka", "korvet-record", "korvet-batch", "redis", "mock"]
 SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale", "cost", "cores", "transactions", "share")

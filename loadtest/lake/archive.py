@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from korvet.lake.archiver import Archiver, ArchiveRound, RunTasks
 from korvet.lake.source import LakeSource, LakeStores
@@ -28,6 +28,7 @@ from korvet.lake.table import Lake
 from korvet.lake.tasks import archive_ranges
 from korvet.log.types import AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch
+from korvet.protocol.records.record import StoredRecord
 from korvet.spark.jobs import archive_rounds, archive_runner
 from korvet.spark.session import session
 from korvet.topics.types import Partition, TopicRow
@@ -38,14 +39,6 @@ VALUE_BYTES = 100
 PARTITIONS = 2
 FORMATS: tuple[Literal["record", "batch"], ...] = ("batch", "record")
 WARM_UP_RECORDS = 100_000
-
-
-class _Record(NamedTuple):
-    value: bytes
-    key: bytes
-    timestamp: int
-    headers: list[tuple[str, bytes | None]]
-    offset: int
 
 
 def main() -> None:
@@ -140,10 +133,10 @@ def _append(partition: Partition) -> AppendRecords | AppendBatch:
     """Return a batch with values of which zstd saves about half."""
     values = [random.randbytes(VALUE_BYTES // 2).hex().encode() for _ in range(BATCH_RECORDS)]
     if partition.format == "record":
-        made = [
-            _Record(value, b"key-%d" % at, 1_700_000_000_000 + at, [], -1) for at, value in enumerate(values)
+        made: list[StoredRecord] = [
+            (at, 1_700_000_000_000 + at, b"key-%d" % at, value, []) for at, value in enumerate(values)
         ]
-        return AppendRecords(partition=partition, records=made, max_timestamp=made[-1].timestamp)
+        return AppendRecords(partition=partition, records=made, max_timestamp=made[-1][1])
     data = batches.batch(
         *(batches.Record(value, b"key-%d" % at, 1_700_000_000_000 + at) for at, value in enumerate(values))
     )

@@ -6,14 +6,13 @@ import contextlib
 import gc
 import random
 from collections.abc import Iterator
-from typing import Literal, cast
+from typing import Literal
 
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from korvet.log.store import LogStore
 from korvet.log.types import AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch
-from korvet.protocol.records.record import Record
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.worker import GC_THRESHOLD
@@ -99,5 +98,5 @@ class Log:
                 max_timestamp=TIMESTAMP,
                 at_rest=AtRest("lz4" if self.form == "batch, lz4" else "none"),
             )
-        records = cast("list[Record]", list(DefaultRecordBatch(data)))
+        records, _ = produced_batch(data, BATCH_BYTES_MAX).decode(BATCH_BYTES_MAX)
         return AppendRecords(partition=self.partition, records=records, max_timestamp=TIMESTAMP)

@@ -1,6 +1,6 @@
 """CPU per record of making a consumer's batch from what XRANGE answers: parsing, reading, building.
 
-Run as `python loadtest/micro/records.py` from the repository, with PYTHONPATH=build/compiled as it is compiled.
+Run as `python loadtest/micro/records.py` from the repository.
 Nothing talks to Redis: the answer is made here, 1,000 entries of 125 a millisecond, as an append of the Java client
 leaves them. "One by one" is what entries of differing fields take.
 """

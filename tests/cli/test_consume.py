@@ -14,6 +14,7 @@ from korvet.admin.client import AdminClient
 from tests.cli.commands import Result, commit, committed, done, failed, read, refused, run, write
 from tests.cli.terminal import CTRL_C, at_terminal, exit_code
 from tests.support.batches import MALFORMED
+from tests.support.domain import domain
 from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.topic_client import Client
@@ -244,10 +245,11 @@ def test_batches_that_do_not_decode_are_skipped_with_a_line_each(
 ) -> None:
     client.create(name, storage_format="batch")
     kinds = ("zeros", "a zstd frame that is cut off", "no frame of codec 1", "no frame of codec 2")
-    for number, kind in enumerate(kinds):
-        assert client.produce(name, MALFORMED[kind]).error_code == 0
-        client.append(name, b"%d" % number)
-    client.produce(name, MALFORMED["zeros"])
+    with domain(broker.redis_url) as here:
+        for number, kind in enumerate(kinds):
+            here.put(name, MALFORMED[kind])
+            here.append(name, b"%d" % number)
+        here.put(name, MALFORMED["zeros"])
     for where, expected, holes in (
         (("-o", "beginning"), "0123", (0, 2, 4, 6, 8)),
         (("-o", "-2"), "23", (6, 8)),

@@ -18,6 +18,7 @@ from korvet.console.records import content, records
 from tests.support.batches import MALFORMED, TIMESTAMP, Record
 from tests.support.broker import Broker
 from tests.support.console import Caller
+from tests.support.domain import domain
 from tests.support.topic_client import Client
 
 pytestmark = pytest.mark.slow
@@ -136,12 +137,13 @@ def test_a_page_truncates_long_values_and_one_record_is_whole(
 @pytest.mark.parametrize("kind", ["30 MB in 3 kB", "zeros", "no frame of codec 1"])
 @pytest.mark.parametrize("seek", ["earliest", "newest"])
 def test_a_batch_that_cannot_be_read_does_not_hide_the_records_around_it(
-    console: Caller, client: Client, name: str, kind: str, seek: str
+    broker: Broker, console: Caller, client: Client, name: str, kind: str, seek: str
 ) -> None:
     client.create(name, storage_format="batch")
-    client.append(name, b"before")
-    assert client.produce(name, MALFORMED[kind]).error_code == 0
-    client.append(name, Record(b"after", timestamp=TIMESTAMP + 1))
+    with domain(broker.redis_url) as here:
+        here.append(name, b"before")
+        here.put(name, MALFORMED[kind])
+        here.append(name, Record(b"after", timestamp=TIMESTAMP + 1))
     page = console.data("records", topic=name, seek=seek)
     assert texts(page) == ["before", "after"]
     [problem] = page["problems"]

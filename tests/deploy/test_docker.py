@@ -27,6 +27,11 @@ def _of(name: str, stage: str = "broker") -> list[Instruction]:
     return [each for each in INSTRUCTIONS if each.name == name and each.stage == stage]
 
 
+def _copies() -> list[Instruction]:
+    """Return those that copy from the repository."""
+    return [each for each in INSTRUCTIONS if each.name == "COPY" and not each.text.startswith("--from")]
+
+
 def _environment() -> dict[str, str]:
     pairs = [word.partition("=") for each in _of("ENV") for word in shlex.split(each.text)]
     return {name: value for name, _, value in pairs}
@@ -36,29 +41,26 @@ def test_what_is_copied_into_the_image_is_there_and_not_kept_from_docker() -> No
     kept_from = (ROOT / ".dockerignore").read_text().splitlines()
     assert kept_from[0] == "*"
     let_in = [line[1:] for line in kept_from if line.startswith("!")]
-    copied = [
-        source
-        for each in INSTRUCTIONS
-        if each.name == "COPY" and not each.text.startswith("--from")
-        for source in each.words()[:-1]
-    ]
-    assert {"korvet", "lua", "pyproject.toml", "requirements.lock"} <= set(copied)
+    copied = [source for each in _copies() for source in each.words()[:-1]]
+    assert {"core", "korvet", "lua", "pyproject.toml", "requirements.lock"} <= set(copied)
     for source in copied:
         assert (ROOT / source).exists(), source
         assert any(fnmatch.fnmatch(source, pattern) for pattern in let_in), source
     assert sorted(let_in) == sorted(set(copied))
 
 
-def test_both_images_have_korvet_from_one_wheel() -> None:
-    assert [each.stage for each in INSTRUCTIONS if each.name == "COPY" and "korvet" in each.words()] == [
-        "wheel"
+def test_both_images_have_korvet_and_its_core_from_one_build() -> None:
+    copying = [(each.stage, {"core", "korvet"} & set(each.words())) for each in _copies()]
+    assert [(stage, names) for stage, names in copying if names] == [
+        ("core", {"core"}),
+        ("wheels", {"korvet"}),
     ]
     stages = {each.stage for each in INSTRUCTIONS}
     from_stages = [
         each.text.split()[0] for each in INSTRUCTIONS if each.name == "COPY" and "--from" in each.text
     ]
     assert {each.removeprefix("--from=") for each in from_stages} <= stages
-    installing = [each for each in INSTRUCTIONS if each.name == "RUN" and "korvet-*.whl" in each.text]
+    installing = [each for each in INSTRUCTIONS if each.name == "RUN" and "/dist/*.whl" in each.text]
     assert [each.stage for each in installing] == ["broker-build", "lake-build"]
     assert all("--no-index" in each.text for each in installing)
 

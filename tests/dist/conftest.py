@@ -15,7 +15,6 @@ import pytest
 from tests.dist import image
 
 ROOT = Path(__file__).parents[2]
-COMPILED = "compiled wheel"
 SMOKE = partial(pytest.param, marks=pytest.mark.smoke)
 IMAGE = "image"
 SETTINGS = '"workers" = 1\n'
@@ -48,11 +47,11 @@ def run(*command: str | Path, directory: Path, **variables: str) -> str:
     return done.stdout
 
 
-def make(target: str, directory: Path, *variables: str) -> Path:
+def make(target: str, directory: Path) -> Path:
     """Let `make` build into an empty directory, with the environment in which the tests run."""
-    stamps = (".made", ".run", ".dev")
+    stamps = (".made", ".run")
     as_it_is = [word for stamp in stamps for word in ("--assume-old", f"{sys.prefix}/{stamp}")]
-    run("make", target, f"VENV={sys.prefix}", f"DIST={directory}", *variables, *as_it_is, directory=ROOT)
+    run("make", target, f"VENV={sys.prefix}", f"DIST={directory}", *as_it_is, directory=ROOT)
     return directory
 
 
@@ -68,7 +67,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("bundle", tmp_path_factory.mktemp("built") / "dist")
 
 
-@pytest.fixture(scope="session", params=[SMOKE("wheel"), "source archive", "bundle", COMPILED, SMOKE(IMAGE)])
+@pytest.fixture(scope="session", params=[SMOKE("wheel"), "source archive", "bundle", SMOKE(IMAGE)])
 def installed(
     request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
@@ -92,11 +91,12 @@ def installed(
         assert "edit" in said
         shutil.rmtree(unpacked)
         return Installed(request.param, directory / "opt/korvet")
-    compiled = request.param == COMPILED
-    [wheel] = (make("dist", directory / "dist", "COMPILED=1") if compiled else built).glob("*.whl")
-    [source] = set(built.glob("*.tar.gz")) - {bundle}
+    [wheel] = built.glob("korvet-*.whl")
+    [source] = set(built.glob("korvet-*.tar.gz")) - {bundle}
     made = Installed(request.param, directory / "environment")
     run(sys.executable, "-m", "venv", made.environment, directory=directory)
     archive = source if request.param == "source archive" else wheel
-    run(made.python, "-m", "pip", "install", "--quiet", archive, directory=directory)
+    run(
+        *(made.python, "-m", "pip", "install", "--quiet", "--find-links", built, archive), directory=directory
+    )
     return made

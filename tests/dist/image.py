@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 
 from tests.deploy.files import DEPLOY, ROOT, Instruction, dockerfile
 
-_STAGES = ("dependencies", "wheel", "broker-build")
-"""In one directory: the later two begin with what the first made, and the last takes /dist from the second."""
+_STAGES = ("dependencies", "core", "wheels", "broker-build")
+"""In one directory: the later ones begin with what the first made, and the last takes /dist from the one before it."""
 
 _ABSOLUTE = re.compile(r"(?:^|(?<=[\s=:]))/(?=\w)")
 _MAGIC = re.compile(r"\*\*/|\*|[^*]+")
@@ -63,7 +63,8 @@ class _Stages:
         self._ignored = Ignored((ROOT / ".dockerignore").read_text())
         self._directory = root
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._variables = {**os.environ, "PATH": path}
+        # The crates of others are compiled already.
+        self._variables = {**os.environ, "PATH": path, "CARGO_TARGET_DIR": str(ROOT / "core/target")}
 
     def follow(self, instruction: Instruction) -> None:
         """Do what an instruction says; its arguments have no values, as in a build without flags."""

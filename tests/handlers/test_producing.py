@@ -13,7 +13,8 @@ from tests.handlers import apis
 from tests.handlers.rows.records import fetched, produced, transactional
 from tests.handlers.rows.topics import gone
 from tests.handlers.scene import Scene
-from tests.support.batches import GZIP, batch, forged, read, values
+from tests.support.batches import GZIP, MALFORMED, batch, forged, read, values
+from tests.support.log_bench import LAYOUTS, Layout, configs_of
 
 
 @pytest.fixture
@@ -34,6 +35,24 @@ def read_back(scene: Scene, topic: str = "orders") -> bytes:
     return bytes(answer.partitions[0].records or b"")
 
 
+REFUSED = dict.fromkeys(MALFORMED, ErrorCode.INVALID_RECORD) | {
+    "a CRC and a field that are wrong": ErrorCode.CORRUPT_MESSAGE,
+    "30 MB in 3 kB": ErrorCode.MESSAGE_TOO_LARGE,
+}
+"""Kafka's answers, but for those that docs/reference/differences.md names."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_batch_is_taken_only_if_every_client_reads_it_to_its_end(
+    scene: Scene, kind: str, layout: Layout
+) -> None:
+    configs: dict[str, Any] = {name.replace(".", "_"): value for name, value in configs_of(layout).items()}
+    scene.create("malformed", **configs)
+    assert answered(scene, MALFORMED[kind], topic="malformed").error_code == REFUSED[kind]
+    assert read_back(scene, "malformed") == b""
+
+
 def test_max_message_bytes_is_the_topics_and_counts_what_was_sent(scene: Scene) -> None:
     exact, larger = batch(b"x" * 1000), batch(b"x" * 1001)
     scene.create("small", max_message_bytes=str(len(exact)))
@@ -48,9 +67,9 @@ def test_max_message_bytes_is_the_topics_and_counts_what_was_sent(scene: Scene) 
     assert answered(scene, at_default).error_code == ErrorCode.NONE
 
 
-def test_the_leader_epoch_and_base_offset_of_a_batch_mean_nothing(scene: Scene) -> None:
-    forgery = forged(batch(b"a", b"b"), base_offset=777, partition_leader_epoch=9)
-    assert answered(scene, forgery).base_offset == 0
+def test_the_leader_epoch_of_a_batch_means_nothing_and_its_base_offset_is_0(scene: Scene) -> None:
+    assert answered(scene, forged(batch(b"a"), base_offset=777)).error_code == ErrorCode.INVALID_RECORD
+    assert answered(scene, forged(batch(b"a", b"b"), partition_leader_epoch=9)).base_offset == 0
     assert [record.offset for record in read(read_back(scene))] == [0, 1]
 
 

@@ -137,4 +137,4 @@ def test_a_header_that_says_another_largest_time_is_given_the_true_one(
 def test_what_is_refused_for_its_time_may_be_damaged_and_is_refused_for_that(scene: Scene) -> None:
     scene.create("orders")
     damaged = forged(batch(b"v", b"w", codec=LZ4), max_timestamp=FAR_MS, record_count=3, last_offset_delta=2)
-    assert answered(scene, damaged).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert answered(scene, damaged).error_code == ErrorCode.INVALID_RECORD

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.records.batch import produced_batch
 from loadtest.bench import frames, librdkafka, peers, processes, toolchain
 from loadtest.bench.cost import BROKER, REDIS, SWEEPS
-from loadtest.bench.peers import COMPILED, KorvetBatch, KorvetBatchCompiled
+from loadtest.bench.peers import KorvetBatch
 from loadtest.bench.processes import NotAvailableError
 from tests.support.broker import korvet_broker
 
@@ -26,8 +25,8 @@ def test_a_request_holds_as_many_records_as_are_asked_for() -> None:
     frame = frames.produce("t", 3, b"x" * 100, 2450)
     [topic] = decode(ProduceRequest, 8, frame, _HEADER_BYTES).topic_data
     [data] = topic.partition_data
-    records = produced_batch(data.records, 1 << 20).records(1 << 20)
-    assert (data.index, [record.value for record in records]) == (3, [b"x" * 100] * 2450)
+    records, _ = produced_batch(data.records, 1 << 20).decode(1 << 20)
+    assert (data.index, [value for _, _, _, value, _ in records]) == (3, [b"x" * 100] * 2450)
 
 
 def test_each_point_of_the_cost_has_figures_of_its_own() -> None:
@@ -72,15 +71,6 @@ def test_a_second_client_that_fails_names_its_reason(tmp_path: Path) -> None:
     address: dict[str, object] = {"bootstrap": "127.0.0.1:1"}
     with pytest.raises(NotAvailableError, match="librdkafka: FileNotFoundError"):
         librdkafka.run("produce", address, "second", 1, tmp_path / "none")
-
-
-@pytest.mark.slow
-def test_a_python_without_a_compiled_korvet_is_not_measured_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(COMPILED, sys.executable)
-    with pytest.raises(NotAvailableError, match=f"{COMPILED} names no Python with a compiled Korvet"):
-        KorvetBatchCompiled(tmp_path).start()
 
 
 @pytest.mark.parametrize(("build", "program"), [(toolchain.kfake, "go"), (toolchain.tansu, "cargo")])

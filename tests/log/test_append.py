@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import gevent
@@ -22,7 +21,7 @@ from korvet.topics.types import Partition, PartitionRef, TopicRef
 from tests.support import redis_servers
 from tests.support.batches import CODECS, LZ4, ZSTD, batch, forged, raw
 from tests.support.domain import Domain, domain
-from tests.support.log_bench import code_of
+from tests.support.log_bench import LAYOUTS, Layout, code_of, configs_of
 from tests.support.processes import wait_until
 from tests.support.proxy import turn, until
 
@@ -218,9 +217,7 @@ def test_others_have_their_turn_between_batches_that_are_refused(
             theirs.send(b"a request")
             pending = here.appender.begin(deliveries, zstd_known=True)
             assert other.dead
-        assert {each.code for each in pending.result() if isinstance(each, KafkaError)} == {
-            ErrorCode.CORRUPT_MESSAGE
-        }
+        assert {code_of(each) for each in pending.result()} == {ErrorCode.INVALID_RECORD}
 
 
 def test_the_most_replicas_are_known_once_all_batches_are_sent(redis_url: str) -> None:
@@ -257,22 +254,18 @@ def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_ur
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_cannot_be_archived_for_its_size_is_refused_by_topics_that_are(
-    redis_url: str, codec: int, tmp_path: Path
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_batch_that_is_too_large_once_decompressed_is_refused_in_every_layout(
+    redis_url: str, codec: int, layout: Layout
 ) -> None:
-    settings = Settings(record_decompressed_max_bytes=100_000, lake_path=str(tmp_path))
-    with domain(redis_url, settings) as here:
-        for enabled in ("true", "false"):
-            configs = {"storage.format": "batch", "remote.storage.enable": enabled}
-            here.topics.create(TopicSpec(name=enabled, configs=configs))
-        deliveries = [
-            PartitionRef(TopicRef(name), 0, batch(bytes(size), codec=codec))
-            for name in ("true", "false")
-            for size in (99_900, 100_000)
-        ]
-        fits, refused, *taken = here.appender.append(deliveries, zstd_known=True)
+    with domain(redis_url, Settings(record_decompressed_max_bytes=100_000)) as here:
+        here.topics.create(TopicSpec(name=ORDERS, configs=configs_of(layout)))
+        sent = (
+            PartitionRef(TopicRef(ORDERS), 0, batch(bytes(size), codec=codec)) for size in (99_900, 100_000)
+        )
+        fits, refused = here.appender.append(list(sent), zstd_known=True)
+        assert isinstance(fits, Appended)
         assert code_of(refused) == ErrorCode.MESSAGE_TOO_LARGE
-        assert [type(result) for result in (fits, *taken)] == [Appended] * 3
 
 
 def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(

@@ -6,8 +6,8 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, RecordsRefusedError
-from korvet.log.append import WRONG_RECORDS_MAX, check_records, needs_decoding
-from korvet.protocol.records.batch import produced_batch
+from korvet.log.append import WRONG_RECORDS_MAX, check_records, may_be_wrong
+from korvet.protocol.records.batch import HEADER_BYTES, each_record, produced_batch
 from korvet.topics import config as topic_config
 from tests.support.batches import Record, batch
 
@@ -16,13 +16,17 @@ LIMITS = {"message.timestamp.before.max.ms": "100", "message.timestamp.after.max
 
 
 def check(configs: dict[str, str], *sent: Record) -> RecordsRefusedError | None:
-    records = produced_batch(batch(*sent), 1 << 20).records(1 << 20)
+    """Return why the records are refused."""
+    passed = produced_batch(batch(*sent), 1 << 20)
+    records, walk = each_record(passed.header, passed.view[HEADER_BYTES:], 0, 1 << 20), passed.walk(1 << 20)
+    config = topic_config.effective(configs, Settings())
+    refused: RecordsRefusedError | None = None
     try:
-        largest = check_records(records, topic_config.effective(configs, Settings()), NOW)
-    except RecordsRefusedError as refused:
-        return refused
-    assert largest == max(record.timestamp for record in sent)
-    return None
+        check_records(records, config, NOW)
+    except RecordsRefusedError as error:
+        refused = error
+    assert refused is None or may_be_wrong(walk, config, NOW)
+    return refused
 
 
 @pytest.mark.parametrize(
@@ -91,37 +95,15 @@ def test_an_error_without_its_frames_still_names_its_records() -> None:
 
 
 @pytest.mark.parametrize(
-    ("configs", "max_timestamp", "needed"),
+    ("configs", "sent"),
     [
-        ({}, NOW, False),
-        ({}, NOW + 3_600_000, False),
-        ({}, NOW + 3_600_001, True),
-        ({"message.timestamp.before.max.ms": "5"}, NOW, True),
-        ({"message.timestamp.before.max.ms": "5", "message.timestamp.type": "LogAppendTime"}, NOW, False),
-        ({"message.timestamp.type": "LogAppendTime"}, NOW * 2, False),
-        ({"cleanup.policy": "compact"}, NOW, True),
-        ({"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}, NOW, True),
+        ({}, KEYLESS),
+        (LIMITS | {"message.timestamp.type": "LogAppendTime"}, LATE),
+        (AFTER, Record(timestamp=NOW + 10)),
+        (LIMITS, Record(timestamp=NOW - 100)),
+        (COMPACT, KEYED),
     ],
 )
-def test_a_batch_kept_as_it_came_is_decoded_only_where_its_header_does_not_do(
-    configs: dict[str, str],
-    max_timestamp: int,
-    needed: bool,  # noqa: FBT001 - a parameter of the test
-) -> None:
-    config = topic_config.effective(configs, Settings())
-    assert needs_decoding(NOW, max_timestamp, config, NOW) == needed
-
-
-@pytest.mark.parametrize(
-    ("base_timestamp", "max_timestamp", "needed"),
-    [(NOW, -1, True), (NOW, NOW - 1, True), (0, -1, True), (NOW, NOW, False), (-1, -1, False)],
-)
-def test_a_header_without_the_largest_time_does_not_do(
-    base_timestamp: int,
-    max_timestamp: int,
-    needed: bool,  # noqa: FBT001 - a parameter of the test
-) -> None:
-    of_producer = topic_config.effective({}, Settings())
-    assert needs_decoding(base_timestamp, max_timestamp, of_producer, NOW) == needed
-    of_broker = topic_config.effective({"message.timestamp.type": "LogAppendTime"}, Settings())
-    assert not needs_decoding(base_timestamp, max_timestamp, of_broker, NOW)
+def test_the_walk_clears_a_batch_that_has_no_wrong_record(configs: dict[str, str], sent: Record) -> None:
+    walk = produced_batch(batch(sent), 1 << 20).walk(1 << 20)
+    assert not may_be_wrong(walk, topic_config.effective(configs, Settings()), NOW)

@@ -23,8 +23,8 @@ from korvet.log.record_format import (
     read_entries,
 )
 from korvet.protocol.records.columns import Columns
+from korvet.protocol.records.record import StoredRecord
 from korvet.topics.types import AtRest
-from tests.support.batches import Record
 
 BITS = 10
 END = 2**53
@@ -70,12 +70,10 @@ def listings(draw: Any) -> list[Entry]:
     offset = draw(st.integers(0, 2**50))
     for step in steps:
         offset += step
-        record: Any = Record(
-            repeated + draw(CONTENTS),
-            draw(CONTENTS) if keyed else None,
-            draw(TIMESTAMPS),
-            tuple((name, None if null else draw(CONTENTS)) for name, null in headers),
-        )
+        value = repeated + draw(CONTENTS)
+        key, timestamp = draw(CONTENTS) if keyed else None, draw(TIMESTAMPS)
+        contents = [(name, None if null else draw(CONTENTS)) for name, null in headers]
+        record: StoredRecord = (0, timestamp, key, value, contents)
         args: Any = entry_args(record, at_rest)
         entries.append((b"%d-%d" % (offset >> BITS, offset & (1 << BITS) - 1), args))
     return entries
@@ -199,7 +197,7 @@ def test_records_of_transactions_are_the_same_with_their_producers(
     expected: list[tuple[int, bytes]] = []
     for size, producer in zip(sizes, producers, strict=False):
         for _ in range(size):
-            record: Any = Record(b"v" * 99, b"k", 5, [("h", b"c")])
+            record: StoredRecord = (0, 5, b"k", b"v" * 99, [("h", b"c")])
             made: Any = entry_args(record, at_rest, producer=producer)
             expected.append((len(entries), producer))
             entries.append((b"7-%d" % len(entries), made))
@@ -282,7 +280,7 @@ def test_a_marker_is_a_control_record(outcome: bytes, control: int, stamp: bytes
 @pytest.mark.parametrize("value", [None, b"v"])
 @pytest.mark.parametrize("key", [None, b"k"])
 def test_whatever_a_record_has_its_producer_is_no_header(key: bytes | None, value: bytes | None) -> None:
-    record: Any = Record(value, key, 5)
+    record: StoredRecord = (0, 5, key, value, [])
     fields: Any = entry_args(record, PLAIN, producer=b"7:0")
     owned: list[Owned] = []
     assert read_entries([(b"7-1", fields)], BITS, END, LIMIT, no_damage, owned) == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, cast
 
 import lz4.frame
@@ -23,7 +22,7 @@ from korvet.log.record_format import (
     entry_args,
     read_entries,
 )
-from korvet.protocol.records.record import Header, Record, StoredRecord
+from korvet.protocol.records.record import Header, StoredRecord
 from korvet.topics.types import AtRest
 from tests.support import redis_servers
 
@@ -39,17 +38,19 @@ NAMES = st.one_of(
 CONTENTS = st.one_of(
     st.none(), st.binary(max_size=50), st.binary(min_size=1, max_size=3).map(lambda part: part * 700)
 )
-RECORDS = st.builds(
-    SimpleNamespace,
-    key=CONTENTS,
-    value=CONTENTS,
-    timestamp=st.integers(-(2**63), 2**63 - 1),
-    headers=st.lists(st.tuples(NAMES, CONTENTS), max_size=8),
+RECORDS = st.tuples(
+    st.just(0),
+    st.integers(-(2**63), 2**63 - 1),
+    CONTENTS,
+    CONTENTS,
+    st.lists(st.tuples(NAMES, CONTENTS), max_size=8),
 )
 
 
-def record(value: bytes | None, key: bytes | None = None, *headers: Header, timestamp: int = 5) -> Record:
-    return cast("Record", SimpleNamespace(key=key, value=value, timestamp=timestamp, headers=list(headers)))
+def record(
+    value: bytes | None, key: bytes | None = None, *headers: Header, timestamp: int = 5
+) -> StoredRecord:
+    return 0, timestamp, key, value, list(headers)
 
 
 def said(arguments: tuple[int, list[Arg]]) -> list[list[Arg]]:
@@ -96,8 +97,7 @@ def stored(client: Any, *args: Any) -> list[Entry]:
 def test_every_record_survives_the_stream_exactly(client: Any, codec: Any, original: Any) -> None:
     at_rest = AtRest(codec, 100)
     entries = stored(client, *entry_args(original, at_rest))
-    wanted = (1 << 10, original.timestamp, original.key, original.value, original.headers)
-    assert read_entries(entries, 10, 2**53, LIMIT, no_damage) == [wanted]
+    assert read_entries(entries, 10, 2**53, LIMIT, no_damage) == [(1 << 10, *original[1:])]
     assert said(batch_args([original], at_rest)) == [entry_args(original, at_rest)]
 
 
@@ -114,7 +114,7 @@ def test_the_layout_is_the_documented_one() -> None:
 @pytest.mark.parametrize(
     "value", [record(b"v", b"k"), record(b"v"), record(None), record(b"v", None, ("h", b""))]
 )
-def test_a_given_timestamp_replaces_the_records_own(value: Record) -> None:
+def test_a_given_timestamp_replaces_the_records_own(value: StoredRecord) -> None:
     [args] = said(batch_args([value], NONE, timestamp=0))
     assert args[args.index(b"timestamp") + 1] == b"0"
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import pytest
@@ -34,21 +34,12 @@ from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
 from tests.support.batches import Record
+from tests.support.domain import put_batch
 from tests.support.log_bench import Layout, configs_of
 
 Format = Literal["record", "batch"]
 _APPENDED = 8  # the bit of LogAppendTime in a batch's attributes
 FORMATS: tuple[Format, ...] = ("record", "batch")
-
-
-class _Decoded(NamedTuple):
-    """A record as a broker has decoded it."""
-
-    value: bytes | None
-    key: bytes | None
-    timestamp: int
-    headers: list[tuple[str, bytes | None]]
-    offset: int
 
 
 def topic_id(number: int) -> str:
@@ -107,7 +98,7 @@ class Topics:
         if partition.format == "record":
             append: AppendRecords | AppendBatch = AppendRecords(
                 partition=partition,
-                records=[_Decoded(**each._asdict() | {"headers": list(each.headers)}) for each in made],
+                records=produced.decode(1 << 30)[0],
                 max_timestamp=header.max_timestamp,
                 timestamp=timestamp,
                 at_rest=at_rest,
@@ -139,17 +130,8 @@ class Topics:
         """Append batches as they are, also such as do not decode; returns the first offset of each and its end."""
         found = []
         for data in sent:
-            header = batches.headers_of(data)[0]
-            append = AppendBatch(
-                partition=partition,
-                batch=memoryview(data),
-                codec=header.codec,
-                record_count=header.record_count,
-                max_timestamp=header.max_timestamp,
-            )
-            [appended] = self.stores.logs.append([append])
-            assert not isinstance(appended, KafkaError), appended
-            found.append((appended.base_offset, appended.base_offset + header.record_count))
+            offset = put_batch(self.stores.logs, partition, data)
+            found.append((offset, offset + batches.headers_of(data)[0].record_count))
         return found
 
     def archiver(self, *, names: Sequence[str] = (), cores: int = 1, lake: Lake | None = None) -> Archiver:

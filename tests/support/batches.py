@@ -93,7 +93,7 @@ def compress(codec: int, data: bytes) -> bytes:
     if codec == SNAPPY:
         return bytes(cramjam.snappy.compress_raw(data))
     if codec == LZ4:
-        return cast("bytes", lz4.frame.compress(data))
+        return cast("bytes", lz4.frame.compress(data, block_linked=False))
     return zstandard.compress(data) if codec == ZSTD else data
 
 
@@ -143,6 +143,8 @@ def values(data: bytes | bytearray | memoryview | None) -> list[bytes | None]:
 
 _ONE = batch(Record(b"value" * 4, b"key", headers=[("h", b"v")]))[HEADER_BYTES:]
 _THREE = batch(b"a" * 20, b"b", b"c")[HEADER_BYTES:]
+_LONG = batch(bytes(100_000))[HEADER_BYTES:]
+_LZ4 = compress(LZ4, _ONE)
 
 
 def _one(at: int, new: bytes) -> bytes:
@@ -161,6 +163,8 @@ MALFORMED = {
     "a record of negative length": _one(0, b"\x01"),
     "a key longer than its record": _one(4, b"\x7e"),
     "a key of length -2": _one(4, b"\x03"),
+    "a null key of length -2": raw(b"\x0e\0\0\0\x03\x02v\0"),
+    "a null key, its varint beyond an int32": raw(b"\x16\0\0\0\x81\x80\x80\x80\x10\x02v\0"),
     "a value longer than its record": _one(8, b"\x7e"),
     "fewer headers than none": _one(29, b"\x01"),
     "more headers than it has": _one(29, b"\x04"),
@@ -168,7 +172,9 @@ MALFORMED = {
     "an offset of another batch": _one(3, b"\x08"),
     "a CRC and a field that are wrong": raw(_THREE, count=5)[:-2] + b"\x7e\x7e",
     "a zstd frame that is cut off": raw(compress(ZSTD, _ONE * 20)[:-3], codec=ZSTD),
+    "blocks of lz4 that are linked": raw(lz4.frame.compress(_LONG), codec=LZ4),
+    "a block of lz4 without bytes": raw(_LZ4[:-4] + b"\0\0\0\x80" + _LZ4[-4:], codec=LZ4),
     **{f"no frame of codec {codec}": raw(b"no frame" * 3, codec=codec) for codec in CODECS[1:]},
     "30 MB in 3 kB": batch(bytes(30_000_000), codec=ZSTD),
 }
-"""Batches that a broker which decodes nothing takes, but for the one with a wrong CRC, and that do not decode."""
+"""Batches of which a broker that looks at no record refuses only the one with a wrong CRC."""

@@ -16,14 +16,14 @@ from korvet.log.offsets import OffsetLookup
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
-from korvet.log.types import Appended, FetchLimits
+from korvet.log.types import AppendBatch, Appended, FetchLimits
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
-from korvet.topics.types import PartitionRef, TopicRef
-from tests.support.batches import Record, batch
+from korvet.topics.types import Partition, PartitionRef, TopicRef
+from tests.support.batches import Record, batch, headers_of
 from tests.support.proxy import until
 
 TIMEOUT_MS = 5000
@@ -31,6 +31,21 @@ LONG_MS = 600_000
 
 NO_LAKE = RemoteTier(None, Settings())
 """What a worker has whose broker has no lake."""
+
+
+def put_batch(log: LogStore, partition: Partition, data: bytes) -> int:
+    """Append a batch as it is, also one that does not decode; returns its offset."""
+    header = headers_of(data)[0]
+    append = AppendBatch(
+        partition=partition,
+        batch=memoryview(data),
+        codec=header.codec,
+        record_count=header.record_count,
+        max_timestamp=header.max_timestamp,
+    )
+    [appended] = log.append([append])
+    assert isinstance(appended, Appended), appended
+    return appended.base_offset
 
 
 class Domain:
@@ -63,6 +78,11 @@ class Domain:
         [result] = self.appender.append([delivery], zstd_known=True)
         assert isinstance(result, Appended), result
         return result.base_offset
+
+    def put(self, topic: str, data: bytes) -> int:
+        """Append a batch past the checks of Produce, as an earlier version took it; returns its offset."""
+        _, partition = self.topics.partition(TopicRef(topic), 0)
+        return put_batch(self.log, partition, data)
 
     def wanted(
         self, topic: str, partition: int = 0, offset: int = 0, bytes_max: int = 1 << 20

@@ -93,7 +93,7 @@ class Bench:
         if self.format == "record":
             return AppendRecords(
                 partition=partition or self.partition,
-                records=[_Decoded(record) for record in records],
+                records=produced.decode(BATCH_BYTES_MAX)[0],
                 max_timestamp=header.max_timestamp,
                 producer_id=producer,
                 producer_epoch=epoch,
@@ -198,17 +198,6 @@ def configs_of(layout: Layout) -> dict[str, str]:
     """Return the configs of a topic with this layout."""
     encoding = "time" if layout == "record" else "dense"
     return {"storage.format": "batch" if layout == "batch" else "record", "offset.encoding": encoding}
-
-
-class _Decoded:
-    """A record as the broker has decoded it: its headers are a list."""
-
-    def __init__(self, record: Record) -> None:
-        self.offset = record.offset
-        self.timestamp = record.timestamp
-        self.key = record.key
-        self.value = record.value
-        self.headers = list(record.headers)
 
 
 def code_of(outcome: object) -> ErrorCode:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 SLOW_FOLDERS = (
     *("browser", "cli/lake", "clients", "deploy_tools", "dist", "failover", "faults", "fuzz"),
     *("jvm", "kcat", "lake", "lake_processes", "loadtest_runs", "logins", "machines"),
-    *("native", "outages", "processes", "spark", "stores", "tls_matrix"),
+    *("outages", "processes", "spark", "stores", "tls_matrix"),
 )
 
 BIN = Path(sys.executable).parent
@@ -65,6 +65,17 @@ _MYPY_FOR_MACOS = (
 )
 
 
+def core() -> list[Part]:
+    """Return the checks of core/, by cargo; the first that compiles takes a minute in a new clone."""
+    where = ("--manifest-path", "core/Cargo.toml", "--locked")
+    lints = ("--", "--deny", "warnings")
+    return [
+        Part("core, cargo fmt", ("cargo", "fmt", "--all", "--check", *where[:2])),
+        Part("core, cargo clippy", ("cargo", "clippy", "--quiet", "--all-targets", *where, *lints)),
+        Part("core, cargo test", ("cargo", "test", "--quiet", *where)),
+    ]
+
+
 def check() -> list[Part]:
     """Return what takes two minutes: the checks of the text, and the tests that start no process."""
     return [
@@ -72,6 +83,7 @@ def check() -> list[Part]:
         Part("lint, ruff format", (f"{BIN}/ruff", "format", "--check", "--quiet", ".")),
         Part("lint, mypy", (f"{BIN}/mypy", "--strict", "--no-error-summary")),
         Part("lint, mypy for macOS", _MYPY_FOR_MACOS),
+        *core(),
         pytest("tests in process", "-m", "not slow and not nightly"),
     ]
 
@@ -117,9 +129,8 @@ def upgrade(layout: str) -> Part:
 
 
 def properties() -> list[str]:
-    """Return the files with properties, but those that need a compiled build."""
-    files = [file for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
-    return [str(file) for file in files if file.parent.name != "native"]
+    """Return the files with properties."""
+    return [str(file) for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
 
 
 def nightly() -> list[Part]:
@@ -139,7 +150,6 @@ def nightly() -> list[Part]:
         ),
         pytest("clients", "tests/clients"),
         pytest("Redis Cluster", "-m", "not embedded", *CLUSTER, TEST_KORVET_CLUSTER="1"),
-        make("test-compiled", "-m 'not slow and not nightly'"),
         pytest("outages", "-m", "not smoke", "tests/outages", workers=2),
         pytest("faults", "tests/faults", workers=1),
         pytest("fuzz, frames", "tests/fuzz", workers=1),

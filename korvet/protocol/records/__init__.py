@@ -5,5 +5,5 @@
     compression  Kafka's codecs, decompression bounded
     builder      records -> batches for a consumer
 
-The loops over records are those of aiokafka's compiled record codec; nothing here works byte by byte in Python.
+The loops over records are korvet_core's; nothing here works byte by byte in Python.
 """

@@ -1,21 +1,17 @@
 """Record batches for a consumer, built from records that lie one by one in the log.
 
 A new batch begins where the offset delta would leave its int32, which in a log with time-coded offsets happens after a
-pause; a gap within the range is legal. A new one also begins after records without a timestamp at a batch's beginning:
-aiokafka's builder would give them the timestamp of the next record. Batches built here carry no sequences, since they
-are not those the producer sent, and a producer only if they are of transactions.
-
-Columns become a batch of their own. aiokafka's builder is the fastest for small ones where nothing is compiled; it
-computes the CRC without the processor's help, at 2 GB/s, so large ones are encoded in another way (encoding.py).
+pause; a gap within the range is legal. Batches built here carry no sequences, since they are not those the producer
+sent, and a producer only if they are of transactions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, groupby
-from operator import itemgetter, length_hint
+from itertools import groupby
+from operator import itemgetter
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
+import korvet_core
 
 from korvet.protocol.records.batch import (
     HEADER,
@@ -30,17 +26,11 @@ from korvet.protocol.records.batch import (
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import Codec, compress
-from korvet.protocol.records.encoding import NATIVE, encode_records
-from korvet.protocol.records.record import NO_TIMESTAMP, StoredRecord
+from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.wire import Buffer
 
-OFFSET_DELTA_MAX = 2**31 - 1
-
-LARGE_BYTES = 750
-"""From this size on, on average, values are worth another way than that of aiokafka's builder."""
-
-_SAMPLE = 16  # every 16th value is measured
 _NO_SEQUENCE = -1
+_OFFSET_DELTA_MAX = 2**31 - 1
 _NO_PRODUCER = (-1, -1)
 
 
@@ -64,13 +54,11 @@ class BatchesBuilder:
         self._codec = codec
         self._leader_epoch = leader_epoch
         self._producer = _NO_PRODUCER
-        self._bytes_left = bytes_max
         self._at_least_one = at_least_one
         self._log_append_time = log_append_time
-        self._time: int | None = None
-        self._open: DefaultRecordBatchBuilder | None = None
-        self._base_offset = 0
-        self._without_time = False
+        self._bytes_left = bytes_max
+        self._open: korvet_core.RecordEncoder | None = None
+        self._base_offset = self._base_timestamp = 0
         self._pieces: list[Buffer] = []
         self.record_count = 0
         self.next_offset = 0
@@ -79,7 +67,7 @@ class BatchesBuilder:
     @property
     def plain_bytes_left(self) -> int:
         """How many bytes may still be taken."""
-        return self._bytes_left - (self._open.size() if self._open else 0)
+        return self._bytes_left - (HEADER_BYTES + self._open.payload_bytes if self._open else 0)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """Set the leader epoch of the records that follow: no batch has records of two."""
@@ -117,165 +105,91 @@ class BatchesBuilder:
 
     def add(self, records: Sequence[StoredRecord]) -> None:
         """Take `records` from the first on; `full` says afterwards that one did not fit any more."""
-        if not self._log_append_time:
+        if isinstance(records, Columns) and not self._log_append_time:
+            self._add_columns(records)
+        elif not self._log_append_time:
             self._add(records)
-            return
-        for time, part in groupby(records, key=itemgetter(1)):
-            if self.full:
-                return
-            if time != self._time:
-                self._close()
-                self._time = time
-            self._add(list(part))
-
-    def _add(self, records: Sequence[StoredRecord]) -> None:
-        if isinstance(records, Columns) and self._add_columns(records):
-            return
-        position = 0
-        while position < len(records) and not self.full:
-            if self._open is None:
-                self._begin(records[position])
-                continue
-            offset, timestamp = records[position][:2]
-            if offset - self._base_offset > OFFSET_DELTA_MAX or (
-                self._without_time and timestamp != NO_TIMESTAMP
-            ):
-                self._close()
-                continue
-            position += self._fill(records, position)
+        else:
+            for time, part in groupby(records, key=itemgetter(1)):
+                if time != self._base_timestamp:
+                    self._close()
+                if not self.full:
+                    self._add(list(part))
 
     def finish(self) -> list[Buffer]:
         """Return the batches in pieces, which follow each other."""
         self._close()
         return self._pieces
 
-    def _add_columns(self, columns: Columns) -> bool:
-        """Make a batch of as many of the records as fit; False if their offsets do not."""
-        if columns.runs[-1][-1] - columns.runs[0].start > OFFSET_DELTA_MAX:
-            return False
-        self._close()
-        if NATIVE or columns.timestamps[0] == NO_TIMESTAMP or _are_large(columns):
-            self._add_encoded(columns)
-        else:
-            self._add_small(columns)
-        return True
+    def _add(self, records: Sequence[StoredRecord]) -> None:
+        position = 0
+        while position < len(records) and not self.full:
+            encoder, is_new = self._open, self._open is None
+            if encoder is None:
+                self._base_offset, self._base_timestamp = records[position][:2]
+                room, any_size = self._limits()
+                encoder = korvet_core.RecordEncoder(self._base_offset, room, at_least_one=any_size)
+            taken = encoder.add(records, position)
+            self._open = encoder if taken or not is_new else None
+            if taken:
+                position += taken
+                self.record_count += taken
+                self.next_offset = records[position - 1][0] + 1
+            elif is_new:
+                self.full = True
+            if position < len(records):
+                self._close()
 
-    def _add_small(self, columns: Columns) -> None:
-        self._begin(next(iter(columns)))
-        if self._open is None:
-            return
-        base_offset = self._base_offset
-        runs = [range(run.start - base_offset, run.stop - base_offset) for run in columns.runs]
-        deltas = list(chain.from_iterable(runs))
-        left = iter(deltas)
-        self.full = None in map(
-            self._open.append,
-            left,
-            columns.timestamps,
-            columns.each_key(),
-            columns.values,
-            columns.each_headers(),
-        )
-        taken = len(deltas) - length_hint(left) - self.full
-        self.record_count += taken
-        self.next_offset = base_offset + deltas[taken - 1] + 1
+    def _add_columns(self, columns: Columns) -> None:
+        """Make batches of columns alone."""
         self._close()
+        position = 0
+        while position < len(columns) and not self.full:
+            # Of the rest only what the offset delta may reach: each pause of a log begins a batch.
+            stop = columns.within(position, _OFFSET_DELTA_MAX)
+            rest = columns.part(position, stop) if position or stop < len(columns) else columns
+            self._base_offset, self._base_timestamp = rest.runs[0].start, rest.timestamps[0]
+            room, any_size = self._limits()
+            runs = [(run.start, run.stop) for run in rest.runs]
+            payload, taken, last_offset_delta, max_timestamp = korvet_core.encode_columns(
+                runs, rest.timestamps, rest.keys, rest.values, rest.headers, room, at_least_one=any_size
+            )
+            if taken:
+                position += taken
+                self.record_count += taken
+                self.next_offset = self._base_offset + last_offset_delta + 1
+                self._append(payload, taken, last_offset_delta, max_timestamp)
+            else:
+                self.full = True
 
-    def _add_encoded(self, columns: Columns) -> None:
-        at_least_one = self._at_least_one and not self.record_count
-        encoded = encode_records(columns, self._bytes_left - HEADER_BYTES, at_least_one=at_least_one)
-        payload, taken, last_offset_delta = encoded
-        self.full = taken < len(columns)
-        if not taken:
-            return
-        base_offset, stamps = columns.runs[0].start, columns.timestamps[:taken]
+    def _limits(self) -> tuple[int, bool]:
+        """Return the bytes of records that the next batch may have, and whether its first one may have more."""
+        return max(0, self._bytes_left - HEADER_BYTES), self._at_least_one and not self.record_count
+
+    def _close(self) -> None:
+        if self._open is not None:
+            encoded, self._open = self._open.encoded(), None
+            self._append(*encoded)
+
+    def _append(self, payload: bytes, count: int, last_offset_delta: int, max_timestamp: int) -> None:
         header = BatchHeader(
-            base_offset=base_offset,
+            base_offset=self._base_offset,
             batch_length=HEADER_BYTES - LENGTH_FROM + len(payload),
             partition_leader_epoch=self._leader_epoch,
             magic=MAGIC,
             crc=0,
-            attributes=Codec.none if self._producer == _NO_PRODUCER else TRANSACTIONAL_BIT,
+            attributes=(TRANSACTIONAL_BIT if self._producer != _NO_PRODUCER else 0)
+            | (LOG_APPEND_TIME_BIT if self._log_append_time else 0),
             last_offset_delta=last_offset_delta,
-            base_timestamp=stamps[0],
-            max_timestamp=max(stamps),
+            base_timestamp=self._base_timestamp,
+            max_timestamp=max_timestamp,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             base_sequence=_NO_SEQUENCE,
-            record_count=taken,
+            record_count=count,
         )
-        self.record_count += taken
-        self.next_offset = base_offset + last_offset_delta + 1
-        self._base_offset = base_offset
         self._bytes_left -= header.size_bytes
-        self._append(header, payload)
-
-    def _begin(self, first: StoredRecord) -> None:
-        offset, timestamp, key, value, headers = first
-        builder = DefaultRecordBatchBuilder(
-            magic=MAGIC,
-            compression_type=Codec.none,
-            is_transactional=self._producer != _NO_PRODUCER,
-            producer_id=self._producer[0],
-            producer_epoch=self._producer[1],
-            base_sequence=_NO_SEQUENCE,
-            # It takes what leaves a byte of this.
-            batch_size=max(0, self._bytes_left) + 1,
-        )
-        # The builder takes its first record at any size, so the size is checked before.
-        if self.record_count or not self._at_least_one:
-            size = HEADER_BYTES + builder.size_in_bytes(0, timestamp, key, value, headers)
-            if size > self._bytes_left:
-                self.full = True
-                return
-        self._open = builder
-        self._base_offset = offset
-        self._without_time = timestamp == NO_TIMESTAMP
-
-    def _fill(self, records: Sequence[StoredRecord], position: int) -> int:
-        """Append to the open batch what fits; returns how many records that were."""
-        assert self._open is not None  # noqa: S101 - for the type checker
-        stop = len(records)
-        base_offset = self._base_offset
-        # The builder writes a delta beyond int32 without a word, so the end of its range is looked for here.
-        if records[-1][0] - base_offset > OFFSET_DELTA_MAX:
-            stop = next(i for i in range(position, stop) if records[i][0] - base_offset > OFFSET_DELTA_MAX)
-        if self._without_time:
-            stop = next((i for i in range(position, stop) if records[i][1] != NO_TIMESTAMP), stop)
-        append = self._open.append
-        taken = 0
-        for offset, timestamp, key, value, headers in records[position:stop]:
-            if append(offset - base_offset, timestamp, key, value, headers) is None:
-                self.full = True
-                break
-            taken += 1
-        self.record_count += taken
-        if taken:
-            self.next_offset = records[position + taken - 1][0] + 1
-        return taken
-
-    def _close(self) -> None:
-        if self._open is None:
-            return
-        self._bytes_left -= self._open.size()
-        batch = self._open.build()
-        header = BatchHeader._make(HEADER.unpack_from(batch))
-        self._open = None
-        self._append(header, memoryview(batch)[HEADER_BYTES:])
-
-    def _append(self, header: BatchHeader, payload: bytes | memoryview) -> None:
-        """Add a batch as aiokafka's builder makes it, or without a CRC (0)."""
-        if self._log_append_time:
-            header = header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, crc=0)
-        if self._codec != Codec.none:
-            compressed = compress(self._codec, bytes(payload))
-            if len(compressed) < len(payload):
-                header, payload = with_payload(header, compressed, self._codec), compressed
-        if not header.crc:
-            header = with_payload(header, bytes(payload), header.codec)
-        self._pieces += (patched_header(header, self._base_offset, self._leader_epoch), payload)
-
-
-def _are_large(columns: Columns) -> bool:
-    sample = columns.values[::_SAMPLE]
-    return sum(map(len, sample)) >= LARGE_BYTES * len(sample)
+        codec = Codec.none
+        if self._codec != Codec.none and len(compressed := compress(self._codec, payload)) < len(payload):
+            codec, payload = Codec(self._codec), compressed
+        self._pieces += (HEADER.pack(*with_payload(header, payload, codec)), payload)

@@ -5,8 +5,10 @@ All records have a value, all of them or none have a key, and all have the same 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
+from operator import attrgetter
 from typing import overload
 
 from korvet.protocol.records.record import Header, StoredRecord
@@ -22,7 +24,7 @@ class Columns(Sequence[StoredRecord]):
     `keys` every key is null. A header is its name and what it holds, None if it is null in every record.
     """
 
-    __slots__ = ("headers", "keys", "runs", "timestamps", "values")
+    __slots__ = ("_ends", "headers", "keys", "runs", "timestamps", "values")
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Columns(Sequence[StoredRecord]):
         self.keys = keys
         self.values = values
         self.headers = headers
+        self._ends = list(accumulate(map(len, runs)))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -53,14 +56,18 @@ class Columns(Sequence[StoredRecord]):
     def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
         return list(self)[index]
 
+    def within(self, start: int, span: int) -> int:
+        """Return the position after the last run that begins within `span` offsets of the record at `start`."""
+        place = bisect_right(self._ends, start)
+        last = self._offset(place, start) + span
+        return self._ends[bisect_right(self.runs, last, lo=place, key=attrgetter("start")) - 1]
+
     def part(self, start: int, stop: int) -> Columns:
         """Return the records from one position to another, at least one."""
-        runs: list[range] = []
-        before = 0
-        for run in self.runs:
-            if some := run[max(0, start - before) : max(0, stop - before)]:
-                runs.append(some)
-            before += len(run)
+        first, last = bisect_right(self._ends, start), bisect_left(self._ends, stop)
+        runs = list(self.runs[first : last + 1])
+        runs[-1] = range(runs[-1].start, self._offset(last, stop))
+        runs[0] = range(self._offset(first, start), runs[0].stop)
         return Columns(
             runs,
             self.timestamps[start:stop],
@@ -68,6 +75,10 @@ class Columns(Sequence[StoredRecord]):
             self.values[start:stop],
             [(name, None if column is None else column[start:stop]) for name, column in self.headers],
         )
+
+    def _offset(self, place: int, position: int) -> int:
+        """Return the offset at a position in the run at `place`, or at its end."""
+        return self.runs[place].stop - (self._ends[place] - position)
 
     def each_key(self) -> Iterable[bytes | None]:
         """Return the keys; without any, null as often as one likes."""

@@ -8,7 +8,8 @@ coordinator, which Korvet does not have.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+
+import korvet_core
 
 from korvet.protocol.records.batch import (
     CONTROL_BIT,
@@ -19,7 +20,7 @@ from korvet.protocol.records.batch import (
     with_payload,
 )
 from korvet.protocol.records.compression import Codec
-from korvet.protocol.records.encoding import varint
+from korvet.protocol.records.record import Header
 
 ABORT, COMMIT = 0, 1
 """The types of control records that end a transaction."""
@@ -30,19 +31,14 @@ _VERSION = _COORDINATOR_EPOCH = 0
 _NO_SEQUENCE = -1
 
 
-class _ControlRecord(NamedTuple):
-    """The record of a control batch (Record)."""
-
-    timestamp: int
-    key: bytes
-    value: bytes
-    headers: list[tuple[str, bytes | None]]
-
-
-def control_record(commit: bool, timestamp_ms: int) -> _ControlRecord:  # noqa: FBT001 - what it is of
-    """Return the one record of a marker."""
+def control_record(
+    commit: bool,  # noqa: FBT001 - what it is of
+    timestamp_ms: int,
+    offset: int = 0,
+) -> tuple[int, int, bytes, bytes, list[Header]]:
+    """Return the one record of a marker, a StoredRecord."""
     key = _KEY.pack(_VERSION, COMMIT if commit else ABORT)
-    return _ControlRecord(timestamp_ms, key, _VALUE.pack(_VERSION, _COORDINATOR_EPOCH), [])
+    return offset, timestamp_ms, key, _VALUE.pack(_VERSION, _COORDINATOR_EPOCH), []
 
 
 def control_batch(
@@ -52,10 +48,9 @@ def control_batch(
     timestamp_ms: int,
 ) -> bytes:
     """Return a marker as a batch at base offset 0."""
-    record = control_record(commit, timestamp_ms)
-    # Attributes, the two deltas, key, value, and no headers.
-    body = b"\0" + varint(0) + varint(0)
-    body += varint(len(record.key)) + record.key + varint(len(record.value)) + record.value + varint(0)
+    encoder = korvet_core.RecordEncoder(0, 0, at_least_one=True)
+    encoder.add([control_record(commit, timestamp_ms)], 0)
+    payload = encoder.encoded()[0]
     header = BatchHeader(
         base_offset=0,
         batch_length=0,
@@ -71,5 +66,4 @@ def control_batch(
         base_sequence=_NO_SEQUENCE,
         record_count=1,
     )
-    payload = varint(len(body)) + body
     return HEADER.pack(*with_payload(header, payload, Codec.none)) + payload

@@ -42,7 +42,7 @@ def of(runtime: Runtime, settings: Settings, workers: int) -> str:
     open_to_all = [each for each in runtime.listeners(settings) if not _secured(each, settings)]
     example = ["Try:", _example(str(open_to_all[0].advertised))] if open_to_all else []
     # At the left edge, because the end of a here-document must stand there to be pasted.
-    return "\n".join([f"Korvet {korvet.BUILD} is ready", *rows, *example]) + "\n"
+    return "\n".join([f"Korvet {korvet.__version__} is ready", *rows, *example]) + "\n"
 
 
 def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from typing import Any
 
-from korvet import BUILD, __version__, logs
+from korvet import __version__, logs
 from korvet.config.dynamic import merge_valid, overridden
 from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig
@@ -174,7 +174,7 @@ class Supervisor:
     def _announce(self) -> None:
         about = (self._runtime, self._pool.settings, startup.worker_count(self._configured))
         if self._pool.settings.log_format == "json":
-            _log.info("the broker is ready", version=BUILD, **announcement.facts(*about))
+            _log.info("the broker is ready", version=__version__, **announcement.facts(*about))
             return
         text = announcement.of(*about)
         try:

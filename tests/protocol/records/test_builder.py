@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
-from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder
+from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.control import control_batch
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
 
 PLENTY = 10_000_000
+OFFSET_DELTA_MAX = 2**31 - 1
 
 
 def stored(offset: int, value: bytes | None = b"v", timestamp: int = 5) -> StoredRecord:

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from korvet.protocol.records.builder import LARGE_BYTES, OFFSET_DELTA_MAX, BatchesBuilder
+from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.columns import Columns
 from tests.support.batches import CODECS, headers_of, read
 
 GAPS = st.one_of(st.just(1), st.integers(1, 5), st.integers(1, 2**33))
 CONTENTS = st.binary(max_size=30)
-LARGE_CONTENTS = st.builds(lambda part, size: part + bytes(size), CONTENTS, st.integers(LARGE_BYTES, 9000))
+OFFSET_DELTA_MAX = 2**31 - 1
+LARGE_CONTENTS = st.builds(lambda part, size: part + bytes(size), CONTENTS, st.integers(750, 9000))
 
 
 @st.composite
@@ -53,12 +54,33 @@ def test_what_fits_to_the_byte_is_taken_from_columns_and_from_records() -> None:
             assert one.record_count == taken
 
 
-@pytest.mark.parametrize("size", [1, LARGE_BYTES])
-def test_columns_are_a_batch_of_their_own(size: int) -> None:
+class Counted(list[Any]):
+    """Counts what its slices copy."""
+
+    copied = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        items = super().__getitem__(index)
+        if isinstance(index, slice):
+            self.copied += len(items)
+        return items
+
+
+def test_a_log_of_pauses_is_copied_once_however_many_batches_it_makes() -> None:
+    count = 100
+    runs = Counted(range(2**32 * number, 2**32 * number + 2) for number in range(count))
+    times, values = Counted([0] * 2 * count), Counted([b"v"] * 2 * count)
+    one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=1_000_000, at_least_one=False)
+    one.add(Columns(runs, times, None, values))
+    assert [header.record_count for header in headers_of(b"".join(one.finish()))] == [2] * count
+    assert (runs.copied, times.copied, values.copied) == (count, 2 * count, 2 * count)
+
+
+def test_columns_are_a_batch_of_their_own() -> None:
     one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=1_000_000, at_least_one=False)
     one.add([(6, 5, None, b"before", [])])
     for start in (7, 2000):
-        one.add(Columns([range(start, start + 2)], [-1, 1], None, [b"v" * size] * 2))
+        one.add(Columns([range(start, start + 2)], [-1, 1], None, [b"v"] * 2))
     one.add([(3000, 5, None, b"after", [])])
     data = b"".join(one.finish())
     assert [(each.offset, each.timestamp) for each in read(data)] == [

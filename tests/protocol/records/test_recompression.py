@@ -87,12 +87,12 @@ def test_only_so_much_is_decompressed_as_is_allowed(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_batch_that_does_not_decompress_is_corrupt(codec: int) -> None:
+def test_a_batch_that_does_not_decompress_is_invalid(codec: int) -> None:
     produced = produced_batch(batch(b"x" * 5000), LIMIT)
     header = with_payload(produced.header, b"garbage", codec)
     with pytest.raises(KafkaError) as refused:
         ProducedBatch(header, memoryview(HEADER.pack(*header) + b"garbage")).recompressed(Codec.none, LIMIT)
-    assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert refused.value.code == ErrorCode.INVALID_RECORD
 
 
 def test_all_of_the_header_but_length_codec_and_checksum_stays() -> None:
