@@ -64,7 +64,8 @@ pub fn walk(py: Python<'_>, sent: Bytes, plain_bytes_max: usize) -> PyResult<Wal
 #[pyo3(signature = (sent, plain_bytes_max, /))]
 pub fn decode(py: Python<'_>, sent: Bytes, plain_bytes_max: usize) -> PyResult<(Bound<'_, PyList>, WalkFields)> {
     let (header, sent) = header_of(py, &sent)?;
-    let plain = header.decompressed(sent, plain_bytes_max).map_err(refused)?;
+    // Owned: a tuple that is allocated may start the garbage collector, and a finalizer may write to what was sent.
+    let plain = header.decompressed(sent, plain_bytes_max).map_err(refused)?.into_owned();
     let (records, mut walk) = (PyList::empty(py), Walk::over(&plain));
     for record in header.checked_records(&plain) {
         let record = record.map_err(refused)?;
