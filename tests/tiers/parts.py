@@ -76,6 +76,14 @@ def core() -> list[Part]:
     ]
 
 
+def core_fuzz(target: str) -> Part:
+    """Return a minute of a fuzz target of core/, after one to compile it."""
+    build = ("--config", "core/fuzz/config.toml", "run", "--quiet", "--locked", "--release")
+    limits = ("-max_total_time=60", "-timeout=10", "-rss_limit_mb=1024", "-artifact_prefix=build/")
+    where = ("--manifest-path", "core/fuzz/Cargo.toml", "--bin", target)
+    return Part(f"fuzz, core, {target}", ("cargo", *build, *where, "--", *limits))
+
+
 def check() -> list[Part]:
     """Return what takes two minutes: the checks of the text, and the tests that start no process."""
     return [
@@ -154,6 +162,7 @@ def nightly() -> list[Part]:
         pytest("faults", "tests/faults", workers=1),
         pytest("fuzz, frames", "tests/fuzz", workers=1),
         module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
+        *map(core_fuzz, ("batch", "compressed")),
         *(jepsen(setup, layout) for setup in SETUPS for layout in ("dense", "batch")),
         *map(upgrade, ("dense", "time", "batch")),
         module("jepsen, duplicates", "tests.jepsen.duplicates"),

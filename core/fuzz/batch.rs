@@ -1,0 +1,48 @@
+//! A batch as a producer sends it: what the walk takes, a reader reads, and what was read is read again once encoded.
+
+#![no_main]
+
+use korvet_proto::batch::{CRC_FROM, HEADER_BYTES, Header, LENGTH_FROM, Records, crc32c};
+use korvet_proto::cursor::Cursor;
+use korvet_proto::encode::Encoder;
+
+const PLAIN_BYTES_MAX: usize = 1 << 20;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let mut sent = data.to_vec();
+    sealed(&mut sent);
+    let Ok(header) = Header::of_produced(&sent, usize::MAX) else { return };
+    let Ok(walk) = header.walk(&sent, PLAIN_BYTES_MAX) else { return };
+    let plain = header.decompressed(&sent, PLAIN_BYTES_MAX).unwrap();
+    assert_eq!(walk.plain_bytes, plain.len());
+    let mut encoder = Encoder::new(Vec::new(), 0, usize::MAX, true);
+    let read: Vec<_> = header.records(&plain).map(Result::unwrap).collect();
+    for record in &read {
+        let headers: Vec<_> = record.headers().collect();
+        assert!(encoder.push(record.offset_delta.into(), record.timestamp, record.key, record.value, &headers));
+    }
+    assert_eq!(encoder.record_count(), header.record_count as usize);
+    assert_eq!((encoder.last_offset_delta(), encoder.max_timestamp()), (header.last_offset_delta, walk.max_timestamp));
+    let again = Records::new(Cursor::new(encoder.sink()), header.record_count, read[0].timestamp);
+    for (record, again) in read.iter().zip(again) {
+        let again = again.unwrap();
+        assert_eq!(record.timestamp, again.timestamp);
+        assert_eq!((record.key, record.value), (again.key, again.value));
+        assert!(record.headers().eq(again.headers()));
+    }
+});
+
+/// Make those fields right that would hide all that follows: base offset, length, magic, last offset delta and CRC.
+fn sealed(batch: &mut [u8]) {
+    if batch.len() < HEADER_BYTES {
+        return;
+    }
+    let length = (batch.len() - LENGTH_FROM) as i32;
+    let count = i32::from_be_bytes(batch[57..HEADER_BYTES].try_into().unwrap());
+    batch[..8].fill(0);
+    batch[8..LENGTH_FROM].copy_from_slice(&length.to_be_bytes());
+    batch[16] = 2;
+    batch[23..27].copy_from_slice(&count.wrapping_sub(1).to_be_bytes());
+    let crc = crc32c(0, &batch[CRC_FROM..]);
+    batch[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc.to_be_bytes());
+}
