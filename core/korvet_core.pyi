@@ -22,6 +22,9 @@ class RefusedError(ValueError):
     UNSUPPORTED_COMPRESSION_TYPE (76). INVALID_RECORD (87): the batch is not what its header says.
     """
 
+class PanicException(BaseException):
+    """A bug of this module; what it was asked for is not done."""
+
 def check_header(sent: Buffer, message_bytes_max: int, /) -> None:
     """Check all but the records of what a producer sent: exactly one batch, of at most `message_bytes_max` bytes.
 

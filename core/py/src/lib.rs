@@ -22,6 +22,8 @@ mod korvet_core {
     use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decode, decompress, walk};
     #[pymodule_export]
     use crate::encode::{RecordEncoder, encode_columns};
+    #[pymodule_export]
+    use pyo3::panic::PanicException;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

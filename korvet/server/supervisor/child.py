@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import korvet_core
+
 from korvet import logs
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
@@ -69,11 +71,16 @@ class SupervisorLink:
         self.table.beat(self.row)
 
     def stop_event(self) -> Event:
-        """Return an event that is set on SIGTERM and when the supervisor is gone; for children that use gevent."""
+        """Return an event that is set on SIGTERM and when the supervisor is gone; for children that use gevent.
+
+        A panic of korvet_core in a greenlet ends the child from now on: what else it left undone nobody knows.
+        """
         import gevent.socket  # noqa: PLC0415 - not in the supervisor
         from gevent.event import Event  # noqa: PLC0415 - the same
 
         stop = Event()
+        hub = gevent.get_hub()
+        hub.SYSTEM_ERROR = (*hub.SYSTEM_ERROR, korvet_core.PanicException)
 
         def follow_supervisor() -> None:
             gevent.socket.wait_read(self.life_fd)
