@@ -489,7 +489,10 @@ class BatchEntry:
         if all(keep):
             return self._fields
         header = self._batch.header
-        data = retained_batch(header, self._batch.base_offset, list(compress(self._stored, keep)))
+        try:
+            data = retained_batch(header, self._batch.base_offset, list(compress(self._stored, keep)))
+        except KafkaError:
+            return self._fields
         return cast("list[Buffer]", batch_args(memoryview(data), header.codec, at_rest))
 
 

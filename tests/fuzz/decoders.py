@@ -131,9 +131,14 @@ def _stored_case(rng: Random, produced: ProducedBatch) -> None:
         records = []
     kept = [each for each in records if rng.random() < 0.5]
     if kept and all(0 <= each[0] - stored.base_offset <= stored.header.last_offset_delta for each in kept):
-        retained = retained_batch(stored.header, stored.base_offset, kept)
-        [again], _ = read_batches([(b"0-%d" % end, [FIELD, retained])], end)
-        assert stored_records(again.header, again.payload, again.base_offset, 2 * BYTES_MAX) == kept
+        offsets = [each[0] for each in kept]
+        try:
+            retained = retained_batch(stored.header, stored.base_offset, kept)
+        except KafkaError:
+            assert offsets != sorted(set(offsets))
+        else:
+            [again], _ = read_batches([(b"0-%d" % end, [FIELD, retained])], end)
+            assert stored_records(again.header, again.payload, again.base_offset, 2 * BYTES_MAX) == kept
     try:
         batches_to_arrow(0, batches, BYTES_MAX)
     except KafkaError:

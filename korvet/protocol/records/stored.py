@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import korvet_core
 
+from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import (
     LOG_APPEND_TIME_BIT,
     BatchHeader,
@@ -35,9 +36,13 @@ def stored_records(
 
 
 def retained_batch(header: BatchHeader, base_offset: int, records: Sequence[StoredRecord]) -> bytes:
-    """Return the batch `header`, which begins at `base_offset`, with only some of its records, at least one."""
+    """Return the batch `header`, which begins at `base_offset`, with only some of its records, at least one.
+
+    Raises KafkaError CORRUPT_MESSAGE if their offsets do not rise: no batch holds such records any more.
+    """
     encoder = korvet_core.RecordEncoder(base_offset, _BYTES_MAX, at_least_one=True)
-    encoder.add(records, 0)
+    if encoder.add(records, 0) < len(records):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the offsets of its records do not rise")
     payload = compress(header.codec, encoder.encoded()[0])
     appended_at = header.attributes & LOG_APPEND_TIME_BIT
     changed = header._replace(

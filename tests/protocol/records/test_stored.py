@@ -54,6 +54,11 @@ def test_a_batch_without_some_of_its_records_keeps_everything_else(codec: int) -
     assert [(each.value, each.offset) for each in batches.read(data)] == [(b"two", 1), (None, 2)]
 
 
+def test_records_whose_offsets_do_not_rise_are_not_written_again() -> None:
+    data = batches.MALFORMED["one offset twice"]
+    assert refusal(retained_batch, parts(data)[0], 50, read(data, 50)) is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_a_batch_may_lose_records_more_than_once() -> None:
     data, left = batches.batch(*RECORDS), read(batches.batch(*RECORDS), 50)
     while left:
