@@ -79,7 +79,7 @@ _Encoded: TypeAlias = tuple[bytes, int, int, int]
 """The payload of a batch, how many records it has, the offset delta of the last (-1), and their largest timestamp."""
 
 class RecordEncoder:
-    """Encodes records for a batch with a base offset, as long as they fit.
+    """Encodes records with rising offsets for a batch with a base offset, as long as they fit.
 
     They fit into `bytes_max` bytes, the first at any size with `at_least_one`, and into the int32 of an offset delta.
     """

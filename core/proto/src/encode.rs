@@ -1,6 +1,6 @@
 //! Records written one after the other, as the payload of a batch.
 //!
-//! Theory of operation. An [`Encoder`] takes records as long as they fit: into the bytes that it may
+//! Theory of operation. An [`Encoder`] takes records with rising offsets as long as they fit: into the bytes that it may
 //! take, and into the int32 of an offset delta. What it does not take begins the next batch. The size of a record is
 //! computed before it is written, for its length stands first. Where it writes is a [`Sink`]: one that only counts tells
 //! how much room the records need, so that they can be written where they are to stay.
@@ -125,7 +125,7 @@ impl<S: Sink> Encoder<S> {
         }
         let whole = varint_bytes(size as i64) + size;
         let limit = if self.at_least_one && self.record_count == 0 { PAYLOAD_BYTES_MAX } else { self.bytes_max };
-        if delta < 0 || whole > limit.saturating_sub(self.sink.written()) {
+        if delta <= self.last_offset_delta || whole > limit.saturating_sub(self.sink.written()) {
             return false;
         }
         self.base_timestamp.get_or_insert(timestamp);

@@ -198,6 +198,7 @@ fn an_offset_that_has_no_delta_begins_the_next_batch() {
     let mut encoder = Encoder::new(0_usize, 5, PLAIN_BYTES_MAX, true);
     assert!(!encoder.push(4, 0, None, None, &[]));
     assert!(encoder.push(5, i64::MIN, None, None, &[]));
+    assert!(!encoder.push(5, 0, None, None, &[]));
     assert!(encoder.push(5 + i64::from(i32::MAX), i64::MAX, None, None, &[]));
     assert!(!encoder.push(6 + i64::from(i32::MAX), 0, None, None, &[]));
     assert_eq!((encoder.last_offset_delta(), encoder.max_timestamp()), (i32::MAX, i64::MAX));

@@ -11,7 +11,7 @@ type Encoded<'py> = (Bound<'py, PyBytes>, usize, i32, i64);
 type Nullable<'py> = Option<Bound<'py, PyBytes>>;
 type RecordFields<'py> = (i64, i64, Nullable<'py>, Nullable<'py>, Vec<(Bound<'py, PyString>, Nullable<'py>)>);
 
-/// The payload of a batch that is being made of records.
+/// The payload of a batch that is being made of records with rising offsets.
 #[pyclass(module = "korvet_core")]
 pub struct RecordEncoder(Encoder<Vec<u8>>);
 
