@@ -28,7 +28,6 @@ FRONT = struct.Struct(">qii")
 LOOK = struct.Struct(">8xi4xb6xi30xi")
 """What a reader needs that passes a batch on unread: length, magic, last offset delta, record count."""
 
-MAGIC_AT = 16
 CRC_FROM = 21
 """Where the bytes that the CRC covers begin: after the CRC, at the attributes."""
 
