@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket as plain_socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
@@ -40,8 +41,15 @@ _SETNAME_REFUSALS = ("NOPERM", "unknown command", "unknown subcommand")
 MORE = object()
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
-_RECEIVED: Any = bytearray(READ_BYTES)
-"""Where what is fed to a reader lands before, which copies it. hiredis' types want bytes."""
+
+class _Received(threading.local):
+    """Where what is fed to a reader lands before, which copies it: a buffer for the event loop of each thread."""
+
+    def __init__(self) -> None:
+        self.buffer: Any = bytearray(READ_BYTES)  # hiredis' types want bytes
+
+
+_RECEIVED = _Received()
 
 AnySocket: TypeAlias = plain_socket.socket | socket.socket
 
@@ -176,8 +184,9 @@ class RedisConnection:
         try:
             # What does not fill the buffer is all there is, except that TLS may hold something back.
             while self.lost is None and (size == READ_BYTES or self._pending()):
-                size = self._socket.recv_into(_RECEIVED)
-                self._reader.feed(_RECEIVED, 0, size)
+                received = _RECEIVED.buffer
+                size = self._socket.recv_into(received)
+                self._reader.feed(received, 0, size)
                 if not size:
                     self.lose("it closed the connection")
                     return
