@@ -18,7 +18,7 @@ def sample(name: str, **labels: str) -> float:
 
 def test_a_flush_hands_all_counts_over() -> None:
     before = sample("korvet_received_bytes_total"), sample("korvet_sent_bytes_total")
-    requests = RequestMetrics()
+    requests = RequestMetrics(clock=VirtualClock())
     for seconds in (0.0001, 3, 3, 1000):
         requests.begun(10)
         requests.answered(API, "NONE" if seconds >= 1 else "INVALID_REQUEST", seconds)
@@ -44,7 +44,7 @@ def test_a_flush_hands_all_counts_over() -> None:
 
 
 def test_stages_are_counted_apart_and_those_that_a_request_did_not_have_are_not() -> None:
-    requests = RequestMetrics()
+    requests = RequestMetrics(clock=VirtualClock())
     name, api = "korvet_request_stage_duration_seconds", "TestOfStages"
     requests.answered(api, "NONE", 1.5, (0.25, 0.5, 0.0, 0.0, 0.75))
     requests.answered(api, "NONE", 4.0, (0.0, 0.0, 4.0, 0.0, 0.0))
@@ -58,7 +58,7 @@ def test_stages_are_counted_apart_and_those_that_a_request_did_not_have_are_not(
 
 
 def test_parked_requests_are_a_gauge() -> None:
-    requests = RequestMetrics()
+    requests = RequestMetrics(clock=VirtualClock())
     for change, expected in ((1, 1), (1, 2), (-1, 1), (-1, 0)):
         requests.parked("TestOfParking", change)
         requests.flush()
