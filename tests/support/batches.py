@@ -152,6 +152,9 @@ def _one(at: int, new: bytes) -> bytes:
     return raw(_ONE[:at] + new + _ONE[at + len(new) :])
 
 
+LINKED = "blocks of lz4 that are linked"
+"""Refused, because Java's client does not read them; other readers do."""
+
 MALFORMED = {
     "fewer records than it says": raw(_THREE, count=5),
     "more records than it says": raw(_THREE, count=2),
@@ -172,7 +175,7 @@ MALFORMED = {
     "an offset of another batch": _one(3, b"\x08"),
     "a CRC and a field that are wrong": raw(_THREE, count=5)[:-2] + b"\x7e\x7e",
     "a zstd frame that is cut off": raw(compress(ZSTD, _ONE * 20)[:-3], codec=ZSTD),
-    "blocks of lz4 that are linked": raw(lz4.frame.compress(_LONG), codec=LZ4),
+    LINKED: raw(lz4.frame.compress(_LONG), codec=LZ4),
     "a block of lz4 without bytes": raw(_LZ4[:-4] + b"\0\0\0\x80" + _LZ4[-4:], codec=LZ4),
     **{f"no frame of codec {codec}": raw(b"no frame" * 3, codec=codec) for codec in CODECS[1:]},
     "30 MB in 3 kB": batch(bytes(30_000_000), codec=ZSTD),
