@@ -310,11 +310,14 @@ def _take(
         return
     appended_at = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     found: list[LogRecord] = []
-    for each in each_record(header, payload, header.base_offset, room.batch_bytes):
+    for own, timestamp, key, value, headers in each_record(
+        header, payload, header.base_offset, room.batch_bytes
+    ):
         # A broker returns the whole batch that contains the offset.
-        if each[0] >= offset:
-            timestamp = each[1] if appended_at is None else appended_at
-            found.append(LogRecord(each[0], timestamp, each[2], each[3], each[4]))
+        if own >= offset:
+            found.append(
+                LogRecord(own, timestamp if appended_at is None else appended_at, key, value, headers)
+            )
             room.take(found[-1])
             if len(records) + len(found) >= room.records_max:
                 break

@@ -469,14 +469,14 @@ def rewind(target: LakeTarget, *, dry_run: bool, yes: bool, as_json: bool) -> in
 
     done = lake_rewind.rewind(target.source, target.topics, dry_run=True)
     if not dry_run:
-        if any(each.error is None for each in done.rewound):
-            count = sum(each.records for each in done.rewound)
+        if any(partition.error is None for partition in done.rewound):
+            count = sum(partition.records for partition in done.rewound)
             question = (
                 f"Remove {count:,} records, which this Redis does not have, from {target.source.lake.path}?"
             )
             confirm(question, "no record is removed", yes=yes)
         done = lake_rewind.rewind(target.source, target.topics, dry_run=False)
-    rows = [msgspec.to_builtins(each) for each in done.rewound if each.error is None]
+    rows = [msgspec.to_builtins(partition) for partition in done.rewound if partition.error is None]
     if as_json:
         print_json(msgspec.to_builtins(done))
     else:

@@ -57,8 +57,8 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Repl
         topics = _asked(request, caller, api, live, outage, mutations=mutations)
     response = wire.MetadataResponse(
         brokers=[
-            wire.MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
-            for each in live.listed
+            wire.MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port)
+            for broker in live.listed
         ],
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,

@@ -204,7 +204,7 @@ def rewrite(lake: Lake, task: MergeTask) -> WrittenMerge:
 def _written(lake: Lake, task: MergeTask) -> Iterator[TableFile]:
     merge = task.merge
     files = lake.filesystem(task.of)
-    rows = row_groups(in_order(lake.data_files(task.of), [each.path for each in merge.files]))
+    rows = row_groups(in_order(lake.data_files(task.of), [file.path for file in merge.files]))
     count = 0
     for number in range(1, merge.into + 1):
         part = rows

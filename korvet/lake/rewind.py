@@ -117,7 +117,7 @@ class _TableRewind:
             known = self._stores.logs.bounds(self._topic.partitions)
             table = self._stores.lake.open(self._topic.of)
             plans, failures = self._plans(table, known)
-            outcomes = sorted([*map(self._outcome, plans), *failures], key=lambda each: each.partition)
+            outcomes = sorted([*map(self._outcome, plans), *failures], key=lambda outcome: outcome.partition)
             if dry_run or table is None:
                 return outcomes
             with contextlib.suppress(CommitConflictError):
@@ -172,7 +172,9 @@ class _TableRewind:
             return None
         first = self._first_other(partition, end, files, known, bounds)
         stay = [
-            file for file in (*files, *(each.as_table_file for each in kept)) if file.first_offset < first
+            file
+            for file in (*files, *(batches.as_table_file for batches in kept))
+            if file.first_offset < first
         ]
         lowest = min((file.first_offset for file in stay), default=first)
         sparse_end = min(max(bounds.compacted_end, table.left_out(partition.index)), first)

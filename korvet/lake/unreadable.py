@@ -130,7 +130,7 @@ def batch_ranges(files: FileSystem, kept: KeptFile) -> list[KeptRange]:
 def cut(files: FileSystem, kept: KeptFile, end: int) -> None:
     """Keep of a file only the batches below offset `end`; raises as `batch_ranges`."""
     content = _content(files, kept)
-    below = [(offsets.end, at) for offsets, at in _batches(kept, content) if offsets.end <= end]
+    below = [(offsets.end, size) for offsets, size in _batches(kept, content) if offsets.end <= end]
     if below:
         last, size = below[-1]
         _write(files, kept._replace(end_offset=last), content[:size])

@@ -379,7 +379,7 @@ def _check_equal(archived: pa.Table, local: pa.Table) -> None:
         one, another = archived.column(name)[:same], local.column(name)[:same]
         if not one.equals(another):
             pairs = zip(one.to_pylist(), another.to_pylist(), strict=True)
-            places.setdefault(next(place for place, (left, right) in enumerate(pairs) if left != right), name)
+            places.setdefault(next(row for row, (left, right) in enumerate(pairs) if left != right), name)
     if places:
         at = int(in_lake[min(places)])
         message = f"offset {at} has another {places[min(places)]} in the table than in Redis"

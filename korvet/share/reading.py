@@ -110,7 +110,7 @@ def batches_of(data: bytes) -> list[StoredBatch]:
 def offsets_in(batches: Sequence[StoredBatch], bytes_max: int) -> list[Span]:
     """Return the runs of consecutive offsets that records in batches have; raises KafkaError as `stored_records`."""
     records = chain.from_iterable(
-        each_record(each.header, each.payload, each.base_offset, bytes_max) for each in batches
+        each_record(batch.header, batch.payload, batch.base_offset, bytes_max) for batch in batches
     )
     return _consecutive([record[0] for record in in_turns(records)])
 

@@ -134,7 +134,8 @@ def _append(partition: Partition) -> AppendRecords | AppendBatch:
     values = [random.randbytes(VALUE_BYTES // 2).hex().encode() for _ in range(BATCH_RECORDS)]
     if partition.format == "record":
         made: list[StoredRecord] = [
-            (at, 1_700_000_000_000 + at, b"key-%d" % at, value, []) for at, value in enumerate(values)
+            (number, 1_700_000_000_000 + number, b"key-%d" % number, value, [])
+            for number, value in enumerate(values)
         ]
         return AppendRecords(partition=partition, records=made, max_timestamp=made[-1][1])
     data = batches.batch(

@@ -24,16 +24,16 @@ SERVICES: dict[str, Any] = COMPOSE["services"]
 
 
 def _of(name: str, stage: str = "broker") -> list[Instruction]:
-    return [each for each in INSTRUCTIONS if each.name == name and each.stage == stage]
+    return [step for step in INSTRUCTIONS if step.name == name and step.stage == stage]
 
 
 def _copies() -> list[Instruction]:
     """Return those that copy from the repository."""
-    return [each for each in INSTRUCTIONS if each.name == "COPY" and not each.text.startswith("--from")]
+    return [step for step in INSTRUCTIONS if step.name == "COPY" and not step.text.startswith("--from")]
 
 
 def _environment() -> dict[str, str]:
-    pairs = [word.partition("=") for each in _of("ENV") for word in shlex.split(each.text)]
+    pairs = [word.partition("=") for step in _of("ENV") for word in shlex.split(step.text)]
     return {name: value for name, _, value in pairs}
 
 
@@ -41,7 +41,7 @@ def test_what_is_copied_into_the_image_is_there_and_not_kept_from_docker() -> No
     kept_from = (ROOT / ".dockerignore").read_text().splitlines()
     assert kept_from[0] == "*"
     let_in = [line[1:] for line in kept_from if line.startswith("!")]
-    copied = [source for each in _copies() for source in each.words()[:-1]]
+    copied = [source for step in _copies() for source in step.words()[:-1]]
     assert {"core", "korvet", "lua", "pyproject.toml", "requirements.lock"} <= set(copied)
     for source in copied:
         assert (ROOT / source).exists(), source
@@ -50,28 +50,28 @@ def test_what_is_copied_into_the_image_is_there_and_not_kept_from_docker() -> No
 
 
 def test_both_images_have_korvet_and_its_core_from_one_build() -> None:
-    copying = [(each.stage, {"core", "korvet"} & set(each.words())) for each in _copies()]
+    copying = [(step.stage, {"core", "korvet"} & set(step.words())) for step in _copies()]
     assert [(stage, names) for stage, names in copying if names] == [
         ("core", {"core"}),
         ("wheels", {"korvet"}),
     ]
-    stages = {each.stage for each in INSTRUCTIONS}
+    stages = {step.stage for step in INSTRUCTIONS}
     from_stages = [
-        each.text.split()[0] for each in INSTRUCTIONS if each.name == "COPY" and "--from" in each.text
+        step.text.split()[0] for step in INSTRUCTIONS if step.name == "COPY" and "--from" in step.text
     ]
-    assert {each.removeprefix("--from=") for each in from_stages} <= stages
-    installing = [each for each in INSTRUCTIONS if each.name == "RUN" and "/dist/*.whl" in each.text]
-    assert [each.stage for each in installing] == ["broker-build", "lake-build"]
-    assert all("--no-index" in each.text for each in installing)
+    assert {word.removeprefix("--from=") for word in from_stages} <= stages
+    installing = [step for step in INSTRUCTIONS if step.name == "RUN" and "/dist/*.whl" in step.text]
+    assert [step.stage for step in installing] == ["broker-build", "lake-build"]
+    assert all("--no-index" in step.text for step in installing)
 
 
 def test_the_images_settings_are_taken_and_its_ports_are_theirs() -> None:
     environment = {name: value for name, value in _environment().items() if name.startswith("KORVET_")}
     settings = load(None, environment, {}).settings
     (kafka,), ops = parse_listeners(settings.listeners), parse_address(settings.ops_listen)
-    assert [int(port) for each in _of("EXPOSE") for port in each.words()] == [kafka.address.port, ops.port]
+    assert [int(port) for step in _of("EXPOSE") for port in step.words()] == [kafka.address.port, ops.port]
     assert kafka.address.host == ops.host == "0.0.0.0"  # noqa: S104 - inside of a container
-    assert settings.data_dir in [each.text for each in _of("VOLUME")]
+    assert settings.data_dir in [step.text for step in _of("VOLUME")]
 
 
 def test_the_image_runs_a_command_of_korvet_as_somebody_without_rights() -> None:
@@ -95,7 +95,7 @@ def test_composes_broker_takes_its_settings() -> None:
     image = {name: value for name, value in _environment().items() if name.startswith("KORVET_")}
     settings = load(None, {**image, **service["environment"]}, {}).settings
     assert settings.redis_url.startswith("redis://redis:6379")
-    assert service["build"]["target"] in {each.stage for each in INSTRUCTIONS}
+    assert service["build"]["target"] in {step.stage for step in INSTRUCTIONS}
     assert (DEPLOY / "docker" / service["build"]["context"] / service["build"]["dockerfile"]).samefile(
         DEPLOY / "docker/Dockerfile"
     )
@@ -108,8 +108,8 @@ def test_what_compose_publishes_is_advertised_to_clients_of_the_machine() -> Non
     advertised = dict(parse_listeners(service["environment"]["KORVET_ADVERTISED_LISTENERS"]))
     assert listening.keys() == advertised.keys() == {"INSIDE", "OUTSIDE"}
     published = {}
-    for each in service["ports"]:
-        host, outer, inner = each.split(":")
+    for mapping in service["ports"]:
+        host, outer, inner = mapping.split(":")
         published[int(inner)] = Address(host, int(outer))
     ops = parse_address(_environment()["KORVET_OPS_LISTEN"]).port
     assert published.keys() == {listening["OUTSIDE"].port, ops}
@@ -120,8 +120,8 @@ def test_what_compose_publishes_is_advertised_to_clients_of_the_machine() -> Non
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_what_a_service_mounts_and_waits_for_is_there(name: str) -> None:
     service = SERVICES[name]
-    for each in service.get("volumes", []):
-        source = each.partition(":")[0]
+    for volume in service.get("volumes", []):
+        source = volume.partition(":")[0]
         if source.startswith("."):
             assert (DEPLOY / "docker" / source).exists(), source
         else:

@@ -236,7 +236,7 @@ def run(directory: Path, asked: argparse.Namespace, course: Course, seed: int) -
     gaps = check_dense(log) if asked.layout != "time" else []
     found = [*check(history.events, log), *gaps, *shares, *found, *stuck]
     if asked.upgrade:
-        found += [failure for each in histories.values() for failure in check_failures(each.events)]
+        found += [failure for history in histories.values() for failure in check_failures(history.events)]
     losses = {name: fault.losses[asked.setup] for name, fault in course.faults}
     beyond = _report(list(histories.values()), found, began, losses)
     print(f"{beyond} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
@@ -457,7 +457,7 @@ def count_acknowledged(events: Sequence[Event], began: list[Injected], rows: dic
     """Put the operations that were acknowledged, and stalls of producers, down to faults."""
     last: dict[str, float] = {}
     stalls = [0.0] * (len(began) + 1)
-    names = ["none", *(each.fault for each in began)]
+    names = ["none", *(begun.fault for begun in began)]
     for each in events:
         if isinstance(each, Acknowledged | Committed | Ended):
             number = len(_before(began, each.at))

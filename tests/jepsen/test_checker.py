@@ -171,11 +171,13 @@ def test_a_fault_is_suspected_until_the_one_after_the_next_and_for_what_redis_ha
 def test_a_client_that_failed_is_found_unless_librdkafka_hung() -> None:
     hung = Failed("copier.1", "TimeoutError('send_offsets_to_transaction has not returned for 40.0 s')", 1.0)
     failed = Failed("writer.1", "TimeoutError('init_transactions has not returned for 40.0 s')", 2.0)
-    assert [found.text for found in check_failures([hung, failed])] == [f"writer.1: {failed.error}"]
+    assert [violation.text for violation in check_failures([hung, failed])] == [f"writer.1: {failed.error}"]
 
 
 def test_a_stall_is_the_longest_of_a_fault_and_put_down_to_the_one_it_ends_in() -> None:
-    events = [acknowledged(number, number)._replace(at=at) for number, at in enumerate((1.0, 4.0, 5.0, 9.0))]
+    events = [
+        acknowledged(number, number)._replace(at=time) for number, time in enumerate((1.0, 4.0, 5.0, 9.0))
+    ]
     rows = defaultdict[str, Row](Row)
     count_acknowledged(events, [Injected(3.0, "forward"), Injected(8.0, "forward")], rows)
     assert {name: row.stalls for name, row in rows.items()} == {"none": [0.0], "forward": [3.0, 4.0]}

@@ -217,7 +217,7 @@ def test_others_have_their_turn_between_batches_that_are_refused(
             theirs.send(b"a request")
             pending = here.appender.begin(deliveries, zstd_known=True)
             assert other.dead
-        assert {code_of(each) for each in pending.result()} == {ErrorCode.INVALID_RECORD}
+        assert {code_of(result) for result in pending.result()} == {ErrorCode.INVALID_RECORD}
 
 
 def test_the_most_replicas_are_known_once_all_batches_are_sent(redis_url: str) -> None:

@@ -155,11 +155,11 @@ proptest! {
 
     #[test]
     fn compressed_bytes_that_are_damaged_stay_within_the_limit(
-        records in contents(), codec in codec(), at in any::<prop::sample::Index>(), byte: u8, limit in 0_usize..4_000
+        records in contents(), codec in codec(), index in any::<prop::sample::Index>(), byte: u8, limit in 0_usize..4_000
     ) {
         let mut stored = codec.compress(&encoded(&records)).unwrap();
-        let place = at.index(stored.len());
-        stored[place] = byte;
+        let position = index.index(stored.len());
+        stored[position] = byte;
         if let Ok(plain) = codec.decompress(&stored, limit) {
             prop_assert!(plain.len() <= limit);
         }
