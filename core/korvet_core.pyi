@@ -69,10 +69,6 @@ class Records(Iterator[_Record]):
     ) -> None:
         """Decompress what follows the header; `append_timestamp` replaces the records' own. Raises as `decompress`."""
 
-    @property
-    def plain_bytes(self) -> int:
-        """The size of the records uncompressed."""
-
     def __next__(self) -> _Record: ...
 
 _Encoded: TypeAlias = tuple[bytes, int, int, int]

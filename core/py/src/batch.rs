@@ -125,11 +125,6 @@ impl Records {
         Ok(Self { plain, position: 0, left: record_count, base_offset, base_timestamp, append_timestamp })
     }
 
-    #[getter]
-    fn plain_bytes(&self) -> usize {
-        self.plain.len()
-    }
-
     fn __iter__(records: PyRef<'_, Self>) -> PyRef<'_, Self> {
         records
     }
