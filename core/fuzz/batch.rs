@@ -32,7 +32,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Make those fields right that would hide all that follows: base offset, length, magic, last offset delta and CRC.
+/// Correct the fields by which most inputs would be refused at once: base offset, length, magic, last offset delta, CRC.
 fn sealed(batch: &mut [u8]) {
     if batch.len() < HEADER_BYTES {
         return;

@@ -483,8 +483,8 @@ def rewind(target: LakeTarget, *, dry_run: bool, yes: bool, as_json: bool) -> in
         columns = {name: name.capitalize() for name in ("topic", "partition", "records", "files", "start")}
         columns |= {"first": "Archived", "end": "Archived before"}
         print_rows(columns, rows, [*columns.values()][1:], empty="no table is ahead of Redis")
-        for of in done.gone:
-            click.echo(printable(f"table {'/'.join(of)}: its topic is deleted: see korvet lake expire"))
+        for table in done.gone:
+            click.echo(printable(f"table {'/'.join(table)}: its topic is deleted: see korvet lake expire"))
     return _report_failures(done.rewound)
 
 

@@ -1,8 +1,8 @@
 """Bringing tables back to the logs of a Redis that was restored, or has lost its last writes.
 
 Records are committed to the lake before Redis may trim them. So the table of a living lake, or of a copy that was made
-after that of Redis, has all that Redis lacks, and rows that Redis does not have any more: those past the end of a log
-or in a transaction that is open there again, and those in whose place other records were written since. These rows
+after that of Redis, has the records that Redis lacks, and rows that were lost there: rows past the end of a log
+or in a transaction that is open there again, and rows at whose offsets others were written since. These rows
 leave the table by one commit, and the partition is archived again from the first of them on: Redis still holds all
 that it does not know as archived. What has expired in the lake since Redis was copied leaves the log there too.
 
@@ -74,7 +74,7 @@ class _Rewind(NamedTuple):
 
 
 def rewind(source: LakeSource, names: Sequence[str], *, dry_run: bool) -> RewindRound:
-    """Rewind the topics that have tables, or those named; with `dry_run` only return what would be done.
+    """Rewind the topics with tables, or those of `names`; with `dry_run` nothing is changed.
 
     A failure affects no other topic. Raises KafkaError and StorageUnavailableError; LakeError; ValueError for a name of
     no topic with a remote tier, and if there are tables and no topic at all.

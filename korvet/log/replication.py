@@ -355,7 +355,7 @@ class _Rounds:
         if round_.offset < 0:
             round_.history, round_.offset = history, int(found.get("master_repl_offset", 0))
         else:
-            acknowledged = [int(each.get("offset", 0)) for each in replicas_in(found)]
+            acknowledged = [int(replica.get("offset", 0)) for replica in replicas_in(found)]
             held = sum(each >= round_.offset for each in acknowledged) if history == round_.history else 0
         if held < self._count and history == round_.history != "" and time.monotonic() < round_.until:
             return False

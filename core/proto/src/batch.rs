@@ -1,7 +1,7 @@
 //! A record batch of magic 2: its header, and the checks of one that a producer sent.
 //!
 //! Theory of operation. [`Header::of_produced`] looks at the 61 bytes before the records and at the CRC, [`Header::walk`]
-//! at the records: what they hold has to be exactly what the header says. The rules are those of Kafka's `LogValidator`
+//! at the records: they have to be exactly as the header says. The rules are those of Kafka's `LogValidator`
 //! and `DefaultRecord`, and so are the codes; only the offset deltas, which Kafka checks in compressed batches alone,
 //! have to be 0, 1, 2, ... in all. A batch that passes can be stored as it came: every client reads it to its end.
 //!

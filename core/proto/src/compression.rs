@@ -131,7 +131,7 @@ impl From<snap::Error> for Stop {
 const CUT_OFF: Stop = Stop::Damaged(Cow::Borrowed("it is cut off"));
 const TOO_MANY_PIECES: Stop = Stop::Damaged(Cow::Borrowed("it has more members or frames than any codec writes"));
 
-/// Append all that `from` gives to `plain`, in steps that grow with what has come.
+/// Append the bytes of `from` to `plain`, in steps that grow with its size.
 fn read_within(from: &mut impl Read, plain: &mut Vec<u8>, input_bytes: usize, limit: usize) -> Result<(), Stop> {
     let mut step = STEP_BYTES_MIN.max(input_bytes.saturating_mul(EXPECTED_RATIO));
     loop {

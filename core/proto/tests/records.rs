@@ -147,7 +147,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_taken_or_refused(payload in vec(any::<u8>(), 0..300), codec in codec(), count in 1_i32..9) {
-        // A panic is what this looks for; what is taken has the size that was sent.
+        // This looks for a panic; records that are taken have the size of the payload.
         if let Ok(size) = checked(&batch_of(&payload, codec, count, BASE_TIMESTAMP)) {
             prop_assert_eq!(size, payload.len());
         }
