@@ -1,7 +1,8 @@
 """A master and replicas under real Sentinels on 127.0.0.1, to be killed, frozen, and failed over.
 
 The program is that of TEST_KORVET_REDIS (tests/support/redis_servers.py). Sentinels look for each other and for
-replicas ten times as often as by default, so all know each other within a second.
+replicas ten times as often as by default, so all know each other within a second. One that got no CPU for 2 s trusts
+nothing for 1 s (TILT), not for the 30 s that a test waits at most.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Sentinel(ServerProcess):
         wait_until_ready(f"redis://:{password}@{self.address}")
         self.client: Any = redis.Redis(port=self.port, password=password or None, decode_responses=True)
         debug: Any = self.client
-        debug.execute_command("SENTINEL DEBUG", "PUBLISH-PERIOD", 200, "INFO-PERIOD", 1000)
+        debug.execute_command(
+            "SENTINEL DEBUG", "PUBLISH-PERIOD", 200, "INFO-PERIOD", 1000, "TILT-PERIOD", 1000
+        )
 
     @property
     def address(self) -> str:
