@@ -102,7 +102,7 @@ format: $(VENV)/.dev ## format the code, and fix what ruff can fix
 docs: $(VENV)/.docs ## build the documentation as a site in build/docs/site, and fail at a warning
 	@rm -rf build/docs
 	@mkdir -p build/docs/pages
-	@cp --parents *.md deploy/*.md loadtest/*.md build/docs/pages
+	@cp --parents *.md deploy/*.md deploy/helm/korvet/README.md loadtest/*.md build/docs/pages
 	@cp --recursive docs build/docs/pages
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet --strict
 	@echo "==> build/docs/site/index.html"

@@ -38,7 +38,7 @@ from tests.support import command_reference
 ROOT = Path(__file__).parents[2]
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
-    for pattern in ("*.md", "deploy/*.md", "docs/**/*.md", "loadtest/*.md")
+    for pattern in ("*.md", "deploy/*.md", "deploy/helm/*/*.md", "docs/**/*.md", "loadtest/*.md")
     for file in sorted(ROOT.glob(pattern))
 }
 """The text of every page, by its path in the repository."""
