@@ -32,7 +32,7 @@ EXAMPLES = {
     "deploy/README.md#systemd": "needs root and systemd; tests/deploy/test_systemd.py checks the unit",
     "deploy/README.md#Docker": "needs Docker; tests/deploy/test_docker.py checks the files",
     "deploy/README.md#Kubernetes": "needs Kubernetes; tests/deploy_tools/test_chart.py renders the chart",
-    "deploy/helm/korvet/README.md#Korvet's chart": "needs Kubernetes; tests/deploy_tools/test_chart.py renders the chart",
+    "deploy/helm/korvet/README.md#Korvet's chart": "needs Kubernetes; tests/deploy_tools/test_chart.py renders it",
     "deploy/three-machines.md#Install": "tests/machines/test_three_machines.py",
     "deploy/three-machines.md#Firewall": "tests/machines/test_three_machines.py",
     "deploy/three-machines.md#Keys and passwords": "tests/machines/test_three_machines.py",

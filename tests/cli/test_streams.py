@@ -13,7 +13,7 @@ import pytest
 from tests.cli.commands import committed
 from tests.support.broker import KORVET, START_SECONDS_MAX
 from tests.support.in_process import InProcessBroker
-from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
+from tests.support.processes import WAIT_SECONDS_MAX, dying_with_tests, free_port, wait_until
 from tests.support.topic_client import Client
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ def test_a_broker_serves_without_any_stream(tmp_path: Path) -> None:
     flags = ("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--workers", "1")
     ops = f"127.0.0.1:{free_port()}"
     line = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *KORVET, *flags, "--ops-listen", ops]
-    with subprocess.Popen(line, env=_BUFFERED, preexec_fn=die_with_tests) as process:
+    with subprocess.Popen(dying_with_tests(line), env=_BUFFERED) as process:
         try:
             wait_until(
                 lambda: process.poll() is not None or _ready(ops), "ready without streams", START_SECONDS_MAX

@@ -46,15 +46,16 @@ class Prometheus:
         self._address = f"127.0.0.1:{processes.free_port()}"
         self._log = (directory / "prometheus.log").open("wb")
         self._process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={directory}/config/prometheus.yml",
-                f"--storage.tsdb.path={directory}/data",
-                f"--web.listen-address={self._address}",
-            ],
+            processes.dying_with_tests(
+                [
+                    program,
+                    f"--config.file={directory}/config/prometheus.yml",
+                    f"--storage.tsdb.path={directory}/data",
+                    f"--web.listen-address={self._address}",
+                ]
+            ),
             stdout=self._log,
             stderr=self._log,
-            preexec_fn=processes.die_with_tests,
         )
 
     def close(self) -> None:

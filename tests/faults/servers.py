@@ -35,9 +35,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it has read its file."""
-        self._process = subprocess.Popen(
-            self._command, stdout=subprocess.DEVNULL, preexec_fn=processes.die_with_tests
-        )
+        self._process = subprocess.Popen(processes.dying_with_tests(self._command), stdout=subprocess.DEVNULL)
         processes.wait_until(self._answers, "Redis answers")
 
     def end(self, how: str) -> None:

@@ -55,12 +55,11 @@ class Program(Client):
         """Run the program once."""
         failure = ""
         with subprocess.Popen(
-            self.command(instance),
+            processes.dying_with_tests(self.command(instance)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
-            preexec_fn=processes.die_with_tests,
         ) as process:
             assert process.stdout
             self._process = process

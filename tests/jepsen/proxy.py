@@ -34,11 +34,10 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.jepsen.proxy", str(self._first)],
+            processes.dying_with_tests([sys.executable, "-m", "tests.jepsen.proxy", str(self._first)]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=processes.die_with_tests,
         )
         assert self._process.stdout
         self.port = int(self._process.stdout.readline())

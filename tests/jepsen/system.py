@@ -62,10 +62,9 @@ def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a server that ignores the signal of a file's limit, as this process does: its writes fail instead."""
     with log.open("ab") as output:
         return subprocess.Popen(
-            command,
+            processes.dying_with_tests(command),
             stdout=output,
             stderr=output,
-            preexec_fn=processes.die_with_tests,
             restore_signals=False,
         )
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its package
 )
 
 from tests.jvm.jars import JARS
-from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests
+from tests.support.processes import WAIT_SECONDS_MAX, dying_with_tests
 
 EXPLICIT = "share.acknowledgement.mode=explicit"
 Counts: TypeAlias = dict[str, int]
@@ -52,12 +52,11 @@ class ShareConsumer:
         self._places: dict[str, str] = {}
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                command,
+                dying_with_tests(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                preexec_fn=die_with_tests,
             )
 
     def do(self, verb: str, *words: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tests.jvm.jars import HERE, JARS
-from tests.support.processes import die_with_tests
+from tests.support.processes import dying_with_tests
 
 # Each by the name of Kafka's script for it.
 TOOLS = {
@@ -110,7 +110,7 @@ def kafka_tools(directory: Path, *more: str) -> Iterator[Tools]:
     with (
         (directory / "java.err").open("wb") as err,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, preexec_fn=die_with_tests
+            dying_with_tests(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err
         ) as process,
     ):
         try:

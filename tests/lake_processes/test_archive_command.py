@@ -14,7 +14,7 @@ from korvet.lake.source import SourceTopic
 from tests.cli.commands import SPARK_SECONDS_MAX
 from tests.support import batches
 from tests.support.archives import Topics, orders, where
-from tests.support.processes import alive, children, descendants, die_with_tests, kill, wait_until
+from tests.support.processes import alive, children, descendants, dying_with_tests, kill, wait_until
 
 ROOT = Path(__file__).parents[2]
 MASTER = ("--master", "local[2,4]")
@@ -32,7 +32,7 @@ def test_archive_with_an_interval_takes_new_records_and_ends_by_a_signal(
 ) -> None:
     command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), *MASTER]
     with subprocess.Popen(
-        [*command, "--interval", "0.2", "--json"], stdout=subprocess.PIPE, cwd=ROOT, preexec_fn=die_with_tests
+        dying_with_tests([*command, "--interval", "0.2", "--json"]), stdout=subprocess.PIPE, cwd=ROOT
     ) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["records"] == 3
@@ -61,7 +61,7 @@ def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
             topics.produce(topic.partitions[1], *(bytes(5000) for at in range(1000)), codec=batches.ZSTD)
         before = files()
         with subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=die_with_tests
+            dying_with_tests(command), stderr=subprocess.PIPE, text=True, cwd=ROOT
         ) as process:
             wait_until(lambda: files() - before, "a file is being written", SPARK_SECONDS_MAX)
             process.send_signal(number)
@@ -82,12 +82,11 @@ def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
 def test_a_command_whose_java_is_killed_ends_with_one_line(topics: Topics, topic: SourceTopic) -> None:
     command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), "--master", "local[1,4]"]
     with subprocess.Popen(
-        [*command, "--interval", "0.1", "--json"],
+        dying_with_tests([*command, "--interval", "0.1", "--json"]),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        preexec_fn=die_with_tests,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline()

@@ -29,7 +29,7 @@ from tests.support.broker import korvet_broker
 from tests.support.engines import READERS, received
 from tests.support.load import ConfluentLoad
 from tests.support.partition_state import log_of
-from tests.support.processes import descendants, die_with_tests, kill, wait_until
+from tests.support.processes import descendants, dying_with_tests, kill, wait_until
 from tests.support.records import PARTITIONS, Received
 
 SEED = int(os.environ.get("TEST_KORVET_LAKE_SEED", "1"))
@@ -58,7 +58,7 @@ class Command:
         if process is None or code is not None:
             with self._log.open("ab") as log:
                 process = self._started = subprocess.Popen(
-                    [sys.executable, "-m", *self._program], stdout=log, stderr=log, preexec_fn=die_with_tests
+                    dying_with_tests([sys.executable, "-m", *self._program]), stdout=log, stderr=log
                 )
         return process.pid
 

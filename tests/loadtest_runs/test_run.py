@@ -65,12 +65,11 @@ def running(limits: Path, *flags: str, minutes: float = 60) -> Iterator[subproce
         str(limits),
     ]
     run = subprocess.Popen(
-        [*command, *flags],
+        processes.dying_with_tests([*command, *flags]),
         cwd=_REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=processes.die_with_tests,
     )
     with run:
         try:

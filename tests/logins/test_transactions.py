@@ -14,7 +14,7 @@ from tests.jepsen import programs
 from tests.logins.test_logins import kafkajs_program
 from tests.support import reading
 from tests.support.broker import Broker, korvet_broker
-from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests
+from tests.support.processes import WAIT_SECONDS_MAX, dying_with_tests
 from tests.support.records import topic_name
 
 PARTITIONS = 3
@@ -48,7 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @contextlib.contextmanager
 def started(*command: str) -> Iterator[subprocess.Popen[str]]:
     """Run a program; kills it at the end."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_tests) as process:
+    with subprocess.Popen(dying_with_tests(command), stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

@@ -60,13 +60,12 @@ class Shell:
     def __init__(self, *inside: str, home: str = HOME, environment: Mapping[str, str] | None = None) -> None:
         self.transcript = ""
         self._process = subprocess.Popen(
-            [*inside, "bash", "-s"],
+            processes.dying_with_tests([*inside, "bash", "-s"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **(environment or {})},
-            preexec_fn=processes.die_with_tests,
         )
         self._write(f"set -euo pipefail; cd {home}\n")
 

@@ -24,13 +24,12 @@ def serving(
     log = directory / "log"
     with log.open("wb") as written:
         process = subprocess.Popen(
-            [*KORVET, *flags, "--data-dir", str(directory / "data")],
+            processes.dying_with_tests([*KORVET, *flags, "--data-dir", str(directory / "data")]),
             stdin=subprocess.DEVNULL,
             stdout=written if stdout is None else stdout,
             # Python's own buffer keeps what could not be written.
             env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
             stderr=written,
-            preexec_fn=processes.die_with_tests,
         )
     try:
         yield process, log

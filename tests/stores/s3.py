@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.processes import die_with_tests
+from tests.support.processes import dying_with_tests
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parents[1] / ".venv" / "stores" / "bin" / "python"
@@ -24,7 +24,7 @@ class Store:
         """Take this port, or any that is free."""
         command = [str(PYTHON), str(HERE / "s3_server.py"), str(port)]
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=die_with_tests
+            dying_with_tests(command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert self._process.stdout is not None
         self._stdout = self._process.stdout

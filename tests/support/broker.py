@@ -81,12 +81,11 @@ class Broker:
         self._paths = [directory / name for name in ("broker.out", "broker.err")]
         with self._paths[0].open("wb") as out, self._paths[1].open("wb") as err:
             self.process = subprocess.Popen(
-                command,
+                processes.dying_with_tests(command),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 cwd=_REPOSITORY,
-                preexec_fn=processes.die_with_tests,
             )
         self.pid = self.process.pid
 

@@ -45,11 +45,10 @@ class Host:
         self._crowd = crowd
         self.names: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.member_host"],
+            processes.dying_with_tests([sys.executable, "-m", "tests.support.member_host"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_REPOSITORY,
-            preexec_fn=processes.die_with_tests,
         )
         self._reader = threading.Thread(target=self._read, name="what members say", daemon=True)
         self._reader.start()

@@ -36,11 +36,10 @@ class Member:
         self.delivered: set[tuple[int, int]] = set()
         self.committed: dict[int, int] = {}
         self._process = subprocess.Popen(
-            command,
+            processes.dying_with_tests(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=processes.die_with_tests,
         )
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()

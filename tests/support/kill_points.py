@@ -27,7 +27,7 @@ from korvet.lake.archiver import Archiver, RunTasks
 from korvet.lake.compaction import compact
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
-from tests.support.processes import die_with_tests
+from tests.support.processes import dying_with_tests
 
 NOWHERE = "none"
 _SECONDS_MAX = 240
@@ -142,10 +142,11 @@ PROGRAMS: dict[str, Callable[..., None]] = {
 def started(program: Callable[..., None], point: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Start a process; kill it after the block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.kill_points", program.__name__, point, *arguments],
+        dying_with_tests(
+            [sys.executable, "-m", "tests.support.kill_points", program.__name__, point, *arguments]
+        ),
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=die_with_tests,
         cwd=_ROOT,
     ) as process:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from korvet.lake.source import LakeSource
 from korvet.spark.pipelines.status import PipelineReporter
-from tests.support.processes import die_with_tests
+from tests.support.processes import dying_with_tests
 
 FILE = "f.toml"
 """What it gives as its file."""
@@ -21,10 +21,9 @@ FILE = "f.toml"
 def pipeline_process(source: LakeSource, name: str) -> Iterator[subprocess.Popen[str]]:
     """Give one that has started; kill it after the block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.pipelines", source.redis_url, name],
+        dying_with_tests([sys.executable, "-m", "tests.support.pipelines", source.redis_url, name]),
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=die_with_tests,
         cwd=Path(__file__).parents[2],
     ) as process:
         assert process.stdout is not None

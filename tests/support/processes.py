@@ -20,8 +20,16 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def dying_with_tests(command: Sequence[str | Path]) -> list[str | Path]:
+    """Return a command whose process the kernel kills with its parent.
+
+    Not by `preexec_fn`: a child that runs Python between fork and exec may wait forever for what another thread held.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", *command]
+
+
 def die_with_tests() -> None:
-    """Ask the kernel to kill this process with its parent; for `preexec_fn`."""
+    """Ask the kernel to kill this process with its parent; for a child that runs Python anyway."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -29,7 +37,7 @@ def die_with_tests() -> None:
 def logged(command: Sequence[str], log: Path, **given: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process that writes all to a file; end it after the block, in an orderly way."""
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, preexec_fn=die_with_tests, **given)
+        process = subprocess.Popen(dying_with_tests(command), stdout=file, stderr=file, **given)
     try:
         yield process
     finally:

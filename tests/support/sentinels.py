@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from tests.support.processes import die_with_tests, free_port, wait_until
+from tests.support.processes import dying_with_tests, free_port, wait_until
 from tests.support.redis_servers import ServerProcess, program, started, wait_until_ready
 
 MASTER = "mymaster"
@@ -75,7 +75,7 @@ class Sentinel(ServerProcess):
         file = Path(self._directory.name) / "sentinel.conf"
         file.write_text("".join(f"{line}\n" for line in options))
         self._process = subprocess.Popen(
-            [program(), str(file), "--sentinel"], stdout=subprocess.DEVNULL, preexec_fn=die_with_tests
+            dying_with_tests([program(), str(file), "--sentinel"]), stdout=subprocess.DEVNULL
         )
         wait_until_ready(f"redis://:{password}@{self.address}")
         self.client: Any = redis.Redis(port=self.port, password=password or None, decode_responses=True)

@@ -21,13 +21,12 @@ def run(*command: str, seconds_max: float) -> subprocess.CompletedProcess[str]:
     """Run a command in a network and with a resolv.conf of its own. It fails unless it asks for a name."""
     alone = ("unshare", "--map-root-user", "--mount", "--net", "--", sys.executable, "-m", __name__)
     return subprocess.run(
-        [*alone, *command],
+        processes.dying_with_tests([*alone, *command]),
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=seconds_max,
         check=False,
-        preexec_fn=processes.die_with_tests,
     )
 
 

@@ -220,13 +220,14 @@ def run_alone(directory: Path, sections: Sequence[str], seconds_max: float) -> s
     of_processes = ("--pid", "--fork", "--kill-child", "--mount-proc")
     network = ("unshare", "--map-root-user", "--net", *of_processes, "--")
     done = subprocess.run(
-        [*network, sys.executable, "-m", "tests.support.tutorial", str(directory), "alone", *sections],
+        processes.dying_with_tests(
+            [*network, sys.executable, "-m", "tests.support.tutorial", str(directory), "alone", *sections]
+        ),
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=seconds_max,
         check=False,
-        preexec_fn=processes.die_with_tests,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return f"{done.stdout}\n"

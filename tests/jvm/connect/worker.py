@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.jvm.jars import JARS
-from tests.support.processes import die_with_tests, free_port, wait_until
+from tests.support.processes import dying_with_tests, free_port, wait_until
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 90.0
@@ -35,11 +35,10 @@ class Worker:
         self._log = directory / f"worker-{port}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["java", *_JVM, *_LOGS, "-cp", f"{JARS}/*", *main],
+                dying_with_tests(["java", *_JVM, *_LOGS, "-cp", f"{JARS}/*", *main]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=die_with_tests,
             )
 
     def log(self) -> str:

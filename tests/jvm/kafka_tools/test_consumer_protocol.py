@@ -44,7 +44,7 @@ def console(
     with (
         written.open("wb") as out,
         (directory / f"error-{number}").open("wb") as err,
-        subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=processes.die_with_tests) as process,
+        subprocess.Popen(processes.dying_with_tests(command), stdout=out, stderr=err) as process,
     ):
         try:
             yield written

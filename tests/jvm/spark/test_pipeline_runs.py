@@ -26,7 +26,7 @@ from tests.jvm.spark import jars
 from tests.support.archives import Topics, topics_in, where
 from tests.support.batches import Record
 from tests.support.broker import korvet_broker
-from tests.support.processes import children, die_with_tests, wait_until
+from tests.support.processes import children, dying_with_tests, wait_until
 from tests.support.reading import create_topic, read_to_end
 
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -78,7 +78,7 @@ TABLE = 'type = "delta"\npath = "tables/orders"'
 def running(topics: Topics, file: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "korvet", "lake", "pipeline", "run", str(file), *where(topics), *flags]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_tests
+        dying_with_tests(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             yield process

@@ -27,7 +27,7 @@ from tests.stores import s3
 from tests.stores.s3 import BUCKET, SECRET, Store
 from tests.support.archives import Topics, topics_in
 from tests.support.batches import Record
-from tests.support.processes import descendants, die_with_tests, free_port, wait_until
+from tests.support.processes import descendants, dying_with_tests, free_port, wait_until
 from tests.support.spark_driver import spark_driver
 
 SECONDS_MAX = 240
@@ -117,14 +117,15 @@ def test_a_pipeline_writes_by_the_options_of_the_lake_and_shows_them_to_nobody(
     file, log = pipeline(tmp_path, running.url, ui_port), tmp_path / "pipeline.log"
     with log.open("wb") as lines:
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "korvet", "lake", "pipeline", "run", str(file)),
-                *("--redis-url", topics.source.redis_url, "--lake", topics.lake),
-            ],
+            dying_with_tests(
+                [
+                    *(sys.executable, "-m", "korvet", "lake", "pipeline", "run", str(file)),
+                    *("--redis-url", topics.source.redis_url, "--lake", topics.lake),
+                ]
+            ),
             stdout=lines,
             stderr=lines,
             env=os.environ | ENVIRONMENT | {"KORVET_LAKE_STORAGE_OPTIONS": store.setting},
-            preexec_fn=die_with_tests,
         )
     try:
         wait_until(

@@ -23,7 +23,7 @@ import pytest
 from tests.jvm.jars import JARS
 from tests.support import processes, reading, redis_servers
 from tests.support.broker import Broker, korvet_broker
-from tests.support.processes import die_with_tests, free_port, wait_until
+from tests.support.processes import dying_with_tests, free_port, wait_until
 from tests.support.sentinels import Watched, watched
 
 INSTANCES, BROKERS, PARTITIONS = 3, 2, 3
@@ -111,11 +111,12 @@ class Instances:
         )
         with (self._directory / f"instance-{number}.log").open("ab") as log:
             return subprocess.Popen(
-                ["java", *flags, *logs, "-cp", f"{self._classes}:{JARS}/*", "Counts", *arguments],
+                dying_with_tests(
+                    ["java", *flags, *logs, "-cp", f"{self._classes}:{JARS}/*", "Counts", *arguments]
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=die_with_tests,
             )
 
     def kill(self, number: int) -> None:

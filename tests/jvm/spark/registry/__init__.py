@@ -50,13 +50,12 @@ def running(directory: Path) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
-            command,
+            processes.dying_with_tests(command),
             cwd=directory,
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
             env=os.environ | {"QUARKUS_LOG_LEVEL": "WARN"},
-            preexec_fn=processes.die_with_tests,
         )
     try:
         processes.wait_until(lambda: _answers(url), "the registry", 120)
