@@ -54,7 +54,10 @@ def crc32c(data: Buffer, crc: int = 0, /) -> int:
     """Return the CRC-32C of `data`, which follows what has the CRC `crc`."""
 
 class Records(Iterator[_Record]):
-    """Yields the records of a stored batch; raises RefusedError INVALID_RECORD where one cannot be read."""
+    """Yields the records of a stored batch; raises RefusedError INVALID_RECORD where one cannot be read.
+
+    Their offsets rise, from `base_offset` to `last_offset_delta` after it at the most.
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Records(Iterator[_Record]):
         codec: int,
         plain_bytes_max: int,
         record_count: int,
+        last_offset_delta: int,
         base_offset: int,
         base_timestamp: int,
         append_timestamp: int | None,

@@ -2,8 +2,7 @@
 
 #![no_main]
 
-use korvet_proto::batch::{CRC_FROM, HEADER_BYTES, Header, LENGTH_FROM, Records, crc32c};
-use korvet_proto::cursor::Cursor;
+use korvet_proto::batch::{CRC_FROM, HEADER_BYTES, Header, LENGTH_FROM, crc32c};
 use korvet_proto::encode::Encoder;
 
 const PLAIN_BYTES_MAX: usize = 1 << 20;
@@ -23,7 +22,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(encoder.record_count(), header.record_count as usize);
     assert_eq!((encoder.last_offset_delta(), encoder.max_timestamp()), (header.last_offset_delta, walk.max_timestamp));
-    let again = Records::new(Cursor::new(encoder.sink()), header.record_count, read[0].timestamp);
+    let again = Header { base_timestamp: read[0].timestamp, ..header };
+    let again = again.records(encoder.sink());
     for (record, again) in read.iter().zip(again) {
         let again = again.unwrap();
         assert_eq!(record.timestamp, again.timestamp);

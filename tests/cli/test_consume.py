@@ -13,13 +13,26 @@ import pytest
 from korvet.admin.client import AdminClient
 from tests.cli.commands import Result, commit, committed, done, failed, read, refused, run, write
 from tests.cli.terminal import CTRL_C, at_terminal, exit_code
-from tests.support.batches import MALFORMED
+from tests.support.batches import LINKED, MALFORMED
 from tests.support.domain import domain
 from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.topic_client import Client
 
 FORMATS = pytest.mark.parametrize("storage_format", ["record", "batch"])
+
+
+READ_BY_AIOKAFKA = {
+    LINKED,
+    "one offset twice",
+    "an offset of another batch",
+    "an offset of an earlier batch",
+    "a null key of length -2",
+    "a null key, its varint beyond an int32",
+    "a block of lz4 without bytes",
+    "30 MB in 3 kB",
+}
+"""Malformed batches that are no hole to `korvet consume`, for its client library looks at less."""
 
 
 def consume(broker: InProcessBroker, *arguments: str) -> Result:
@@ -244,19 +257,31 @@ def test_batches_that_do_not_decode_are_skipped_with_a_line_each(
     broker: InProcessBroker, client: Client, name: str
 ) -> None:
     client.create(name, storage_format="batch")
-    kinds = ("zeros", "a zstd frame that is cut off", "no frame of codec 1", "no frame of codec 2")
+    sound, holes = [], []
     with domain(broker.redis_url) as here:
-        for number, kind in enumerate(kinds):
-            here.put(name, MALFORMED[kind])
-            here.append(name, b"%d" % number)
-        here.put(name, MALFORMED["zeros"])
-    for where, expected, holes in (
-        (("-o", "beginning"), "0123", (0, 2, 4, 6, 8)),
-        (("-o", "-2"), "23", (6, 8)),
-        (("-g", name), "0123", (0, 2, 4, 6, 8)),
-        (("-g", name), "", ()),
+        for kind in sorted(MALFORMED.keys() - READ_BY_AIOKAFKA):
+            holes.append(here.put(name, MALFORMED[kind]))
+            sound.append(here.append(name, b"sound"))
+        holes.append(here.put(name, MALFORMED["zeros"]))
+    for where, some in (
+        (("-o", "beginning"), slice(None)),
+        (("-o", "-2"), slice(-2, None)),
+        (("-g", name), slice(None)),
+        (("-g", name), slice(0)),
     ):
-        result = consume(broker, name, *where)
-        assert b"".join(result.stdout.split()).decode() == expected
-        lines = [line.partition(": the records")[0] for line in result.stderr.decode().splitlines()]
-        assert lines == [f"skipped: partition {name}:0, offsets {each} to {each}" for each in holes]
+        result = consume(broker, name, "--format", "%o\\n", *where)
+        assert [int(line) for line in result.stdout.split()] == sound[some]
+        lines = [line.partition(" to ")[0] for line in result.stderr.decode().splitlines()]
+        assert lines == [f"skipped: partition {name}:0, offsets {hole}" for hole in holes[some]]
+
+
+def test_a_group_passes_batches_that_only_a_client_library_reads(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    with domain(broker.redis_url) as here:
+        for kind in sorted(READ_BY_AIOKAFKA):
+            here.put(name, MALFORMED[kind])
+            here.append(name, b"sound")
+    assert values(broker, name, "-g", name).count("sound") == len(READ_BY_AIOKAFKA)
+    assert values(broker, name, "-g", name) == []

@@ -173,6 +173,7 @@ MALFORMED = {
     "more headers than it has": _one(29, b"\x04"),
     "a header without a name": _one(30, b"\x01"),
     "an offset of another batch": _one(3, b"\x08"),
+    "an offset of an earlier batch": _one(3, b"\x07"),
     "a CRC and a field that are wrong": raw(_THREE, count=5)[:-2] + b"\x7e\x7e",
     "a zstd frame that is cut off": raw(compress(ZSTD, _ONE * 20)[:-3], codec=ZSTD),
     LINKED: raw(lz4.frame.compress(_LONG), codec=LZ4),

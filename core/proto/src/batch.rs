@@ -4,6 +4,7 @@
 //! at the records: they have to be exactly as the header says. The rules are those of Kafka's `LogValidator`
 //! and `DefaultRecord`, and so are the codes; only the offset deltas, which Kafka checks in compressed batches alone,
 //! have to be 0, 1, 2, ... in all. A batch that passes can be stored as it came: every client reads it to its end.
+//! [`Records`] reads stored batches too, which may have lost records to compaction: their offsets have gaps, and rise.
 //!
 //! Source: the Kafka documentation, "Record Batch" and "Record"; KIP-98 for the fields of the producer.
 
@@ -170,19 +171,17 @@ impl Header {
 
     /// The records that `plain` holds, each or why it cannot be read: then there are no more.
     pub fn records<'a>(&self, plain: &'a [u8]) -> Records<'a> {
-        Records::new(Cursor::new(plain), self.record_count, self.base_timestamp)
+        let (count, last_delta, base_timestamp) = (self.record_count, self.last_offset_delta, self.base_timestamp);
+        Records::new(Cursor::new(plain), Rest { count, first_delta: 0, last_delta, base_timestamp })
     }
 
-    /// The same for a batch of a producer, whose offset deltas are 0, 1, 2, ..., with `HEADERS_MAX` headers at the most.
+    /// The same for a batch of a producer, with `HEADERS_MAX` headers at the most. Offsets rise, and [`Self::of_produced`]
+    /// has seen that there are as many as records: so the deltas are 0, 1, 2, ...
     pub fn checked_records<'a>(&self, plain: &'a [u8]) -> impl Iterator<Item = Result<Record<'a>, Refusal>> + use<'a> {
         let mut headers = 0;
-        (0..).zip(self.records(plain)).map(move |(position, record)| {
+        self.records(plain).map(move |record| {
             let record = record?;
             headers += record.header_count;
-            if record.offset_delta != position {
-                let message = format!("record {position} has the offset delta {}", record.offset_delta);
-                return Err(Refusal::invalid(message));
-            }
             if headers > HEADERS_MAX {
                 let message = format!("the records have more than {HEADERS_MAX} headers");
                 return Err(Refusal::new(ErrorCode::MessageTooLarge, message));
@@ -251,18 +250,35 @@ impl Header {
     }
 }
 
-/// Iterates over the records of a batch, and notices at the end whether bytes are left.
+/// Which records of a batch have not been read yet, apart from their bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest {
+    /// How many these are.
+    pub count: i32,
+    /// The smallest offset delta that the next record may have.
+    pub first_delta: i64,
+    /// The largest one that a record of the batch may have.
+    pub last_delta: i32,
+    /// The timestamp of the batch, to which the records add theirs.
+    pub base_timestamp: i64,
+}
+
+/// Iterates over the records of a batch, whose offsets rise, and notices at the end whether bytes are left.
 #[derive(Debug)]
 pub struct Records<'a> {
     left: Cursor<'a>,
-    count: i32,
-    base_timestamp: i64,
+    rest: Rest,
 }
 
 impl<'a> Records<'a> {
-    /// The last `count` records of a batch with this base timestamp.
-    pub fn new(left: Cursor<'a>, count: i32, base_timestamp: i64) -> Self {
-        Self { left, count, base_timestamp }
+    /// The records that are left of a batch, and their bytes.
+    pub fn new(left: Cursor<'a>, rest: Rest) -> Self {
+        Self { left, rest }
+    }
+
+    /// Which records were not read yet.
+    pub fn rest(&self) -> Rest {
+        self.rest
     }
 
     /// How many bytes are left after the records that came.
@@ -276,8 +292,12 @@ impl<'a> Records<'a> {
         let body = usize::try_from(size).ok().and_then(|size| self.left.bytes(size));
         let mut body = Cursor::new(body.ok_or("a record is longer than the batch")?);
         let _attributes = body.byte().ok_or(STRUCTURE)?;
-        let timestamp = self.base_timestamp.wrapping_add(body.varlong().ok_or(STRUCTURE)?);
+        let timestamp = self.rest.base_timestamp.wrapping_add(body.varlong().ok_or(STRUCTURE)?);
         let offset_delta = body.varint().ok_or(STRUCTURE)?;
+        if i64::from(offset_delta) < self.rest.first_delta || offset_delta > self.rest.last_delta {
+            return Err("the offset of a record does not rise, or is past the batch");
+        }
+        self.rest.first_delta = i64::from(offset_delta) + 1;
         let (key, value) = (body.nullable().ok_or(STRUCTURE)?, body.nullable().ok_or(STRUCTURE)?);
         let header_count = body.varint().ok_or(STRUCTURE)?;
         let header_count = usize::try_from(header_count).map_err(|_| "a record has less than no headers")?;
@@ -297,15 +317,15 @@ impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.count <= 0 {
+        if self.rest.count <= 0 {
             let rest = std::mem::replace(&mut self.left, Cursor::new(&[]));
             return (!rest.is_empty())
                 .then(|| Err(Refusal::invalid(format!("{} bytes follow the last record", rest.len()))));
         }
         let record = self.record();
-        self.count -= 1;
+        self.rest.count -= 1;
         if record.is_err() {
-            *self = Records { left: Cursor::new(&[]), count: 0, ..*self };
+            (self.left, self.rest.count) = (Cursor::new(&[]), 0);
         }
         Some(record.map_err(|why| Refusal::invalid(format!("the records cannot be read: {why}"))))
     }

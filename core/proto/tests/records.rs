@@ -146,6 +146,20 @@ proptest! {
     }
 
     #[test]
+    fn offsets_rise_and_are_those_of_the_batch(deltas in vec(0_i64..6, 1..5), last_offset_delta in 0_i32..6) {
+        let payload = deltas.iter().flat_map(|delta| {
+            let mut record = Encoder::new(Bytes::new(), 0, usize::MAX, false);
+            assert!(record.push(*delta, BASE_TIMESTAMP, None, None, &[]));
+            record.sink().clone()
+        });
+        let (payload, count) = (payload.collect::<Bytes>(), i32::try_from(deltas.len()).unwrap());
+        let header = Header::read(&batch_of(&payload, Codec::None, count, BASE_TIMESTAMP)).unwrap();
+        let read = Header { last_offset_delta, ..header }.records(&payload).collect::<Result<Vec<_>, _>>();
+        let rise = deltas.windows(2).all(|pair| pair[0] < pair[1]);
+        prop_assert_eq!(read.is_ok(), rise && deltas.iter().all(|delta| *delta <= last_offset_delta.into()));
+    }
+
+    #[test]
     fn any_bytes_are_taken_or_refused(payload in vec(any::<u8>(), 0..300), codec in codec(), count in 1_i32..9) {
         // This looks for a panic; records that are taken have the size of the payload.
         if let Ok(size) = checked(&batch_of(&payload, codec, count, BASE_TIMESTAMP)) {

@@ -100,9 +100,8 @@ pub fn crc32c(py: Python<'_>, data: Bytes, crc: u32) -> u32 {
 pub struct Records {
     plain: Vec<u8>,
     position: usize,
-    left: i32,
+    rest: batch::Rest,
     base_offset: i64,
-    base_timestamp: i64,
     append_timestamp: Option<i64>,
 }
 
@@ -110,19 +109,23 @@ pub struct Records {
 impl Records {
     #[new]
     #[allow(clippy::too_many_arguments)] // Python's header of a batch, field by field
-    #[pyo3(signature = (payload, number, plain_bytes_max, record_count, base_offset, base_timestamp, append_timestamp, /))]
+    #[pyo3(signature = (
+        payload, number, plain_bytes_max, count, last_delta, base_offset, base_timestamp, append_timestamp, /
+    ))]
     fn new(
         py: Python<'_>,
         payload: Bytes,
         number: i16,
         plain_bytes_max: usize,
-        record_count: i32,
+        count: i32,
+        last_delta: i32,
         base_offset: i64,
         base_timestamp: i64,
         append_timestamp: Option<i64>,
     ) -> PyResult<Self> {
         let plain = codec(number)?.decompress(payload.get(py), plain_bytes_max).map_err(refused)?.into_owned();
-        Ok(Self { plain, position: 0, left: record_count, base_offset, base_timestamp, append_timestamp })
+        let rest = batch::Rest { count, first_delta: 0, last_delta, base_timestamp };
+        Ok(Self { plain, position: 0, rest, base_offset, append_timestamp })
     }
 
     fn __iter__(records: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -131,9 +134,9 @@ impl Records {
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let plain = Cursor::new(self.plain.get(self.position..).unwrap_or_default());
-        let mut records = batch::Records::new(plain, self.left, self.base_timestamp);
+        let mut records = batch::Records::new(plain, self.rest);
         let Some(record) = records.next().transpose().map_err(refused)? else { return Ok(None) };
-        (self.position, self.left) = (self.plain.len() - records.bytes_left(), self.left - 1);
+        (self.position, self.rest) = (self.plain.len() - records.bytes_left(), records.rest());
         let offset = self.base_offset.wrapping_add(record.offset_delta.into());
         let timestamp = self.append_timestamp.unwrap_or(record.timestamp);
         as_tuple(py, &record, offset, timestamp).map(Some)

@@ -79,7 +79,7 @@ def patched_header(header: BatchHeader, base_offset: int, leader_epoch: int) -> 
     return HEADER.pack(base_offset, header.batch_length, leader_epoch, *header[3:])
 
 
-def with_payload(header: BatchHeader, payload: bytes, codec: int) -> BatchHeader:
+def with_payload(header: BatchHeader, payload: Buffer, codec: int) -> BatchHeader:
     """Return the header for another payload, compressed with `codec`: length, attributes and CRC follow."""
     length = HEADER_BYTES - LENGTH_FROM + len(payload)
     changed = header._replace(batch_length=length, attributes=header.attributes & ~CODEC_MASK | codec)
@@ -117,6 +117,7 @@ def each_record(
             header.codec,
             bytes_max,
             header.record_count,
+            header.last_offset_delta,
             base_offset,
             header.base_timestamp,
             append_timestamp,

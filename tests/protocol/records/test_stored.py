@@ -55,8 +55,9 @@ def test_a_batch_without_some_of_its_records_keeps_everything_else(codec: int) -
 
 
 def test_records_whose_offsets_do_not_rise_are_not_written_again() -> None:
-    data = batches.MALFORMED["one offset twice"]
-    assert refusal(retained_batch, parts(data)[0], 50, read(data, 50)) is ErrorCode.CORRUPT_MESSAGE
+    data = batches.batch(*RECORDS)
+    records = read(data, 50)[::-1]
+    assert refusal(retained_batch, parts(data)[0], 50, records) is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_a_batch_may_lose_records_more_than_once() -> None:
@@ -99,10 +100,12 @@ def test_the_time_of_the_append_is_every_records_time_whichever_are_left() -> No
     ("data", "code"),
     [
         (batches.raw(b"\xff" * 30), ErrorCode.CORRUPT_MESSAGE),
+        (batches.MALFORMED["one offset twice"], ErrorCode.CORRUPT_MESSAGE),
+        (batches.MALFORMED["an offset of another batch"], ErrorCode.CORRUPT_MESSAGE),
         (batches.raw(b"no frame", codec=batches.ZSTD), ErrorCode.CORRUPT_MESSAGE),
         (batches.batch(Record(b"x" * (BYTES_MAX + 1)), codec=batches.GZIP), ErrorCode.MESSAGE_TOO_LARGE),
     ],
-    ids=["no records", "no frame", "too large"],
+    ids=["no records", "one offset twice", "an offset of another batch", "no frame", "too large"],
 )
 def test_what_cannot_be_read_says_so(data: bytes, code: ErrorCode) -> None:
     assert refusal(read, data, 0) == code
