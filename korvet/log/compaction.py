@@ -18,7 +18,8 @@ from __future__ import annotations
 import logging
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import compress
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ from korvet.log.compaction_store import (
 from korvet.log.index import Row, RowBuilder
 from korvet.log.store import LogStore
 from korvet.log.types import CheckStep, Read
+from korvet.telemetry import metrics
 from korvet.topics.config import TopicConfig
 from korvet.topics.types import Partition
 
@@ -64,7 +66,7 @@ _INDEX_ROWS_MAX = 20_000
 """Rows of the index that one pass looks at: 80 million records, or 20 GiB. What follows takes another pass."""
 
 _REMEMBERED_MAX = 100_000
-"""Logs whose first timestamps are remembered; all are forgotten beyond it, and looked up again."""
+"""First timestamps, and unreadable batches, that are remembered; all are forgotten beyond it, and looked up again."""
 
 
 class Ages(NamedTuple):
@@ -271,14 +273,13 @@ class CompactionResult(NamedTuple):
     """What a pass did: the log is compacted up to `compacted_end`.
 
     `unkeyed` of the `removed` records had no key: other Redis clients wrote them, or they came before the topic was
-    compacted. `unreadable` entries were kept as they are.
+    compacted.
     """
 
     compacted_end: int
     kept: int
     removed: int
     unkeyed: int
-    unreadable: int
 
 
 class Compactor:
@@ -298,6 +299,7 @@ class Compactor:
         # By stream and offset: a record there, or none, is what it is for as long as the log is.
         self._timestamps: dict[tuple[str, str, int], int] = {}
         self._tidied: set[tuple[str, str]] = set()
+        self._unreadable: set[tuple[str, str, int]] = set()
 
     def plans(
         self, logs: Sequence[tuple[Partition, TopicConfig]], check: CheckStep
@@ -375,7 +377,10 @@ class Compactor:
             return None
         incarnation = (plan.partition.stream, plan.partition.topic_id)
         self._tidied.discard(incarnation)
-        running = _RunningPass(self._store, plan, under_way, check, self._decompressed_bytes_max)
+        on_unreadable = partial(self._note_unreadable, plan.partition)
+        running = _RunningPass(
+            self._store, plan, under_way, check, self._decompressed_bytes_max, on_unreadable
+        )
         try:
             # From the begin of a pass on, share groups begin none any more.
             self._store.convert_redis_groups(plan.partition)
@@ -396,6 +401,19 @@ class Compactor:
                 "%s: the garbage of a failed compaction pass stays for now: %s", partition.stream, error
             )
 
+    def _note_unreadable(self, partition: Partition, end: int, why: str) -> None:
+        """Log and count the batch before offset `end`, which stays as it is, once and not in every pass."""
+        batch = (partition.stream, partition.topic_id, end)
+        if batch in self._unreadable:
+            return
+        if len(self._unreadable) >= _REMEMBERED_MAX:
+            self._unreadable.clear()
+        self._unreadable.add(batch)
+        metrics.COMPACTION_UNREADABLE.inc()
+        _LOG.warning(
+            "%s: the batch before offset %d cannot be read, and is kept: %s", partition.stream, end, why
+        )
+
     def _free(self, partition: Partition, check: CheckStep) -> None:
         more = True
         while more:
@@ -413,8 +431,10 @@ class _RunningPass:
         under_way: CompactionPass,
         check: CheckStep,
         decompressed_bytes_max: int,
+        on_unreadable: Callable[[int, str], None],
     ) -> None:
         self._store = store
+        self._on_unreadable = on_unreadable
         self._config = plan.config
         self._partition = plan.partition
         self._pass = under_way
@@ -424,7 +444,7 @@ class _RunningPass:
         self._retained = RetainedRows(under_way.start)
         self._new_tombstones = False
         self._aborted = store.aborted(self._partition, under_way.start)
-        self._seen = self._unkeyed = self._unreadable = 0
+        self._seen = self._unkeyed = 0
 
     @property
     def token(self) -> str:
@@ -450,9 +470,7 @@ class _RunningPass:
         self._check()
         self._store.switch(self._pass, retained)
         removed = self._seen - retained.records
-        return CompactionResult(
-            self._pass.compacted_end, retained.records, removed, self._unkeyed, self._unreadable
-        )
+        return CompactionResult(self._pass.compacted_end, retained.records, removed, self._unkeyed)
 
     def _map(self, buffer_bytes: int) -> OffsetMap:
         """Return the latest offset of each key of the dirty part; ends the pass earlier if not all of them fit.
@@ -517,8 +535,7 @@ class _RunningPass:
             self._seen += entry.record_count
             return None
         if entry.damage is not None:
-            _LOG.warning("%s: kept as it is: %s", self._partition.stream, entry.damage)
-            self._unreadable += 1
+            self._on_unreadable(entry.next_offset, entry.damage)
             self._seen += entry.record_count
             fields = entry.retained((), self._config.at_rest)
             records, largest = entry.record_count, entry.max_timestamp

@@ -252,6 +252,10 @@ COMPACTION_UNKEYED_REMOVED = Counter(
     "korvet_compaction_unkeyed_removed",
     "Number of records without a key removed by compaction; other clients wrote them.",
 )
+COMPACTION_UNREADABLE = Counter(
+    "korvet_compaction_unreadable_batches",
+    "Number of batches that compaction keeps because their records cannot be read; a restart counts them again.",
+)
 ENTRIES_RENUMBERED = Counter(
     "korvet_entries_renumbered",
     "Number of entries, added by other Redis clients, that got another id, for theirs was not the next offset's.",
