@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, groupby
-from struct import Struct
 from typing import NamedTuple
 
 from korvet.config.definition import INT32_MAX
@@ -27,14 +26,11 @@ from korvet.protocol.records.batch import (
     each_record,
 )
 from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.control import ABORT
 from korvet.protocol.records.record import StoredRecord
-from korvet.protocol.records.stored import stored_records
 from korvet.protocol.wire import Buffer
 from korvet.share.types import AcquiredRange, Readable
 from korvet.turns import in_turns
 
-_CONTROL_KEY = Struct(">hh")
 _RECORD_BYTES = 20
 """What a record weighs in a batch besides key and value, about."""
 
@@ -43,11 +39,11 @@ Span = tuple[int, int]
 
 
 class _Produced(NamedTuple):
-    """What one producer wrote in a transaction; `control` is the type of a marker, None for records."""
+    """What one producer wrote in a transaction: records, or the marker at its end."""
 
     span: Span
     producer_id: int
-    control: int | None
+    is_marker: bool
 
 
 class SharePiece(NamedTuple):
@@ -108,7 +104,7 @@ def batches_of(data: bytes) -> list[StoredBatch]:
 
 
 def offsets_in(batches: Sequence[StoredBatch], bytes_max: int) -> list[Span]:
-    """Return the runs of consecutive offsets that records in batches have; raises KafkaError as `stored_records`."""
+    """Return the runs of consecutive offsets that records in batches have; raises KafkaError as `each_record`."""
     records = chain.from_iterable(
         each_record(batch.header, batch.payload, batch.base_offset, bytes_max) for batch in batches
     )
@@ -219,10 +215,10 @@ def _archived(fetched: Fetched) -> list[Span]:
     archived: list[Span] = []
     for each in _produced(fetched):
         _begin_until(each.span[1], begun, aborted)
-        if each.control is not None:
+        if each.is_marker:
             archived.append(each.span)
-            if each.control == ABORT:
-                aborted.discard(each.producer_id)
+            # Of a producer that is among them it is that of the abort.
+            aborted.discard(each.producer_id)
         elif each.producer_id in aborted:
             archived.append(each.span)
     return archived
@@ -238,23 +234,13 @@ def _produced(fetched: Fetched) -> Iterator[_Produced]:
     for batch in fetched.batches:
         attributes = batch.stored[ATTRIBUTES_AT + 1]
         if attributes & TRANSACTIONAL_BIT:
-            header = batch.header
-            control = _control(batch) if attributes & CONTROL_BIT else None
             span = batch.base_offset, batch.next_offset - 1
-            yield _Produced(span, header.producer_id, control)
+            yield _Produced(span, batch.header.producer_id, bool(attributes & CONTROL_BIT))
     if fetched.producers:
         offsets = [record[0] for record in fetched.records]
         for run in fetched.producers:
-            control = None if run.control == DATA else run.control
             for span in _consecutive(offsets[run.start : run.stop]):
-                yield _Produced(span, run.producer_id, control)
-
-
-def _control(batch: StoredBatch) -> int:
-    """Return the type of a marker; it is one record, of a few bytes."""
-    [record] = stored_records(batch.header, batch.payload, batch.base_offset, INT32_MAX)
-    control: int = _CONTROL_KEY.unpack_from(record[2] or b"")[1]
-    return control
+                yield _Produced(span, run.producer_id, run.control != DATA)
 
 
 def _covering(fetched: Fetched, ranges: Sequence[AcquiredRange]) -> Iterator[Fetched]:
