@@ -47,7 +47,6 @@ from korvet.protocol.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     each_record,
-    with_payload,
 )
 from korvet.protocol.wire import Buffer
 
@@ -123,7 +122,7 @@ class Records:
     ) -> Outcomes[TopicPartition, CommittedSlice]:
         """Return for each partition the committed batches from this offset on, as they are stored, or an error.
 
-        `bytes_max` and errors as for `read`; UnreadableBatchError for a batch whose CRC is wrong.
+        `bytes_max` and errors as for `read`. No batch is looked at beyond its header.
         """
 
         def slices(parts: Iterable[_Part]) -> Outcomes[TopicPartition, CommittedSlice]:
@@ -334,9 +333,6 @@ def _committed_slice(key: TopicPartition, data: PartitionData, offset: int) -> C
     next_offset = offset
     try:
         for header, payload in _batches(_joined(data.records)):
-            if with_payload(header, bytes(payload), header.codec).crc != header.crc:
-                message = f"partition {key}: the CRC of the batch at offset {header.base_offset} is wrong"
-                return UnreadableBatchError(message, header.base_offset + header.last_offset_delta + 1)
             next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
             while begun and begun[-1].first_offset < next_offset:
                 aborted.add(begun.pop().producer_id)

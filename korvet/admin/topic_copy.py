@@ -24,8 +24,15 @@ from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_ident
 from korvet.admin.records import CommittedSlice, FetchedBatch
 from korvet.admin.topics import NewTopic
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
-from korvet.errors import KafkaError
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, LOG_APPEND_TIME_BIT, BatchHeader
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    produced_batch,
+    with_payload,
+)
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 
@@ -105,10 +112,13 @@ class TopicCopy:
         """Create the target. Raises AdminError: TopicExistsError."""
         settled(self._admin.topics.create([self._new]))
 
-    def run(self, on_progress: Callable[[int, int], None]) -> list[CopiedOffset]:
+    def run(
+        self, on_progress: Callable[[int, int], None], on_skipped: Callable[[str], None] = lambda _line: None
+    ) -> list[CopiedOffset]:
         """Copy records and offsets into the target that `create` has created; returns the offsets.
 
-        Calls `on_progress` with records and bytes as they are appended. Raises AdminError: the target is incomplete.
+        Calls `on_progress` with records and bytes as they are appended, and `on_skipped` with a line for each batch
+        that cannot be read. Raises AdminError: the target is incomplete.
         """
         self._admin.retry(self._check_leaders)
         bytes_max = batch_bytes_max(self._admin, self._target) or sys.maxsize
@@ -116,7 +126,8 @@ class TopicCopy:
         deadline = self._admin.deadline()
         while left := {key: offset for key, offset in self._positions.items() if offset < self._ends[key]}:
             slices = self._read(left)
-            self._append(producer, slices, bytes_max, on_progress)
+            batches = [self._batches(key, slices[key], bytes_max, on_skipped) for key in slices]
+            self._append(producer, batches, on_progress)
             if any(self._positions[key] > offset for key, offset in left.items()):
                 deadline = self._admin.deadline()
             else:
@@ -174,25 +185,28 @@ class TopicCopy:
                 del outcomes[key]
         return settled(outcomes)
 
+    def _batches(
+        self, key: TopicPartition, slice_: CommittedSlice, bytes_max: int, on_skipped: Callable[[str], None]
+    ) -> list[tuple[TopicPartition, _CopiedBatch]]:
+        """Return the batches to append of a slice, and move the position past it."""
+
+        def skip(header: BatchHeader, why: str) -> None:
+            last = header.base_offset + header.last_offset_delta
+            on_skipped(f"partition {key}, offsets {header.base_offset} to {last}: {why}")
+
+        begin, self._positions[key] = self._positions[key], slice_.next_offset
+        try:
+            return [(key, batch) for batch in _batches_of(slice_.batches, begin, bytes_max, skip)]
+        except KafkaError as error:
+            raise CopyError(f"partition {key}, after offset {begin}: {error.message}") from error
+
     def _append(
         self,
         producer: IdempotentProducer,
-        slices: Mapping[TopicPartition, CommittedSlice],
-        bytes_max: int,
+        batches: Sequence[Sequence[tuple[TopicPartition, _CopiedBatch]]],
         on_progress: Callable[[int, int], None],
     ) -> None:
-        """Append the records of slices, one batch of each partition at a time."""
-        batches: list[list[tuple[TopicPartition, _CopiedBatch]]] = []
-        for key, slice_ in slices.items():
-            try:
-                of_key = [
-                    (key, batch) for batch in _batches_of(slice_.batches, self._positions[key], bytes_max)
-                ]
-            except KafkaError as error:
-                message = f"partition {key}, after offset {self._positions[key]}: {error.message}"
-                raise CopyError(message) from error
-            batches.append(of_key)
-            self._positions[key] = slice_.next_offset
+        """Append batches, one of each partition at a time."""
         for row in zip_longest(*batches):
             sending = dict(filter(None, row))
             sent = settled(
@@ -264,30 +278,35 @@ class TopicCopy:
         return copied
 
 
-def _batches_of(batches: Iterable[FetchedBatch], begin: int, bytes_max: int) -> Iterator[_CopiedBatch]:
+def _batches_of(
+    batches: Iterable[FetchedBatch], begin: int, bytes_max: int, skip: Callable[[BatchHeader, str], None]
+) -> Iterator[_CopiedBatch]:
     """Yield batches of the records from offset `begin` on, of `bytes_max` at most unless a record takes more.
 
     A batch that a producer could send is passed on; others lose records to compaction, have gaps between offsets or the
-    broker's times, or begin before `begin`. Raises KafkaError.
+    broker's times, or begin before `begin`. `skip` is called for one that cannot be read. Raises KafkaError
+    MESSAGE_TOO_LARGE.
     """
     room = min(_REBUILT_BYTES, bytes_max - HEADER_BYTES)
     size, records = 0, list[StoredRecord]()
     before: BatchHeader | None = None
     for header, payload in batches:
-        is_whole = header.base_offset >= begin and header.record_count == header.last_offset_delta + 1 > 0
-        passes = is_whole and not header.attributes & LOG_APPEND_TIME_BIT
-        passes = passes and _SMALL_BYTES <= header.size_bytes <= bytes_max
-        passes = passes and header.record_count <= _RECORDS_MAX
-        if before is not None and records and (passes or before.codec != header.codec):
+        passed = _passed_on(header, payload, begin, bytes_max)
+        if before is not None and records and (passed or before.codec != header.codec):
             yield _rebuilt(before, records)
             size, records = 0, []
-        if passes:
-            plain = header._replace(base_offset=0, attributes=header.codec)
-            offsets = range(header.base_offset, header.base_offset + header.record_count)
-            yield _CopiedBatch(HEADER.pack(*plain) + payload, offsets)
+        if passed is not None:
+            yield passed
+            continue
+        try:
+            stored = _stored(header, payload)
+        except KafkaError as error:
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            skip(header, error.message)
             continue
         before = header
-        for record in stored_records(header, payload, header.base_offset, _DECOMPRESSED_BYTES_MAX):
+        for record in stored:
             if record[0] < begin:
                 continue
             record_size = _size(record)
@@ -298,6 +317,33 @@ def _batches_of(batches: Iterable[FetchedBatch], begin: int, bytes_max: int) -> 
             records.append(record)
     if before is not None and records:
         yield _rebuilt(before, records)
+
+
+def _passed_on(header: BatchHeader, payload: memoryview, begin: int, bytes_max: int) -> _CopiedBatch | None:
+    """Return the batch as a producer could send it, None if it is to be rebuilt."""
+    is_whole = header.base_offset >= begin and header.record_count == header.last_offset_delta + 1
+    is_large = _SMALL_BYTES <= header.size_bytes <= bytes_max and header.record_count <= _RECORDS_MAX
+    if not is_whole or not is_large or header.attributes & LOG_APPEND_TIME_BIT:
+        return None
+    plain = with_payload(header._replace(base_offset=0, attributes=0), payload, header.codec)
+    content = HEADER.pack(*plain) + payload
+    try:
+        _check_crc(header, payload)
+        produced_batch(content, bytes_max).walk(_DECOMPRESSED_BYTES_MAX)
+    except KafkaError:
+        return None
+    return _CopiedBatch(content, range(header.base_offset, header.base_offset + header.record_count))
+
+
+def _stored(header: BatchHeader, payload: memoryview) -> list[StoredRecord]:
+    """Return the records of a batch; raises KafkaError."""
+    _check_crc(header, payload)
+    return stored_records(header, payload, header.base_offset, _DECOMPRESSED_BYTES_MAX)
+
+
+def _check_crc(header: BatchHeader, payload: memoryview) -> None:
+    if with_payload(header, payload, header.codec).crc != header.crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
 
 
 def _rebuilt(header: BatchHeader, records: Sequence[StoredRecord]) -> _CopiedBatch:

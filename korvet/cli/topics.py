@@ -158,10 +158,10 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...],
 
     TARGET gets as many partitions as SOURCE, its layout, and SOURCE's own settings. Each record comes
     into the partition of the same number with its key, value, headers and timestamp; records of aborted transactions
-    are left out. With message.timestamp.type=LogAppendTime TARGET's records have the time of the copy; to keep the
-    times of SOURCE give --config message.timestamp.type=CreateTime. A committed offset becomes the offset of the same
-    record, and the start of a share group as well: records acknowledged after it are delivered again. ACLs stay as
-    they are.
+    are left out, and a batch that cannot be read is skipped with a line on stderr. With
+    message.timestamp.type=LogAppendTime TARGET's records have the time of the copy; to keep the times of SOURCE give
+    --config message.timestamp.type=CreateTime. A committed offset becomes the offset of the same record, and the start
+    of a share group as well: records acknowledged after it are delivered again. ACLs stay as they are.
 
     You need the rights Read and DescribeConfigs on SOURCE, Create, Describe, Write and Read on TARGET, and Read on each
     group. Groups that you may not describe are left out.
@@ -179,8 +179,15 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...],
     except AdminError as error:
         report_failures("topic", {target: error})
     progress = ProgressLine(shown=sys.stderr.isatty())
+    skipped = 0
+
+    def skip(line: str) -> None:
+        nonlocal skipped
+        skipped += 1
+        click.echo(printable(f"skipped: {line}"), err=True)
+
     try:
-        offsets = topic_copy.run(progress.add)
+        offsets = topic_copy.run(progress.add, skip)
     except BaseException:
         progress.end()
         click.echo(f"{printable(target)} is incomplete: delete it, and run the command again", err=True)
@@ -188,7 +195,15 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...],
     progress.end()
     rows = list(map(msgspec.structs.asdict, offsets))
     if as_json:
-        print_json({"source": source, "target": target, "records": progress.records, "offsets": rows})
+        print_json(
+            {
+                "source": source,
+                "target": target,
+                "records": progress.records,
+                "skipped": skipped,
+                "offsets": rows,
+            }
+        )
     else:
         click.echo(printable(f"copied {progress.records} records of {source} to {target}"))
         columns = {name: name.capitalize() for name in ("group", "partition", "before", "after")}

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import AnswerTooLargeError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from korvet.admin.errors import (
+    AnswerTooLargeError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+    UnreadableBatchError,
+)
 from korvet.admin.records import _batches
 from korvet.admin.types import LogRecord, LogSlice, TopicPartition, settled
 from korvet.errors import KafkaError
 from korvet.protocol.records.compression import Codec
-from tests.support.batches import Record, batch
+from tests.support.batches import LINKED, MALFORMED, Record, batch
+from tests.support.domain import domain
 from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
@@ -99,6 +105,30 @@ def test_a_slice_begins_at_its_offset_and_has_no_more_records_than_its_maximum(
     found = piece(admin, topic, 1, records_max=2)
     assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2"], 3)
     assert piece(admin, topic, 6).records == []
+
+
+def test_a_batch_that_cannot_be_read_is_an_error_with_the_offset_after_it(
+    broker: InProcessBroker, admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    key, offset, end, values = TopicPartition(name, 0), 0, 0, []
+    with domain(broker.redis_url) as here:
+        for kind in sorted(MALFORMED.keys() - {LINKED}):
+            base = here.put(name, MALFORMED[kind])
+            end = here.append(name, kind.encode())
+            error = admin.records.read({key: base}, decompressed_bytes_max=16_000_000)[key]
+            assert isinstance(error, UnreadableBatchError | AnswerTooLargeError), kind
+            assert error.next_offset == end
+            assert admin.records.offset_of_last(key, 0, end + 1, 1) == end
+            values.append(kind.encode())
+    found = []
+    while offset <= end:
+        slice_ = admin.records.read({key: offset}, decompressed_bytes_max=16_000_000)[key]
+        found += [record.value for record in slice_.records] if isinstance(slice_, LogSlice) else []
+        assert slice_.next_offset is not None
+        assert slice_.next_offset > offset
+        offset = slice_.next_offset
+    assert found == values
 
 
 def test_an_answer_above_the_limit_is_not_read_and_the_client_goes_on(

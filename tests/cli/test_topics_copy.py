@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Iterator
 from functools import partial
 
+import lz4.frame
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
@@ -14,8 +17,10 @@ from korvet.admin.client import AdminClient
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
 from korvet.admin.topic_copy import CopyError, TopicCopy
 from korvet.admin.types import LogRecord, TopicPartition, settled
+from korvet.protocol.records.batch import HEADER_BYTES
 from tests.cli.commands import at_broker, commit, committed, done, failed, json_at_broker, table
-from tests.support.batches import LZ4, Record, batch
+from tests.support.batches import LINKED, LZ4, MALFORMED, NONE, Record, batch, forged, raw
+from tests.support.domain import domain
 from tests.support.group_consumer import joined, sharing
 from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX
@@ -121,6 +126,30 @@ def test_a_batch_of_more_records_than_the_target_takes_is_divided(
     client.append(name, *[b"v"] * 10_001)
     limits = ("-cstorage.format=record", "-cmax.message.records=10000")
     assert as_json(broker, "copy", name, f"{name}-copy", *limits)["records"] == 10_001
+
+
+def test_batches_that_cannot_be_read_are_skipped_with_a_line_each(
+    broker: InProcessBroker, client: Client, admin: AdminClient, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    large = random.Random(1).randbytes(LARGE)
+    linked = lz4.frame.compress(batch(large, codec=NONE)[HEADER_BYTES:], block_linked=True)
+    malformed = {**MALFORMED, "large": raw(large), LINKED: raw(linked, codec=LZ4)}
+    malformed["a wrong CRC"] = forged(batch(large), crc=1)
+    del malformed["30 MB in 3 kB"]
+    sound, holes = [], []
+    with domain(broker.redis_url) as here:
+        for number, (kind, data) in enumerate(malformed.items()):
+            here.append(name, b"%d" % number)
+            base = here.put(name, data)
+            sound += [b"%d" % number] + ([large] if kind == LINKED else [])
+            holes += [] if kind == LINKED else [base]
+    result = topics(broker, "copy", name, f"{name}-copy", "--json")
+    copied = json.loads(result.stdout)
+    assert (copied["records"], copied["skipped"]) == (len(sound), len(holes))
+    lines = [line.partition(" to ")[0] for line in result.stderr.splitlines()]
+    assert lines == [f"skipped: partition {name}:0, offsets {hole}" for hole in holes]
+    assert [record.value for record in records_of(admin, TopicPartition(f"{name}-copy", 0))] == sound
 
 
 def test_records_that_retention_deletes_meanwhile_are_left_out(
