@@ -1,4 +1,4 @@
-"""The native part of Korvet: record batches of magic 2, checked, decompressed within a bound, compressed.
+"""The native part of Korvet: frames and their headers; record batches of magic 2, checked, decompressed, compressed.
 
 Codecs are the numbers in a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Times are in milliseconds since
 the epoch, -1 for a record without one. Every function raises TypeError for an argument of another type.
@@ -21,6 +21,9 @@ class RefusedError(ValueError):
     CORRUPT_MESSAGE (2): the bytes changed on their way. MESSAGE_TOO_LARGE (10). INVALID_PRODUCER_EPOCH (47).
     UNSUPPORTED_COMPRESSION_TYPE (76). INVALID_RECORD (87): the batch is not what its header says.
     """
+
+class ProtocolError(Exception):
+    """The connection has to close, with a log line: a broken protocol, or something that no response can say."""
 
 class PanicException(BaseException):
     """A bug of this module; what it was asked for is not done."""
@@ -108,4 +111,21 @@ def encode_columns(
     """Encode records of one layout as RecordEncoder does, the first at the base offset.
 
     `runs` are stretches of offsets, each from the first to before the last; a column of None is null in every record.
+    """
+
+def announced_frame(
+    received: Buffer, position: int, other_max: int, produce_max: int | None, /
+) -> tuple[int, bool] | None:
+    """Return the size of the frame whose size stands at `position`, and whether it is a Produce request.
+
+    None if more has to come before that is known, or whether the size may be. With `produce_max` None it has no header,
+    and may be empty. Raises ProtocolError for a size that the frame may not have.
+    """
+
+def request_header(frame: Buffer, flexible_from: dict[int, int], /) -> tuple[int, int, int, str | None, int]:
+    """Return key, version, correlation id, client id, and the position in `frame` at which the message begins.
+
+    `flexible_from` has the first flexible version of each API that has one. Of an unknown version, or key, the position
+    means nothing. Raises ProtocolError if the header ends too early, has more than 1024 tagged fields, or a long client
+    id that is not UTF-8.
     """

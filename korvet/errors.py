@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Self
 
+import korvet_core
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes by their names on the wire (int16)."""
@@ -252,8 +254,8 @@ class AuthenticationError(KafkaError):
         self.user = user
 
 
-class ProtocolError(Exception):
-    """The connection has to close, with a log line: a broken protocol, or something that no response can say."""
+ProtocolError = korvet_core.ProtocolError
+"""The connection has to close, with a log line: a broken protocol, or something that no response can say."""
 
 
 class UnansweredError(ProtocolError):

@@ -11,11 +11,12 @@ import tracemalloc
 from collections.abc import Callable
 from random import Random
 
+from korvet_core import request_header
+
 from korvet.errors import KafkaError, ProtocolError
 from korvet.lake.decoding import batches_to_arrow
 from korvet.log.batch_format import FIELD, read_batches
 from korvet.protocol.compile import decode, encode
-from korvet.protocol.frame import read_request_header
 from korvet.protocol.messages import all_messages
 from korvet.protocol.records.batch import ProducedBatch, Walk, produced_batch
 from korvet.protocol.records.compression import Codec
@@ -61,7 +62,8 @@ def _message_case(rng: Random, cls: type[Message], version: int) -> None:
     if rng.random() < 0.6:
         hostile = damaged(rng, hostile)
     _bounded(lambda: _decode(cls, version, hostile), len(hostile))
-    _refused(lambda: read_request_header(hostile, lambda _key, _version: cls.api.is_flexible(version)))
+    flexible_from = dict.fromkeys([int.from_bytes(hostile[:2], signed=True)], -32768)
+    _refused(lambda: request_header(hostile, flexible_from))
 
 
 def _decode(cls: type[Message], version: int, content: bytes) -> None:

@@ -1,8 +1,8 @@
 //! A place in bytes that have arrived, from which integers and varints are read.
 //!
 //! Every read says `None` where the bytes end or a varint does not, and a cursor that said so is not used further. The
-//! varints are Kafka's: little-endian groups of seven bits, zigzag, at most five bytes for an int32 and ten for an int64
-//! (org.apache.kafka.common.utils.ByteUtils). Kafka drops bits beyond the integer and takes each negative length for
+//! varints are Kafka's: little-endian groups of seven bits, at most five bytes for an int32 and ten for an int64, zigzag
+//! but for unsigned ones (org.apache.kafka.common.utils.ByteUtils). Kafka drops bits beyond the integer and takes each negative length for
 //! null. Both are refused here: librdkafka and Sarama read other lengths there.
 
 /// What is left of some bytes.
@@ -54,13 +54,20 @@ impl<'a> Cursor<'a> {
     /// A varint of an int32.
     #[inline]
     pub fn varint(&mut self) -> Option<i32> {
+        let number = self.unsigned_varint()?;
+        Some((number >> 1) as i32 ^ -((number & 1) as i32))
+    }
+
+    /// A varint of an unsigned int32, which lengths and counts of flexible messages are.
+    #[inline]
+    pub fn unsigned_varint(&mut self) -> Option<u32> {
         let mut number = 0_u32;
         for shift in (0..35).step_by(7) {
             let byte = self.byte()?;
             number |= u32::from(byte & 0x7F) << shift;
             if byte < 0x80 {
                 let is_whole = u32::from(byte) <= u32::MAX >> shift;
-                return is_whole.then_some((number >> 1) as i32 ^ -((number & 1) as i32));
+                return is_whole.then_some(number);
             }
         }
         None

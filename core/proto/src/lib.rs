@@ -1,4 +1,4 @@
-//! Kafka's record batches, as a broker needs them: checked, decompressed within a bound, compressed.
+//! Kafka's frames and record batches, as a broker needs them: checked, decompressed within a bound, compressed.
 //!
 //! Theory of operation. Everything here is a function of bytes that have already arrived and of limits that the caller
 //! sets; what comes out is a value or an [`Refusal`]. Nothing reads a socket, a clock or a global, and nothing starts a
@@ -9,6 +9,7 @@
 //! * [`batch`] is the header of a batch, and the walk over its records that Kafka's `LogValidator` does.
 //! * [`encode`] writes records as the payload of a batch.
 //! * [`compression`] are Kafka's codecs.
+//! * [`frame`] is what stands before every request: its size, and its header.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
@@ -17,6 +18,7 @@ pub mod batch;
 pub mod compression;
 pub mod cursor;
 pub mod encode;
+pub mod frame;
 mod refusal;
 
-pub use refusal::{ErrorCode, Refusal};
+pub use refusal::{ErrorCode, Malformed, Refusal};

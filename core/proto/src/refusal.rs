@@ -1,4 +1,5 @@
-//! Why something is refused: Kafka's error code for the client, and a sentence for whoever reads it.
+//! Why something is refused: Kafka's error code for the client, and a sentence for whoever reads it. A client that does
+//! not keep to the protocol gets no code, for its connection is closed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -50,3 +51,22 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// A peer broke the protocol: no request can be read, and its connection has to close.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(Cow<'static, str>);
+
+impl Malformed {
+    /// Broken in a way that the sentence says.
+    pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}

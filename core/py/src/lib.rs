@@ -1,7 +1,7 @@
 //! The Python module `korvet_core`: korvet-proto, called from Python.
 //!
 //! Arguments are bytes as they came and limits; results are bytes, numbers and tuples. What a client did wrong is a
-//! `RefusedError`, with Kafka's error code. Every function keeps the GIL: none takes longer than the request it serves.
+//! `RefusedError`, with Kafka's error code, or a `ProtocolError` if its connection has to close. Every function keeps the GIL: none takes longer than the request it serves.
 
 // The macros of PyO3 make functions public that Python alone calls.
 #![allow(missing_docs)]
@@ -12,6 +12,7 @@
 mod batch;
 mod buffer;
 mod encode;
+mod frame;
 
 use pyo3::prelude::*;
 
@@ -22,6 +23,8 @@ mod korvet_core {
     use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decode, decompress, walk};
     #[pymodule_export]
     use crate::encode::{RecordEncoder, encode_columns};
+    #[pymodule_export]
+    use crate::frame::{ProtocolError, announced_frame, request_header};
     #[pymodule_export]
     use pyo3::panic::PanicException;
 

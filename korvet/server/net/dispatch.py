@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
+from korvet_core import request_header
 
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers import audit, authorization
@@ -23,7 +24,7 @@ from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Done, Pending
 from korvet.protocol.compile import decode, encode
-from korvet.protocol.frame import read_request_header, response_frame
+from korvet.protocol.frame import response_frame
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message, RequestHeader
 from korvet.protocol.wire import Buffer
@@ -273,10 +274,12 @@ class Dispatcher:
             key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self._throttle)
             for key, handler in handlers.items()
         }
+        apis = [handler.request.api for handler in handlers.values()]
+        self._flexible_from = {api.key: api.flexible for api in apis if api.flexible is not None}
 
     def begin(self, frame: Frame, session: Session) -> Pending[ResponseFrame]:
         """Begin to serve the request of a frame; raises ProtocolError if the connection must close."""
-        header = read_request_header(frame.data, self._is_flexible)
+        header = RequestHeader(*request_header(frame.data, self._flexible_from))
         refusal = None if session.sasl is None else session.sasl.admit(header.api_key)
         served = self._served.get(header.api_key)
         if served is None:
@@ -302,10 +305,6 @@ class Dispatcher:
         if self._throttle.active:
             caller = self._throttle.limited(caller, request)
         return PendingResponse(served, header, request, caller, frame, refusal)
-
-    def _is_flexible(self, api_key: int, version: int) -> bool | None:
-        served = self._served.get(api_key)
-        return None if served is None else served.handler.request.api.is_flexible(version)
 
 
 def _name(handler: Handler) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from korvet_core import announced_frame
+
 from korvet.config.settings import Settings
 from korvet.errors import ProtocolError
-from korvet.protocol.frame import REQUEST_HEADER_MIN, SIZE_BYTES, check_frame_size, peek_api, read_size
-from korvet.protocol.messages.produce import ProduceRequest
+from korvet.protocol.frame import SIZE_BYTES
 from korvet.server.net.budget import Budgets, Charge
 from korvet.server.net.socket import RECEIVED_BYTES, Channel
 
@@ -24,9 +25,6 @@ RATE_BYTES_PER_TIMEOUT = 1024 * 1024
 
 AHEAD_BYTES_MAX = 1024 * 1024
 """Largest frame that is taken in while the one before it is still being served."""
-
-
-_PRODUCE = ProduceRequest.api.key
 
 
 class ConnectionLimits(NamedTuple):
@@ -120,12 +118,14 @@ class FrameReader:
         request, and no header.
         Raises ProtocolError (a size that cannot be, an end within a frame), OverBudgetError, TimeoutError, OSError.
         """
-        size = self._read_size(size_max, 0 if raw else REQUEST_HEADER_MIN)
-        if size is None:
+        limits = self._limits
+        maxima = (limits.other_frame, limits.produce_frame) if size_max is None else (size_max, size_max)
+        announced = self._announced(maxima[0], None if raw else maxima[1])
+        if announced is None:
             return None
+        size, produces = announced
         came_after = self._came_after
-        produces = not raw and peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
-        budgets, seconds = self._budgets, self._limits.receive
+        budgets, seconds = self._budgets, limits.receive
         received = None
         if size > SMALL_FRAME_BYTES:
             received = Charge(budgets.received if size_max is None else budgets.logins, seconds)
@@ -165,8 +165,9 @@ class FrameReader:
         return len(self._received) - self._at
 
     def _complete(self) -> bool:
-        here = self._here
-        return here >= SIZE_BYTES and here >= SIZE_BYTES + max(0, read_size(self._received, self._at))
+        limits = self._limits
+        announced = announced_frame(self._received, self._at, limits.other_frame, limits.produce_frame)
+        return announced is not None and self._here >= SIZE_BYTES + announced[0]
 
     def _note_arrival(self, size: int, size_max: int) -> None:
         """Note when `size` bytes came, of as many as were asked for."""
@@ -187,34 +188,22 @@ class FrameReader:
             self._received = bytearray(memoryview(self._received)[self._at :]) + data
         self._at = 0
 
-    def _read_size(self, size_max: int | None, size_min: int) -> int | None:
-        """Read on until a frame's size and API key are there, and check the size against the limit of that API."""
+    def _announced(self, other_max: int, produce_max: int | None) -> tuple[int, bool] | None:
+        """Read on until a frame's size is known and allowed; returns as `announced_frame` does, None at the end."""
         # If the first bytes of a frame came with the one before it, the rest is due like that of any other frame.
-        here = self._here
-        self.waiting = not here
-        while here < SIZE_BYTES + size_min:
-            if here >= SIZE_BYTES:
-                # A size that cannot be is refused before more is waited for.
-                check_frame_size(
-                    read_size(self._received, self._at), size_max or self._limits.produce_frame, size_min
-                )
+        self.waiting = not self._here
+        while (announced := announced_frame(self._received, self._at, other_max, produce_max)) is None:
             data = self._channel.receive(
                 RECEIVED_BYTES, self._limits.idle if self.waiting else self._limits.receive
             )
             if not data:
-                if here:
-                    raise ProtocolError(f"closed after {here} bytes of a frame")
+                if self._here:
+                    raise ProtocolError(f"closed after {self._here} bytes of a frame")
                 return None
             self._take_in(data)
             self._ahead = not self._channel.waited
             self.waiting = False
-            here = self._here
-        size = read_size(self._received, self._at)
-        if size_max is None:
-            produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
-            size_max = self._limits.produce_frame if produces else self._limits.other_frame
-        check_frame_size(size, size_max, size_min)
-        return size
+        return announced
 
     def _read_frame(self, size: int, charge: Charge | None) -> bytearray | memoryview:
         """Return a frame, or read the rest of it; it is never larger in memory than what has arrived of it."""
