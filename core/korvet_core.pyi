@@ -78,6 +78,38 @@ class Records(Iterator[_Record]):
 
     def __next__(self) -> _Record: ...
 
+_Binaries: TypeAlias = tuple[bytes | None, bytes, bytes]
+"""Of a column: the bitmap of what is not null (None: nothing is null), int32 positions, and data."""
+
+_HeaderColumn: TypeAlias = tuple[bytes | None, bytes, int, _Binaries, _Binaries]
+"""Of lists of headers, null for a record without any: bitmap, int32 positions, how many headers, names, values."""
+
+_ArrowColumns: TypeAlias = tuple[
+    int, bytes, bytes, bytes, _Binaries | None, _Binaries | None, _HeaderColumn | None, _ProducerColumns | None
+]
+"""How many records; int64 offsets, int64 timestamps, int32 timestamp types (1: LogAppendTime); keys, values, headers."""
+
+_ProducerColumns: TypeAlias = tuple[bytes | None, bytes, bytes, bytes]
+"""Of records in transactional or control batches: bitmap, int16 attributes, int64 producer ids, int16 epochs."""
+
+def arrow_columns(
+    batches: Sequence[tuple[int, bytes, bytes | None]],
+    plain_bytes_max: int,
+    payloads_bytes_max: int,
+    /,
+    *,
+    keys: bool,
+    values: bool,
+    headers: bool,
+) -> _ArrowColumns:
+    """Return the records of stored batches as buffers of Apache Arrow; a column that is not wanted is None.
+
+    A batch is its offset in the log, its bytes, and its records if those are not in its bytes as the producer sent
+    them. Uncompressed one has `plain_bytes_max` bytes at the most, and all of several `payloads_bytes_max`.
+    Raises RefusedError, which names the offset of a batch: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE,
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
+
 _Encoded: TypeAlias = tuple[bytes, int, int, int]
 """The payload of a batch, how many records it has, the offset delta of the last (-1), and their largest timestamp."""
 

@@ -152,7 +152,7 @@ def write_files(
 ) -> list[TableFile]:
     """Write the rows of one partition, in the order of their offsets, to a new file, or to one for each date.
 
-    The rows are of SCHEMA, or with views for its binaries. No other file is ever overwritten: the name is random.
+    The rows are of SCHEMA. No other file is ever overwritten: the name is random.
     Raises OSError, and ValueError if the offsets do not rise.
     """
     made: list[_NewFile] = []
@@ -229,8 +229,7 @@ def row_groups(rows: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[pa.Table]:
     count = size = 0
     for part in rows:
         table = part if isinstance(part, pa.Table) else pa.Table.from_batches([part])
-        # The first counts a buffer that views share for each column, the second all of one that is sliced.
-        row_bytes = max(min(table.nbytes, table.get_total_buffer_size()) // max(table.num_rows, 1), 1)
+        row_bytes = max(table.nbytes // max(table.num_rows, 1), 1)
         at = 0
         while at < table.num_rows:
             room = min(

@@ -108,18 +108,16 @@ def by_date_of(
     rows: pa.Table, current: Collection[str], room: int
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     """Return the rows of each date, and those of dates for which there is no `room` beside the `current` ones."""
-    # Of views Arrow selects no rows, and a file's row groups have the types of the first one.
-    plain = rows.cast(pa.schema([SCHEMA.field(each) for each in rows.column_names]))
-    dates = plain.column(TIMESTAMP).cast(pa.date32())
+    dates = rows.column(TIMESTAMP).cast(pa.date32())
     found = pc.unique(dates)
     names = [date_name(each.as_py()) for each in found]
     if len(names) == 1 and (names[0] in current or room > 0):
-        return {names[0]: plain}, None
+        return {names[0]: rows}, None
     new = [each for each in names if each not in current]
     late = set(new[max(room, 0) :])
 
     def of(values: pa.Array) -> pa.Table:
-        return plain.filter(pc.is_in(dates, value_set=values))
+        return rows.filter(pc.is_in(dates, value_set=values))
 
     parts = {name: of(found.slice(at, 1)) for at, name in enumerate(names) if name not in late}
     return parts, of(found.filter(pa.array([each in late for each in names]))) if late else None

@@ -22,9 +22,9 @@ import msgspec
 import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.decoding import VIEW_SCHEMA, batches_to_arrow, records_to_arrow, visible
+from korvet.lake.decoding import batches_to_arrow, records_to_arrow, visible
 from korvet.lake.files import DATA_COLUMNS, TableFile, write_files
-from korvet.lake.schema import between
+from korvet.lake.schema import SCHEMA, between
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import LakeTopic
 from korvet.lake.unreadable import BatchKeeper, KeptFile, UnreadableRange
@@ -427,7 +427,7 @@ class RangeReader:
         self.error = error.message
 
 
-_NO_ROWS = pa.RecordBatch.from_pylist([], schema=VIEW_SCHEMA)
+_NO_ROWS = pa.RecordBatch.from_pylist([], schema=SCHEMA)
 
 
 def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:

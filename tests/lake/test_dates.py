@@ -251,10 +251,6 @@ def test_row_groups_of_one_date_and_of_several_go_to_one_file(
     table = lake.create(OF, by_date=True)
     records = [record(at, FIRST_DAY + day * DAY_MS) for at, day in enumerate(days)]
     rows = records_to_arrow(0, records)
-    # As format batch has them.
-    for name in ("key", "value"):
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, name, rows.column(at).cast(pa.binary_view()))
     written = write_files(filesystem(table.uri), 0, [rows], 1, by_date=True)
     assert [each.date for each in written] == ["2023-11-14", "2023-11-15"]
     table.append(written, [Advance(0, 0, 4)])

@@ -8,6 +8,9 @@
 //!
 //! Source: the Kafka documentation, "Record Batch" and "Record"; KIP-98 for the fields of the producer.
 
+use std::borrow::Cow;
+use std::fmt::Write;
+
 use crate::compression::{Codec, has_linked_blocks};
 use crate::cursor::Cursor;
 use crate::{ErrorCode, Refusal};
@@ -22,8 +25,12 @@ pub const CRC_FROM: usize = 21;
 const MAGIC: i8 = 2;
 const MAGIC_AT: usize = 16;
 const CODEC_MASK: i16 = 0x07;
-const TRANSACTIONAL_BIT: i16 = 0x10;
-const CONTROL_BIT: i16 = 0x20;
+/// The attributes: the batch has the time of its append, which is its largest timestamp.
+pub const LOG_APPEND_TIME_BIT: i16 = 0x08;
+/// The attributes: a transaction.
+pub const TRANSACTIONAL_BIT: i16 = 0x10;
+/// The attributes: a marker, which ends one.
+pub const CONTROL_BIT: i16 = 0x20;
 const NO_PRODUCER_ID: i64 = -1;
 /// The most headers of a batch: one takes two bytes here, and an object of 72 where the records are decoded.
 pub const HEADERS_MAX: usize = 1_000_000;
@@ -160,13 +167,17 @@ impl Header {
     }
 
     /// The bytes of the records, decompressed to `plain_bytes_max` at the most.
-    pub fn decompressed<'a>(
+    pub fn decompressed<'a>(&self, batch: &'a [u8], plain_bytes_max: usize) -> Result<Cow<'a, [u8]>, Refusal> {
+        self.decompressed_payload(batch.get(HEADER_BYTES..).unwrap_or_default(), plain_bytes_max)
+    }
+
+    /// The same of what follows the header.
+    pub fn decompressed_payload<'a>(
         &self,
-        batch: &'a [u8],
+        payload: &'a [u8],
         plain_bytes_max: usize,
-    ) -> Result<std::borrow::Cow<'a, [u8]>, Refusal> {
-        let stored = batch.get(HEADER_BYTES..).unwrap_or_default();
-        self.codec().ok_or_else(|| self.unknown_codec())?.decompress(stored, plain_bytes_max)
+    ) -> Result<Cow<'a, [u8]>, Refusal> {
+        self.codec().ok_or_else(|| self.unknown_codec())?.decompress(payload, plain_bytes_max)
     }
 
     /// The records that `plain` holds, each or why it cannot be read: then there are no more.
@@ -341,4 +352,20 @@ impl<'a> Record<'a> {
             (name, left.nullable().flatten())
         })
     }
+}
+
+/// The name of a header as text: bytes that are no UTF-8 are written as `\xNN`.
+pub fn text_of(name: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(name) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    Cow::Owned(text)
 }

@@ -42,6 +42,15 @@ impl Refusal {
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into() }
     }
+
+    /// The same for a batch of the log: its records were right when it was stored.
+    #[must_use]
+    pub fn of_stored(self) -> Self {
+        match self.code {
+            ErrorCode::InvalidRecord => Self { code: ErrorCode::CorruptMessage, ..self },
+            _ => self,
+        }
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -1,7 +1,5 @@
 //! Record batches.
 
-use std::fmt::Write;
-
 use korvet_proto::batch::{Header, Record, Walk};
 use korvet_proto::compression::Codec;
 use korvet_proto::cursor::Cursor;
@@ -25,7 +23,7 @@ fn fields_of(walk: Walk) -> WalkFields {
     (walk.plain_bytes, walk.min_timestamp, walk.max_timestamp, walk.null_keys)
 }
 
-fn refused(refusal: Refusal) -> PyErr {
+pub fn refused(refusal: Refusal) -> PyErr {
     RefusedError::new_err((refusal.code as i16, refusal.message.into_owned()))
 }
 
@@ -36,7 +34,7 @@ fn header_of<'a>(py: Python<'a>, sent: &'a Bytes) -> PyResult<(Header, &'a [u8])
 
 fn as_tuple<'py>(py: Python<'py>, record: &Record<'_>, offset: i64, timestamp: i64) -> PyResult<Bound<'py, PyTuple>> {
     let nullable = |bytes: Option<&[u8]>| bytes.map(|bytes| PyBytes::new(py, bytes));
-    let headers = record.headers().map(|(name, value)| (name_of(py, name), nullable(value)));
+    let headers = record.headers().map(|(name, value)| (PyString::new(py, &batch::text_of(name)), nullable(value)));
     (offset, timestamp, nullable(record.key), nullable(record.value), PyList::new(py, headers)?).into_pyobject(py)
 }
 
@@ -141,17 +139,4 @@ impl Records {
         let timestamp = self.append_timestamp.unwrap_or(record.timestamp);
         as_tuple(py, &record, offset, timestamp).map(Some)
     }
-}
-
-/// The name of a header as text: bytes that are no UTF-8 are written as `\xNN`.
-fn name_of<'py>(py: Python<'py>, name: &[u8]) -> Bound<'py, PyString> {
-    let mut text = String::new();
-    for chunk in name.utf8_chunks() {
-        text.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            // Writing to a string does not fail.
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    }
-    PyString::new(py, &text)
 }

@@ -11,6 +11,7 @@
 
 mod batch;
 mod buffer;
+mod columns;
 mod encode;
 mod frame;
 
@@ -21,6 +22,8 @@ use pyo3::prelude::*;
 mod korvet_core {
     #[pymodule_export]
     use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decode, decompress, walk};
+    #[pymodule_export]
+    use crate::columns::arrow_columns;
     #[pymodule_export]
     use crate::encode::{RecordEncoder, encode_columns};
     #[pymodule_export]

@@ -1,0 +1,168 @@
+//! Records of stored batches as columns, in the memory layout of Apache Arrow.
+//!
+//! Theory of operation. [`Columns`] takes one batch after the other, each by its offset in the log, its header and its
+//! records uncompressed. Every record becomes a row. A field of bytes is copied once, to the end of its column: then the
+//! records are freed batch by batch, and a reader of one column holds no other. The records are checked while they are
+//! read; after a refusal the columns end in the middle of a batch, and are of no use.
+//!
+//! Source: the Apache Arrow columnar format, "Variable-size Binary Layout" and "Variable-size List Layout": a position
+//! in the data for each value and one for the end, and a bitmap of the values that are not null, least significant bit
+//! first. Numbers have the byte order of the machine.
+
+use crate::batch::{CONTROL_BIT, Header, LOG_APPEND_TIME_BIT, Record, TRANSACTIONAL_BIT, text_of};
+use crate::{ErrorCode, Refusal};
+
+/// Which values of a column are not null.
+#[derive(Debug, Default)]
+pub struct Validity {
+    bits: Vec<u8>,
+    count: usize,
+    nulls: usize,
+}
+
+impl Validity {
+    fn push(&mut self, is_valid: bool) {
+        if self.count % 8 == 0 {
+            self.bits.push(0);
+        }
+        if let Some(last) = self.bits.last_mut() {
+            *last |= u8::from(is_valid) << (self.count % 8);
+        }
+        self.count += 1;
+        self.nulls += usize::from(!is_valid);
+    }
+
+    /// The bitmap, which Arrow leaves out if no value is null.
+    pub fn bits(&self) -> Option<&[u8]> {
+        (self.nulls > 0).then_some(&self.bits)
+    }
+
+    /// Whether every value is null.
+    pub fn is_all_null(&self) -> bool {
+        self.nulls == self.count
+    }
+}
+
+/// A column of bytes, or of text.
+#[derive(Debug)]
+pub struct Binaries {
+    /// Which are not null.
+    pub validity: Validity,
+    /// Where each value begins in `data`, and where the last one ends.
+    pub positions: Vec<i32>,
+    /// The values, one after the other.
+    pub data: Vec<u8>,
+}
+
+impl Default for Binaries {
+    fn default() -> Self {
+        Self { validity: Validity::default(), positions: vec![0], data: Vec::new() }
+    }
+}
+
+impl Binaries {
+    fn push(&mut self, value: Option<&[u8]>) -> Result<(), Refusal> {
+        self.validity.push(value.is_some());
+        self.data.extend_from_slice(value.unwrap_or_default());
+        self.positions.push(position(self.data.len())?);
+        Ok(())
+    }
+}
+
+/// A column of lists of headers; a record without headers has a null list.
+#[derive(Debug)]
+pub struct Headers {
+    /// Which lists are not null.
+    pub validity: Validity,
+    /// Where each list begins among the headers, and where the last one ends.
+    pub positions: Vec<i32>,
+    /// The names, which are UTF-8 as [`text_of`] has them.
+    pub names: Binaries,
+    /// The values.
+    pub values: Binaries,
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        let (names, values) = (Binaries::default(), Binaries::default());
+        Self { validity: Validity::default(), positions: vec![0], names, values }
+    }
+}
+
+impl Headers {
+    /// How many headers all lists have.
+    pub fn count(&self) -> usize {
+        self.values.validity.count
+    }
+
+    fn push(&mut self, record: &Record<'_>) -> Result<(), Refusal> {
+        let headers = record.headers();
+        self.validity.push(headers.len() > 0);
+        for (name, value) in headers {
+            self.names.push(Some(text_of(name).as_bytes()))?;
+            self.values.push(value)?;
+        }
+        self.positions.push(position(self.count())?);
+        Ok(())
+    }
+}
+
+fn position(size: usize) -> Result<i32, Refusal> {
+    i32::try_from(size).map_err(|_| Refusal::new(ErrorCode::MessageTooLarge, "the records exceed 2 GiB as columns"))
+}
+
+/// The columns; one that nobody wants is `None`.
+#[derive(Debug, Default)]
+pub struct Columns {
+    /// The offsets, which rise.
+    pub offsets: Vec<i64>,
+    /// In milliseconds; -1 is that of a record without one.
+    pub timestamps: Vec<i64>,
+    /// 0: the time of the producer, 1: that of the append.
+    pub timestamp_types: Vec<i32>,
+    /// The keys.
+    pub keys: Option<Binaries>,
+    /// The values.
+    pub values: Option<Binaries>,
+    /// The headers.
+    pub headers: Option<Headers>,
+    /// Which records are of a transactional or control batch: the following three are null of others.
+    pub special: Validity,
+    /// These two bits of the attributes.
+    pub attributes: Vec<i16>,
+    /// Ids of the producers.
+    pub producer_ids: Vec<i64>,
+    /// Epochs of the producers.
+    pub producer_epochs: Vec<i16>,
+}
+
+impl Columns {
+    /// Add the records of a batch, which lies in the log from `base_offset` on.
+    ///
+    /// Compaction may have removed records: so the offsets of those that are left must rise, within the batch and from
+    /// batch to batch, and none may be beyond the last offset of its batch.
+    pub fn add(&mut self, base_offset: i64, header: &Header, plain: &[u8]) -> Result<(), Refusal> {
+        let is_appended = header.attributes & LOG_APPEND_TIME_BIT != 0;
+        let special = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT);
+        for record in header.records(plain) {
+            let record = record?;
+            let offset = base_offset.wrapping_add(record.offset_delta.into());
+            let is_own = (0..=header.last_offset_delta).contains(&record.offset_delta);
+            if !is_own || self.offsets.last().is_some_and(|before| *before >= offset) {
+                return Err(Refusal::invalid("its records have no rising offsets of its own"));
+            }
+            self.offsets.push(offset);
+            self.timestamps.push(if is_appended { header.max_timestamp } else { record.timestamp });
+            self.keys.as_mut().map_or(Ok(()), |keys| keys.push(record.key))?;
+            self.values.as_mut().map_or(Ok(()), |values| values.push(record.value))?;
+            self.headers.as_mut().map_or(Ok(()), |headers| headers.push(&record))?;
+            self.special.push(special != 0);
+        }
+        let rows = self.offsets.len();
+        self.timestamp_types.resize(rows, is_appended.into());
+        self.attributes.resize(rows, special);
+        self.producer_ids.resize(rows, header.producer_id);
+        self.producer_epochs.resize(rows, header.producer_epoch);
+        Ok(())
+    }
+}
