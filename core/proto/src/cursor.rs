@@ -1,9 +1,9 @@
 //! A place in bytes that have arrived, from which integers and varints are read.
 //!
 //! Every read says `None` where the bytes end or a varint does not, and a cursor that said so is not used further. The
-//! varints are Kafka's: little-endian groups of seven bits, at most five bytes for an int32 and ten for an int64, zigzag
-//! but for unsigned ones (org.apache.kafka.common.utils.ByteUtils). Kafka drops bits beyond the integer and takes each negative length for
-//! null. Both are refused here: librdkafka and Sarama read other lengths there.
+//! varints are Kafka's: little-endian groups of seven bits, at most five bytes for an int32 and ten for an int64,
+//! zigzag but for unsigned ones (org.apache.kafka.common.utils.ByteUtils). Kafka drops bits beyond the integer and
+//! takes each negative length for null. Both are refused here: librdkafka and Sarama read other lengths there.
 
 /// What is left of some bytes.
 #[derive(Clone, Copy, Debug)]
