@@ -53,6 +53,22 @@ def test_the_supervisor_never_imports_gevent_or_the_lake(tmp_path: Path) -> None
     assert done.stdout.strip() == ""
 
 
+def test_the_process_that_forks_has_one_thread_no_connection_and_no_event_loop(shared: Broker) -> None:
+    process = Path(f"/proc/{shared.pid}")
+    assert len(list((process / "task").iterdir())) == 1
+    files = {str(file.readlink()) for file in (process / "fd").iterdir()}
+    assert not [file for file in files if "eventpoll" in file or "eventfd" in file]
+    assert not files & connected_sockets()
+
+
+def connected_sockets() -> set[str]:
+    """Return the sockets of the machine that have a peer, as /proc/PID/fd names them."""
+    tcp = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    unix = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    inodes = [row[9] for row in tcp if row[3] == "01"] + [row[6] for row in unix if row[5] == "03"]
+    return {f"socket:[{inode}]" for inode in inodes}
+
+
 def test_serve_starts_workers_ops_keeper_and_the_embedded_server(shared: Broker) -> None:
     assert len(shared.worker_pids()) == 2
     assert len(shared.child_pids("keeper")) == len(shared.child_pids("ops")) == 1
