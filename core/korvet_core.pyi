@@ -1,11 +1,11 @@
-"""The native part of Korvet: frames and their headers; record batches of magic 2, checked, decompressed, compressed.
+"""The native part of Korvet: frames and messages; record batches of magic 2, checked, decompressed, compressed.
 
 Codecs are the numbers in a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Times are in milliseconds since
 the epoch, -1 for a record without one. Every function raises TypeError for an argument of another type.
 """
 
-from collections.abc import Buffer, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 __version__: str
 
@@ -161,3 +161,36 @@ def request_header(frame: Buffer, flexible_from: dict[int, int], /) -> tuple[int
     means nothing. Raises ProtocolError if the header ends too early, has more than 1024 tagged fields, or a long client
     id that is not UTF-8.
     """
+
+def skip_tagged_fields(frame: Buffer, position: int, /) -> int:
+    """Skip a block of tagged fields, all unknown here (KIP-482); returns the position after it.
+
+    Raises ProtocolError.
+    """
+
+class MessageCodec:
+    """Decodes and encodes a message in one version; korvet/protocol/compile.py makes it of a declaration.
+
+    A struct is its class, its fields in wire order, its tagged fields in the order of their tags, and names and
+    defaults of the fields that may hold nothing else. A field is its name, type, whether it may be null, tag and
+    default. A type is a letter of the struct module, `16s`, `string`, `bytes`, `records`, a list of one type, or a
+    struct.
+    """
+
+    def __init__(self, name: str, version: int, flexible: bool, part: tuple[Any, ...], /) -> None:
+        """Take the fields of a version; raises TypeError for what is no such struct."""
+
+    def decode(self, frame: Buffer, position: int, long_array: Callable[[], list[Any]] | None, /) -> Any:  # noqa: ANN401 - of the class that the codec is of
+        """Return the message that begins at `position`; what follows it is ignored. Raises ProtocolError.
+
+        Records are views of `frame`. Arrays of 64 elements or more are lists of `long_array`.
+        """
+
+    def encode(
+        self, message: object, each_of: Callable[[Iterable[Any]], Iterable[Any]] | None, /
+    ) -> list[Buffer]:
+        """Return the chunks of the message; records, and long values of bytes, are chunks as they are.
+
+        Arrays of 64 elements or more are gone through by `each_of`. Raises ValueError for a field that the version
+        lacks and that holds more than its default, TypeError or OverflowError for a value that its type cannot be.
+        """

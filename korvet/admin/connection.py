@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from korvet_core import skip_tagged_fields
+
 from korvet import __version__
 from korvet.admin.errors import (
     AdminError,
@@ -40,7 +42,7 @@ from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersion
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from korvet.protocol.schema import Api, Message
-from korvet.protocol.wire import Buffer, skip_tagged_fields
+from korvet.protocol.wire import Buffer
 
 if TYPE_CHECKING:
     import ssl  # a client without TLS starts without it
@@ -373,7 +375,7 @@ class Connection:
         try:
             position = skip_tagged_fields(frame, _SIZE.size) if flexible_header else _SIZE.size
             return decode(answer, version, frame, position)
-        except (ProtocolError, IndexError) as error:
+        except ProtocolError as error:
             raise BadAnswerError(f"{self.address} sends a response that cannot be read: {error}") from error
 
 

@@ -1,32 +1,25 @@
-"""Declarations -> straight-line encoders and decoders, one pair per message and version.
+"""Declarations -> codecs, one per message and version.
 
-For a (message, version) it writes Python source without a branch on the version in it: fields of fixed width that stand
-together share one struct call, nested structs and arrays are unrolled in place, and compact forms are chosen here, not
-at run time.
+For a (message, version) it gives korvet_core the fields that this version has, with all that depends on the version
+chosen: whether null is allowed, which fields are tagged, and which may not be set.
 
-    decode(buffer, position, long_array) -> message      ProtocolError on anything that is not the message
-    encode(message, each_of) -> list of chunks           struct.error, AttributeError: a mistake of ours
-
-`long_array` makes the lists for arrays of LONG_ARRAY_MIN elements or more, and `each_of` iterates over such lists: by
-them a broker lets others run in between.
+`long_array` makes the lists for long arrays, of 64 elements or more, and `each_of` iterates over such lists: by them a
+broker lets others run in between.
 
 The caller joins the chunks, or sends them with one sendmsg: record batches are never copied here.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar
 
-from korvet.errors import ProtocolError
-from korvet.protocol.decoding import DecoderWriter
-from korvet.protocol.encoding import EncoderWriter
-from korvet.protocol.schema import Message
-from korvet.protocol.wire import ELEMENTS_MAX, Buffer
+from korvet_core import MessageCodec
 
-Encode = Callable[..., list[Buffer]]
+from korvet.protocol.schema import Field, ListOf, Message, Part, PartOf, WireType, fields
+from korvet.protocol.wire import Buffer, Fixed
+
 M = TypeVar("M", bound=Message)
 
 
@@ -35,80 +28,72 @@ def decode(
     version: int,
     buffer: Buffer,
     position: int = 0,
-    long_array: Callable[..., list[Any]] = list,
+    long_array: Callable[[], list[Any]] | None = None,
 ) -> M:
     """Decode a `cls` of `version` that begins at `position`; bytes after it are ignored, as in Kafka.
 
     Raises ProtocolError for short, negative or impossible lengths, long text that is not UTF-8, and null in a version
     that allows none.
     """
-    try:
-        message: M = decoder(cls, version)(buffer, position, long_array)
-    except (struct.error, IndexError) as error:
-        raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
+    message: M = codec(cls, version).decode(buffer, position, long_array)
     return message
 
 
 def encode(
-    message: Message, version: int, each_of: Callable[[Iterable[Any]], Iterable[Any]] = iter
+    message: Message, version: int, each_of: Callable[[Iterable[Any]], Iterable[Any]] | None = None
 ) -> list[Buffer]:
     """Encode `message` in `version` to chunks.
 
-    Raises ValueError if a field that `version` lacks, and that is not ignorable, holds more than its default.
+    Raises ValueError if a field that `version` lacks, and that is not ignorable, holds more than its default; TypeError
+    or OverflowError for a value that its type cannot be.
     """
-    return encoder(type(message), version)(message, each_of)
+    return codec(type(message), version).encode(message, each_of)
 
 
 @cache
-def decoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    """Compile (once) the decoder of `cls` in `version`."""
-    built: Callable[..., Any] = _write_decoder(cls, version).build(
-        f"<{cls.__name__} v{version} decode>", "decode"
-    )
-    return built
-
-
-@cache
-def encoder(cls: type[Message], version: int) -> Encode:
-    """Compile (once) the encoder of `cls` in `version`."""
-    built: Encode = _write_encoder(cls, version).build(f"<{cls.__name__} v{version} encode>", "encode")
-    return built
-
-
-def source(cls: type[Message], version: int) -> tuple[str, str]:
-    """Return the Python text of the decoder and of the encoder of `cls` in `version`, for people to read."""
-    return _write_decoder(cls, version).text(), _write_encoder(cls, version).text()
-
-
-def _write_decoder(cls: type[Message], version: int) -> DecoderWriter:
-    writer = DecoderWriter(version, flexible=cls.api.is_flexible(version))
-    with writer.block("def decode(buf, pos, long_array=list):"):
-        writer.line("end = len(buf)")
-        writer.line(f"elements_left = {ELEMENTS_MAX}")
-        writer.line(f"return {writer.part(cls)}")
-    return writer
-
-
-def _write_encoder(cls: type[Message], version: int) -> EncoderWriter:
-    writer = EncoderWriter(version, flexible=cls.api.is_flexible(version))
-    with writer.block("def encode(m0, each_of=iter):"):
-        writer.line("out = []")
-        writer.line("w = out.append")
-        writer.part(cls, "m0")
-        writer.line("return out")
-    return writer
+def codec(cls: type[Message], version: int) -> MessageCodec:
+    """Compile (once) the codec of `cls` in `version`; raises TypeError for a mistake in its declaration."""
+    return MessageCodec(cls.__name__, version, cls.api.is_flexible(version), _part(cls, version))
 
 
 def compile_served(messages: Iterable[type[Message]]) -> int:
-    """Compile what a broker uses of `messages`: decoders of requests, encoders of responses.
+    """Compile the codecs of all versions of `messages`, and return how many.
 
-    Returns how many codecs that made. Called before the fork: a mistake in a declaration ends the start (TypeError),
-    and the workers share the memory.
+    Called before the fork: a mistake in a declaration ends the start (TypeError), and the workers share the memory.
     """
     made = 0
     for cls in messages:
         first, last = cls.api.versions
         for version in range(first, last + 1):
-            (decoder if cls.is_request() else encoder)(cls, version)
+            codec(cls, version)
             made += 1
     return made
+
+
+def _part(cls: type[Part], version: int) -> tuple[Any, ...]:
+    """Return class, fields, tagged fields and fields that may not be set, as MessageCodec takes them."""
+    plain: list[tuple[str, Any, bool, int, Any]] = []
+    tagged: list[tuple[str, Any, bool, int, Any]] = []
+    absent = []
+    for row in fields(cls):
+        if row.present(version):
+            (plain if row.validity.tag is None else tagged).append(_field(row, version))
+        elif row.required:
+            raise TypeError(f"{cls.__name__}.{row.name} has no default but is absent in v{version}")
+        elif not row.validity.ignorable:
+            # Only an ignorable field may lose its value silently.
+            absent.append((row.name, row.default))
+    return cls, plain, sorted(tagged, key=lambda row: row[3]), absent
+
+
+def _field(row: Field, version: int) -> tuple[str, Any, bool, int, Any]:
+    default = None if row.required else row.default
+    return row.name, _kind(row.kind, version), row.nullable(version), row.validity.tag or 0, default
+
+
+def _kind(kind: WireType, version: int) -> str | list[Any] | tuple[Any, ...]:
+    if isinstance(kind, ListOf):
+        return [_kind(kind.element, version)]
+    if isinstance(kind, PartOf):
+        return _part(kind.cls, version)
+    return kind.code if isinstance(kind, Fixed) else kind.kind

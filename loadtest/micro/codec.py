@@ -1,10 +1,10 @@
 """Measure the message codecs: microseconds to decode and encode, beside kafka-python's compiled codec.
 
-    python loadtest/micro/codec.py [--seconds 0.2] [--source] [name ...]
+    python loadtest/micro/codec.py [--seconds 0.2] [name ...]
 
 Prints one row per message and version: Korvet's decode and encode of the whole message, joined, and the same of
 kafka-python. Names choose messages ("Fetch" means both of its messages); without any, the hot ones are measured in the
-versions that clients send most. `--source` prints the compiled functions instead, to read what is being measured.
+versions that clients send most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from korvet.protocol.compile import decoder, encoder, source
+from korvet.protocol.compile import codec
 from korvet.protocol.messages import all_messages
 from korvet.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -196,25 +196,19 @@ def microseconds(call: Callable[[], object], seconds: float) -> float:
 
 def measure(message: Message, version: int, seconds: float) -> None:
     """Print the row of one message in one version."""
-    encode, decode = encoder(type(message), version), decoder(type(message), version)
-    content = b"".join(encode(message))
+    compiled = codec(type(message), version)
+    content = b"".join(compiled.encode(message, None))
     other = KafkaPython(message, version)
     assert other.encode() == content
-    assert decode(content, 0) == message
+    assert compiled.decode(content, 0, None) == message
     times = [
-        microseconds(lambda: decode(content, 0), seconds),
+        microseconds(lambda: compiled.decode(content, 0, None), seconds),
         microseconds(lambda: other.decode(content), seconds),
-        microseconds(lambda: b"".join(encode(message)), seconds),
+        microseconds(lambda: b"".join(compiled.encode(message, None)), seconds),
         microseconds(other.encode, seconds),
     ]
     columns = "".join(f"{each:10.2f}" for each in times)
     print(f"{type(message).__name__:22}{version:4}{len(content):8}{columns}")
-
-
-def print_source(cls: type[Message], version: int) -> None:
-    """Print what `cls` in `version` compiles to."""
-    for text in source(cls, version):
-        print(f"# {cls.__name__} v{version}\n{text}\n")
 
 
 def main() -> None:
@@ -224,21 +218,16 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=0.2, help="time for each figure")
-    parser.add_argument("--source", action="store_true", help="print the compiled functions")
     arguments = parser.parse_args()
-    if not arguments.source:
-        print(
-            f"{'us per message':22}{'v':>4}{'bytes':>8}{'decode':>10}{'theirs':>10}{'encode':>10}{'theirs':>10}"
-        )
+    print(
+        f"{'us per message':22}{'v':>4}{'bytes':>8}{'decode':>10}{'theirs':>10}{'encode':>10}{'theirs':>10}"
+    )
     for cls in all_messages():
         if cls not in HOT or (arguments.names and not any(map(cls.__name__.startswith, arguments.names))):
             continue
         make, versions = HOT[cls]
         for version in versions:
-            if arguments.source:
-                print_source(cls, version)
-            else:
-                measure(make(version), version, arguments.seconds)
+            measure(make(version), version, arguments.seconds)
 
 
 if __name__ == "__main__":

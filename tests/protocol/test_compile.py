@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
+import gevent
 import pytest
 
 from korvet.errors import ProtocolError
-from korvet.protocol.compile import compile_served, decode, decoder, encode, encoder
+from korvet.protocol.compile import codec, compile_served, decode, encode
 from korvet.protocol.schema import Api, Message, Part, fields, since
 from korvet.protocol.wire import (
     ZERO_UUID,
@@ -90,6 +92,18 @@ class UntypedRequest(Message, kw_only=True):
     number: int
 
 
+KINDS: dict[str, Any] = {
+    "small": -128,
+    "unsigned": 65535,
+    "wide": 2**32 - 1,
+    "long": -(2**63),
+    "real": -0.5,
+    "flag": True,
+    "id": bytes(range(16)),
+}
+NO_ARRAYS: dict[str, Any] = {name: [] for name in ("smalls", "wides", "flags", "ids", "raws", "texts")}
+
+
 def bytes_of(message: Message, version: int) -> bytes:
     return b"".join(encode(message, version))
 
@@ -134,13 +148,7 @@ def test_tagged_fields_in_any_order_are_read() -> None:
 @pytest.mark.parametrize("length", [0, 1, 2, 5000])
 def test_every_wire_type_comes_back(version: int, length: int) -> None:
     message = KindsResponse(
-        small=-128,
-        unsigned=65535,
-        wide=2**32 - 1,
-        long=-(2**63),
-        real=-0.5,
-        flag=True,
-        id=bytes(range(16)),
+        **KINDS,
         raw=b"x" * length,
         smalls=[-1] * length,
         wides=[2**62] * length,
@@ -152,12 +160,77 @@ def test_every_wire_type_comes_back(version: int, length: int) -> None:
     assert decode(KindsResponse, version, bytes_of(message, version)) == message
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kept": 2**15}, {"kept": -(2**15) - 1}, {"kept": None}, {"kept": "1"}, {"kept": 1, "strict": [2**31]}],
+)
+def test_a_value_that_its_type_cannot_be_is_an_error(wrong: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, OverflowError)):
+        encode(ThingRequest(**wrong), 2)
+
+
+def test_what_is_null_without_being_nullable_is_an_error() -> None:
+    with pytest.raises(TypeError):
+        encode(ThingRequest(kept=1, address=Address(host=None, port=1)), 1)  # type: ignore[arg-type]  # that is the mistake
+
+
+def test_long_values_of_bytes_are_passed_on_as_they_are() -> None:
+    long, short = bytes(5000), b"raw"
+    message = KindsResponse(**KINDS | NO_ARRAYS | {"raws": [short, long]}, raw=long)
+    chunks = encode(message, 1)
+    assert [chunk is long for chunk in chunks] == [False, True, False, True, False]
+    assert decode(KindsResponse, 1, b"".join(chunks)) == message
+
+
+def test_long_arrays_are_made_and_gone_through_by_the_callers_functions() -> None:
+    made: list[Longer] = []
+
+    class Longer(list[Any]):
+        def __init__(self) -> None:
+            made.append(self)
+
+    gone_through = []
+
+    def each_of(items: Iterable[Any]) -> Iterator[Any]:
+        gone_through.append(list(items))
+        return iter(gone_through[-1])
+
+    message = KindsResponse(
+        **KINDS | NO_ARRAYS | {"raw": None, "smalls": [1] * 64, "texts": ["x"] * 64, "wides": [1] * 63}
+    )
+    content = b"".join(encode(message, 1, each_of))
+    assert gone_through == [message.smalls, message.texts]
+    read = decode(KindsResponse, 1, content, 0, Longer)
+    assert read == message
+    assert [made[0] is read.smalls, made[1] is read.texts, len(made)] == [True, True, 2]
+
+
+def test_greenlets_decode_and_encode_in_turns_and_one_may_be_killed_meanwhile() -> None:
+    class InTurns(list[Any]):
+        def append(self, item: object) -> None:
+            gevent.sleep(0)
+            super().append(item)
+
+    def each_of(items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            gevent.sleep(0)
+            yield item
+
+    def come_back(message: KindsResponse) -> KindsResponse:
+        return decode(KindsResponse, 1, b"".join(encode(message, 1, each_of)), 0, InTurns)
+
+    messages = [KindsResponse(**KINDS | NO_ARRAYS | {"texts": ["x"] * n}, raw=None) for n in (300, 64, 150)]
+    killed, *others = (gevent.spawn(come_back, message) for message in (messages[0], *messages))
+    gevent.sleep(0)
+    killed.kill()
+    assert [each.get(timeout=60) for each in others] == messages
+
+
 def test_codecs_are_compiled_once() -> None:
-    assert decoder(ThingRequest, 1) is decoder(ThingRequest, 1)
-    assert encoder(ThingRequest, 1) is encoder(ThingRequest, 1)
+    assert codec(ThingRequest, 1) is codec(ThingRequest, 1)
 
 
-def test_the_start_compiles_decoders_of_requests_and_encoders_of_responses() -> None:
+def test_the_start_compiles_codecs_of_every_version() -> None:
     assert compile_served([ThingRequest, KindsResponse]) == 4 + 2
 
 
@@ -169,7 +242,3 @@ def test_bytes_behind_the_message_are_ignored() -> None:
 def test_an_error_names_message_and_version() -> None:
     with pytest.raises(ProtocolError, match="ThingRequest v0: "):
         decode(ThingRequest, 0, b"\x00")
-
-
-def test_a_traceback_of_compiled_code_names_message_and_version() -> None:
-    assert encoder(ThingRequest, 2).__code__.co_filename == "<ThingRequest v2 encode>"

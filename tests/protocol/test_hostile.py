@@ -16,9 +16,13 @@ from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import ELEMENTS_MAX, STRING_BYTES_MAX, TAGGED_FIELDS_MAX, int8, unsigned_varint
+from korvet.protocol.wire import STRING_BYTES_MAX, int8
 from tests.protocol import reference
+from tests.protocol.reference import varint
 from tests.protocol.samples import EVERY_MESSAGE, LAST_OF_EACH_FORM, sample, versions
+
+ELEMENTS_MAX, TAGGED_FIELDS_MAX = 1_000_000, 1024
+"""The core's bounds of a message (core/proto/src/wire.rs)."""
 
 LIES = (
     b"\x7f\xff\xff\xff",
@@ -155,7 +159,7 @@ def test_a_known_tagged_field_whose_size_lies_is_refused(size: int) -> None:
 
 def test_more_tagged_fields_than_any_message_has_are_refused() -> None:
     def content(count: int) -> bytes:
-        return unsigned_varint(count) + b"\x63\x00" * count
+        return varint(count) + b"\x63\x00" * count
 
     assert decode(FetchRequest, 17, FETCH_HEAD + content(TAGGED_FIELDS_MAX)).rack_id == ""
     for head in (FETCH_HEAD, FETCH_HEAD[:-3] + b"\x02" + bytes(16) + b"\x01"):
@@ -169,7 +173,7 @@ def test_an_array_of_impossible_length_is_refused(length: int) -> None:
         decode(MetadataRequest, 0, struct.pack(">i", length) + b"a")
 
 
-COMPACT_NULLS = [b"\x00", unsigned_varint(2**31 + 1), unsigned_varint(2**32 - 2)]
+COMPACT_NULLS = [b"\x00", varint(2**31 + 1), varint(2**32 - 2)]
 
 
 @pytest.mark.parametrize("length", [-1, -2, -(2**31)])
@@ -187,7 +191,7 @@ def test_any_negative_compact_length_is_null(length: bytes) -> None:
     with pytest.raises(ProtocolError, match="name has length -1"):
         decode(MetadataRequest, 9, b"\x02" + length + bytes(5))
     with pytest.raises(ProtocolError, match="topics has length 2147483647"):
-        decode(MetadataRequest, 9, unsigned_varint(2**31) + bytes(4))
+        decode(MetadataRequest, 9, varint(2**31) + bytes(4))
 
 
 def test_an_array_with_too_many_elements_is_refused_before_it_is_made() -> None:

@@ -13,11 +13,7 @@ use std::borrow::Cow;
 
 use crate::Malformed;
 use crate::cursor::Cursor;
-
-/// The most tagged fields of a block: no message defines more than a handful, and to skip millions takes seconds.
-pub const TAGGED_FIELDS_MAX: u32 = 1024;
-/// The most bytes of a string that is no UTF-8: as many replacement characters still fit into one of a response.
-pub const MALFORMED_BYTES_MAX: usize = i16::MAX as usize / 3;
+use crate::wire::{Reader, text};
 
 /// The size of a key, a version and a correlation id: no request is smaller.
 const REQUEST_BYTES_MIN: i32 = 8;
@@ -112,25 +108,11 @@ pub fn request_header(
         Ok(size) => Some(text(left.bytes(size).ok_or_else(short)?)?),
         Err(_) => None,
     };
+    let mut body = frame.len() - left.len();
     if flexible_from(api_key).is_some_and(|first| api_version >= first) {
-        let count = left.unsigned_varint().ok_or_else(short)?;
-        if count > TAGGED_FIELDS_MAX {
-            return Err(Malformed::new(format!("a block of tagged fields has length {count}")));
-        }
-        for _ in 0..count {
-            let _tag = left.unsigned_varint().ok_or_else(short)?;
-            let size = left.unsigned_varint().ok_or_else(short)?;
-            left.bytes(size as usize).ok_or_else(short)?;
-        }
+        let mut tags = Reader::new(body, true);
+        tags.skip_tags(frame)?;
+        body = tags.position();
     }
-    Ok(RequestHeader { api_key, api_version, correlation_id, client_id, body: frame.len() - left.len() })
-}
-
-/// A string, with a replacement character for what is no UTF-8, as Kafka reads it.
-fn text(bytes: &[u8]) -> Result<Cow<'_, str>, Malformed> {
-    let text = String::from_utf8_lossy(bytes);
-    if matches!(text, Cow::Owned(_)) && bytes.len() > MALFORMED_BYTES_MAX {
-        return Err(Malformed::new(format!("a string of {} bytes is not UTF-8", bytes.len())));
-    }
-    Ok(text)
+    Ok(RequestHeader { api_key, api_version, correlation_id, client_id, body })
 }

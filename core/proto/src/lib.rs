@@ -11,6 +11,7 @@
 //! * [`encode`] writes records as the payload of a batch.
 //! * [`compression`] are Kafka's codecs.
 //! * [`frame`] is what stands before every request: its size, and its header.
+//! * [`wire`] are the primitive types of messages.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
@@ -23,5 +24,6 @@ pub mod cursor;
 pub mod encode;
 pub mod frame;
 mod refusal;
+pub mod wire;
 
 pub use refusal::{ErrorCode, Malformed, Refusal};

@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use korvet_proto::frame::{
-    Announced, Expected, MALFORMED_BYTES_MAX, RequestHeader, TAGGED_FIELDS_MAX, announced, request_header,
-};
+use korvet_proto::frame::{Announced, Expected, RequestHeader, announced, request_header};
+use korvet_proto::wire::MALFORMED_BYTES_MAX;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -127,15 +126,5 @@ fn a_client_id_that_is_no_utf_8_has_replacement_characters_and_a_long_one_is_ref
     for (size, is_read) in [(MALFORMED_BYTES_MAX, true), (MALFORMED_BYTES_MAX + 1, false)] {
         let frame = header(i16::try_from(size).unwrap(), &vec![0xFF; size]);
         assert_eq!(request_header(&frame, PLAIN).is_ok(), is_read);
-    }
-}
-
-#[test]
-fn there_are_no_more_tagged_fields_than_a_message_may_have() {
-    for (count, is_read) in [(TAGGED_FIELDS_MAX, true), (TAGGED_FIELDS_MAX + 1, false)] {
-        let [.., low] = (0x80 | count & 0x7F).to_be_bytes();
-        let [.., high] = (count >> 7).to_be_bytes();
-        let frame = header(0, &[&[low, high], &b"\x63\0".repeat(count as usize)[..]].concat());
-        assert_eq!(request_header(&frame, FLEXIBLE).is_ok(), is_read);
     }
 }

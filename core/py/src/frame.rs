@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use korvet_proto::Malformed;
 use korvet_proto::frame::{self, Announced, Expected};
+use korvet_proto::wire::Reader;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -50,4 +51,12 @@ pub fn request_header(frame: Bytes, flexible_from: Bound<'_, PyDict>) -> PyResul
     let fields: HeaderFields<'_> =
         (header.api_key, header.api_version, header.correlation_id, header.client_id, header.body);
     fields.into_pyobject(py)
+}
+
+#[pyfunction]
+#[pyo3(signature = (frame, position, /))]
+pub fn skip_tagged_fields(py: Python<'_>, frame: Bytes, position: usize) -> PyResult<usize> {
+    let mut reader = Reader::new(position, true);
+    reader.skip_tags(frame.get(py)).map_err(malformed)?;
+    Ok(reader.position())
 }

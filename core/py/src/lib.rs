@@ -14,6 +14,7 @@ mod buffer;
 mod columns;
 mod encode;
 mod frame;
+mod message;
 
 use pyo3::prelude::*;
 
@@ -27,7 +28,9 @@ mod korvet_core {
     #[pymodule_export]
     use crate::encode::{RecordEncoder, encode_columns};
     #[pymodule_export]
-    use crate::frame::{ProtocolError, announced_frame, request_header};
+    use crate::frame::{ProtocolError, announced_frame, request_header, skip_tagged_fields};
+    #[pymodule_export]
+    use crate::message::MessageCodec;
     #[pymodule_export]
     use pyo3::panic::PanicException;
 
