@@ -5,7 +5,7 @@ the epoch, -1 for a record without one. Every function raises TypeError for an a
 """
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 __version__: str
 
@@ -34,9 +34,13 @@ def check_header(sent: Buffer, message_bytes_max: int, /) -> None:
     Raises RefusedError with each of its codes.
     """
 
-def walk(sent: Buffer, plain_bytes_max: int, /) -> _Walk:
+def walk(
+    sent: Buffer, plain_bytes_max: int, codec: int | None = None, append_timestamp: int | None = None, /
+) -> tuple[_Walk, bytes | None]:
     """Check the records of a batch whose header was checked, as Kafka's LogValidator does.
 
+    Returns also the batch as it is to be stored, None if that is the one that was sent: in `codec`, with
+    `append_timestamp` for all records, with the largest timestamp that it has, without LogAppendTime of a producer.
     Raises RefusedError: MESSAGE_TOO_LARGE beyond `plain_bytes_max` or a million headers, INVALID_RECORD. Raises
     ValueError without a header.
     """
@@ -57,28 +61,26 @@ def crc32c(data: Buffer, crc: int = 0, /) -> int:
     """Return the CRC-32C of `data`, which follows what has the CRC `crc`."""
 
 class Records(Iterator[_Record]):
-    """Yields the records of a stored batch; raises RefusedError INVALID_RECORD where one cannot be read.
+    """Yields the records of a stored batch; raises RefusedError CORRUPT_MESSAGE where one cannot be read.
 
     Their offsets rise, from `base_offset` to `last_offset_delta` after it at the most.
     """
 
-    def __init__(
-        self,
-        payload: Buffer,
-        codec: int,
-        plain_bytes_max: int,
-        record_count: int,
-        last_offset_delta: int,
-        base_offset: int,
-        base_timestamp: int,
-        append_timestamp: int | None,
-        /,
-    ) -> None:
-        """Decompress what follows the header; `append_timestamp` replaces the records' own. Raises as `decompress`."""
+    def __init__(self, batch: Buffer, base_offset: int, plain_bytes_max: int, plain: Buffer | None, /) -> None:
+        """Decompress the records: those after the header, or `plain`, if the bytes after it are compressed at rest.
+
+        Raises RefusedError as `decompress`, but CORRUPT_MESSAGE for damage.
+        """
 
     def __next__(self) -> _Record: ...
 
-_Binaries: TypeAlias = tuple[bytes | None, bytes, bytes]
+def retain(batch: Buffer, base_offset: int, records: list[_Record], /) -> bytes:
+    """Return a batch, which begins at `base_offset`, with only these of its records.
+
+    Raises RefusedError CORRUPT_MESSAGE if their offsets do not rise.
+    """
+
+_Binaries: TypeAlias = tuple[bytes | None, bytes, memoryview]
 """Of a column: the bitmap of what is not null (None: nothing is null), int32 positions, and data."""
 
 _HeaderColumn: TypeAlias = tuple[bytes | None, bytes, int, _Binaries, _Binaries]
@@ -110,40 +112,64 @@ def arrow_columns(
     UNSUPPORTED_COMPRESSION_TYPE.
     """
 
-_Encoded: TypeAlias = tuple[bytes, int, int, int]
-"""The payload of a batch, how many records it has, the offset delta of the last (-1), and their largest timestamp."""
+class BatchesBuilder:
+    """Builds record batches of records with rising offsets."""
 
-class RecordEncoder:
-    """Encodes records with rising offsets for a batch with a base offset, as long as they fit.
+    def __new__(
+        cls,
+        *,
+        codec: int,
+        leader_epoch: int,
+        bytes_max: int,
+        at_least_one: bool,
+        log_append_time: bool = False,
+        next_offset: int = 0,
+    ) -> Self:
+        """Take `bytes_max` bytes uncompressed at the most, but with `at_least_one` the first record at any size (KIP-74).
 
-    They fit into `bytes_max` bytes, the first at any size with `at_least_one`, and into the int32 of an offset delta.
-    """
-
-    def __init__(self, base_offset: int, bytes_max: int, *, at_least_one: bool) -> None: ...
-    def add(self, records: Sequence[_Record], start: int, /) -> int:
-        """Take records from position `start` on; returns how many fit."""
+        `codec` compresses each batch that it makes smaller. With `log_append_time` the timestamps are the broker's: a
+        batch has one for all its records. `next_offset` is the one as long as no record was taken.
+        """
 
     @property
-    def payload_bytes(self) -> int:
-        """The size of what was taken."""
+    def record_count(self) -> int:
+        """How many records were taken."""
 
-    def encoded(self) -> _Encoded:
-        """Return what was taken."""
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record that was taken."""
 
-def encode_columns(
-    runs: Sequence[tuple[int, int]],
-    timestamps: Sequence[int],
-    keys: Sequence[bytes] | None,
-    values: Sequence[bytes],
-    headers: Sequence[tuple[str, Sequence[bytes] | None]],
-    bytes_max: int,
-    *,
-    at_least_one: bool,
-) -> _Encoded:
-    """Encode records of one layout as RecordEncoder does, the first at the base offset.
+    @property
+    def full(self) -> bool:
+        """Whether a record did not fit: none is taken any more."""
 
-    `runs` are stretches of offsets, each from the first to before the last; a column of None is null in every record.
-    """
+    @property
+    def plain_bytes_left(self) -> int:
+        """How many bytes may still be taken."""
+
+    def begin_epoch(self, leader_epoch: int, /) -> None:
+        """Set the leader epoch of the records that follow: no batch has records of two."""
+
+    def begin_producer(self, producer_id: int = -1, epoch: int = -1, /) -> None:
+        """Set the transactional producer of the records that follow, none by default.
+
+        No batch has records of two, nor of two transactions of one.
+        """
+
+    def limit(self, bytes_left: int, /) -> None:
+        """Take no more than `bytes_left` from here on."""
+
+    def add(self, records: Sequence[_Record], /) -> None:
+        """Take records, a list or Columns, from the first on until `full`.
+
+        Raises RuntimeError if a record's own code calls the builder; the records before it were taken.
+        """
+
+    def add_control(self, record: _Record, /) -> None:
+        """Take the record of a marker, which is a batch of its own, by the producer that was set."""
+
+    def finish(self) -> list[bytes | bytearray | memoryview]:
+        """Return the batches, each a memoryview; they may be asked for again."""
 
 def announced_frame(
     received: Buffer, position: int, other_max: int, produce_max: int | None, /

@@ -3,7 +3,8 @@
 #![no_main]
 
 use korvet_proto::batch::{CRC_FROM, HEADER_BYTES, Header, LENGTH_FROM, crc32c};
-use korvet_proto::encode::Encoder;
+use korvet_proto::columns::Columns;
+use korvet_proto::encode::{Encoder, RecordFields};
 
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 
@@ -14,16 +15,22 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Ok(walk) = header.walk(&sent, PLAIN_BYTES_MAX) else { return };
     let plain = header.decompressed(&sent, PLAIN_BYTES_MAX).unwrap();
     assert_eq!(walk.plain_bytes, plain.len());
-    let mut encoder = Encoder::new(Vec::new(), 0, usize::MAX, true);
+    let mut columns = Columns::default();
+    columns.add(0, &header, &plain).unwrap();
+    let mut encoder = Encoder::new(0, usize::MAX, true);
     let read: Vec<_> = header.records(&plain).map(Result::unwrap).collect();
+    assert_eq!(columns.offsets.len(), read.len());
     for record in &read {
         let headers: Vec<_> = record.headers().collect();
-        assert!(encoder.push(record.offset_delta.into(), record.timestamp, record.key, record.value, &headers));
+        let (offset, timestamp) = (record.offset_delta.into(), record.timestamp);
+        let (key, value) = (record.key, record.value);
+        assert!(encoder.push(&RecordFields { offset, timestamp, key, value, headers: &headers }));
     }
-    assert_eq!(encoder.record_count(), header.record_count as usize);
-    assert_eq!((encoder.last_offset_delta(), encoder.max_timestamp()), (header.last_offset_delta, walk.max_timestamp));
+    let written = encoder.header();
+    assert_eq!((written.record_count, written.last_offset_delta), (header.record_count, header.last_offset_delta));
+    assert_eq!(written.max_timestamp, walk.max_timestamp);
     let again = Header { base_timestamp: read[0].timestamp, ..header };
-    let again = again.records(encoder.sink());
+    let again = again.records(encoder.payload());
     for (record, again) in read.iter().zip(again) {
         let again = again.unwrap();
         assert_eq!(record.timestamp, again.timestamp);

@@ -35,7 +35,7 @@ from korvet.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from korvet.protocol.records.batch import HEADER, SEQUENCES, BatchHeader, with_producer
+from korvet.protocol.records.batch import SEQUENCES, BatchHeader, with_producer
 from korvet.protocol.schema import Message
 from korvet.protocol.types import ACKS_ALL, CoordinatorType
 
@@ -135,7 +135,7 @@ class IdempotentProducer:
         outcomes = self._client.for_each(batches, self._route, ask)
         for key, outcome in outcomes.items():
             if not isinstance(outcome, AdminError):
-                count = BatchHeader._make(HEADER.unpack_from(batches[key])).record_count
+                count = BatchHeader.read(batches[key]).record_count
                 self.sequences[key] = (self.sequences.get(key, 0) + count) % SEQUENCES
         return outcomes
 

@@ -40,9 +40,7 @@ from korvet.protocol.messages.fetch import (
 )
 from korvet.protocol.records.batch import (
     CONTROL_BIT,
-    HEADER,
     HEADER_BYTES,
-    LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -65,10 +63,10 @@ _Part = tuple[TopicPartition, PartitionData]
 
 
 class FetchedBatch(NamedTuple):
-    """A batch of a log: its header, and its records as they are stored."""
+    """A batch of a log: its header, and its bytes as they are stored."""
 
     header: BatchHeader
-    payload: memoryview
+    batch: memoryview
 
 
 class CommittedSlice(msgspec.Struct, frozen=True):
@@ -281,12 +279,12 @@ def _slice(key: TopicPartition, data: PartitionData, offset: int, room: _Room) -
     records: list[LogRecord] = []
     next_offset = batch_end = batch_first = offset
     try:
-        for header, payload in _batches(_joined(data.records)):
+        for header, batch in _batches(_joined(data.records)):
             if room.bytes_left <= 0 or len(records) >= room.records_max:
                 break
             batch_first = header.base_offset
             batch_end = max(batch_end, header.base_offset + header.last_offset_delta + 1)
-            _take(records, header, payload, offset, room)
+            _take(records, header, batch, offset, room)
             next_offset = batch_end if len(records) < room.records_max else records[-1].offset + 1
     except KafkaError as failed:
         if next_offset > offset:
@@ -301,22 +299,15 @@ def _slice(key: TopicPartition, data: PartitionData, offset: int, room: _Room) -
     return LogSlice(records, next_offset, data.log_start_offset, data.high_watermark)
 
 
-def _take(
-    records: list[LogRecord], header: BatchHeader, payload: memoryview, offset: int, room: _Room
-) -> None:
+def _take(records: list[LogRecord], header: BatchHeader, batch: memoryview, offset: int, room: _Room) -> None:
     """Add the records of a batch from `offset` on, up to `records_max`. Raises KafkaError and then adds none."""
     if header.attributes & CONTROL_BIT:
         return
-    appended_at = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     found: list[LogRecord] = []
-    for own, timestamp, key, value, headers in each_record(
-        header, payload, header.base_offset, room.batch_bytes
-    ):
+    for record in each_record(batch, header.base_offset, room.batch_bytes):
         # A broker returns the whole batch that contains the offset.
-        if own >= offset:
-            found.append(
-                LogRecord(own, timestamp if appended_at is None else appended_at, key, value, headers)
-            )
+        if record[0] >= offset:
+            found.append(LogRecord(*record))
             room.take(found[-1])
             if len(records) + len(found) >= room.records_max:
                 break
@@ -332,14 +323,14 @@ def _committed_slice(key: TopicPartition, data: PartitionData, offset: int) -> C
     batches = []
     next_offset = offset
     try:
-        for header, payload in _batches(_joined(data.records)):
+        for header, batch in _batches(_joined(data.records)):
             next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
             while begun and begun[-1].first_offset < next_offset:
                 aborted.add(begun.pop().producer_id)
             if header.attributes & CONTROL_BIT:
                 aborted.discard(header.producer_id)
             elif not (header.attributes & TRANSACTIONAL_BIT and header.producer_id in aborted):
-                batches.append(FetchedBatch(header, payload))
+                batches.append(FetchedBatch(header, batch))
     except KafkaError as failed:
         return BadAnswerError(f"partition {key}: {failed.message}")
     return CommittedSlice(batches, next_offset, data.last_stable_offset)
@@ -353,11 +344,11 @@ def _batches(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield the batches, without a last one that is cut off: the next slice has it."""
     view, at = memoryview(data), 0
     while at + HEADER_BYTES <= len(view):
-        header = BatchHeader._make(HEADER.unpack_from(view, at))
+        header = BatchHeader.read(view, at)
         if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
             message = f"a batch of magic {header.magic} and {header.size_bytes} bytes"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
         if at + header.size_bytes > len(view):
             return
-        yield header, view[at + HEADER_BYTES : at + header.size_bytes]
+        yield header, view[at : at + header.size_bytes]
         at += header.size_bytes

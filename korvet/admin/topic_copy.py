@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
+import korvet_core
 import msgspec
 
 from korvet.admin.client import AdminClient
@@ -26,15 +27,15 @@ from korvet.admin.topics import NewTopic
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import (
-    HEADER,
+    CRC_FROM,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
+    each_record,
     produced_batch,
-    with_payload,
+    sealed,
 )
 from korvet.protocol.records.record import StoredRecord
-from korvet.protocol.records.stored import retained_batch, stored_records
 
 _FETCH_BYTES = 16 * 1024 * 1024
 _WAIT_MS = 500
@@ -290,8 +291,8 @@ def _batches_of(
     room = min(_REBUILT_BYTES, bytes_max - HEADER_BYTES)
     size, records = 0, list[StoredRecord]()
     before: BatchHeader | None = None
-    for header, payload in batches:
-        passed = _passed_on(header, payload, begin, bytes_max)
+    for header, batch in batches:
+        passed = _passed_on(header, batch, begin, bytes_max)
         if before is not None and records and (passed or before.codec != header.codec):
             yield _rebuilt(before, records)
             size, records = 0, []
@@ -299,7 +300,7 @@ def _batches_of(
             yield passed
             continue
         try:
-            stored = _stored(header, payload)
+            stored = _stored(header, batch)
         except KafkaError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 raise
@@ -319,40 +320,41 @@ def _batches_of(
         yield _rebuilt(before, records)
 
 
-def _passed_on(header: BatchHeader, payload: memoryview, begin: int, bytes_max: int) -> _CopiedBatch | None:
+def _passed_on(header: BatchHeader, batch: memoryview, begin: int, bytes_max: int) -> _CopiedBatch | None:
     """Return the batch as a producer could send it, None if it is to be rebuilt."""
     is_whole = header.base_offset >= begin and header.record_count == header.last_offset_delta + 1
     is_large = _SMALL_BYTES <= header.size_bytes <= bytes_max and header.record_count <= _RECORDS_MAX
     if not is_whole or not is_large or header.attributes & LOG_APPEND_TIME_BIT:
         return None
-    plain = with_payload(header._replace(base_offset=0, attributes=0), payload, header.codec)
-    content = HEADER.pack(*plain) + payload
+    content = sealed(header._replace(base_offset=0, attributes=header.codec), batch[HEADER_BYTES:])
     try:
-        _check_crc(header, payload)
-        produced_batch(content, bytes_max).walk(_DECOMPRESSED_BYTES_MAX)
+        _check_crc(header, batch)
+        produced_batch(content, bytes_max).as_stored(_DECOMPRESSED_BYTES_MAX)
     except KafkaError:
         return None
     return _CopiedBatch(content, range(header.base_offset, header.base_offset + header.record_count))
 
 
-def _stored(header: BatchHeader, payload: memoryview) -> list[StoredRecord]:
+def _stored(header: BatchHeader, batch: memoryview) -> list[StoredRecord]:
     """Return the records of a batch; raises KafkaError."""
-    _check_crc(header, payload)
-    return stored_records(header, payload, header.base_offset, _DECOMPRESSED_BYTES_MAX)
+    _check_crc(header, batch)
+    return list(each_record(batch, header.base_offset, _DECOMPRESSED_BYTES_MAX))
 
 
-def _check_crc(header: BatchHeader, payload: memoryview) -> None:
-    if with_payload(header, payload, header.codec).crc != header.crc:
+def _check_crc(header: BatchHeader, batch: memoryview) -> None:
+    if korvet_core.crc32c(batch[CRC_FROM:]) != header.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
 
 
 def _rebuilt(header: BatchHeader, records: Sequence[StoredRecord]) -> _CopiedBatch:
     """Return a batch of these records as a producer sends it, compressed as the batch with this header."""
     offsets = [record[0] for record in records]
-    plain = header._replace(base_offset=0, attributes=header.codec, last_offset_delta=len(records) - 1)
-    return _CopiedBatch(
-        retained_batch(plain, 0, [(index, *record[1:]) for index, record in enumerate(records)]), offsets
+    builder = korvet_core.BatchesBuilder(
+        codec=header.codec, leader_epoch=-1, bytes_max=sys.maxsize, at_least_one=True
     )
+    builder.add([(index, *record[1:]) for index, record in enumerate(records)])
+    [batch] = builder.finish()
+    return _CopiedBatch(bytes(batch), offsets)
 
 
 def _size(record: StoredRecord) -> int:

@@ -73,7 +73,7 @@ def visible(found: Fetched) -> Fetched:
     return found._replace(records=records + every[at:], producers=())
 
 
-_Binaries = tuple[bytes | None, bytes, bytes]
+_Binaries = tuple[bytes | None, bytes, memoryview]
 
 
 def batches_to_arrow(
@@ -115,7 +115,7 @@ def batches_to_arrow(
 
 
 def _array(
-    type_: pa.DataType, count: int, *buffers: bytes | None, children: Sequence[pa.Array] = ()
+    type_: pa.DataType, count: int, *buffers: bytes | memoryview | None, children: Sequence[pa.Array] = ()
 ) -> pa.Array:
     wrapped = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
     return pa.Array.from_buffers(type_, count, wrapped, children=list(children))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from korvet_core import BatchesBuilder
 
 from korvet.lake.schema import (
     ATTRIBUTES,
@@ -35,8 +36,7 @@ from korvet.lake.schema import (
     milliseconds_of,
 )
 from korvet.log.epochs import Epochs, epoch_at
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, with_payload
-from korvet.protocol.records.builder import BatchesBuilder
+from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader, sealed
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import Header, StoredRecord
 from korvet.protocol.wire import Buffer
@@ -73,7 +73,7 @@ def arrow_to_batches(
         builder.add(stored_records(part))
         pieces = builder.finish()
         if pieces and part.column(ATTRIBUTES)[0].is_valid:
-            pieces = _marked(pieces, part)
+            pieces = [_marked(piece, part) for piece in pieces]
         served = EncodedBatches(
             served.pieces + pieces,
             served.size_bytes + sum(map(len, pieces)),
@@ -133,20 +133,15 @@ def _headers(column: pa.Array) -> list[list[Header]]:
     ]
 
 
-def _marked(pieces: list[Buffer], rows: pa.RecordBatch) -> list[Buffer]:
+def _marked(batch: Buffer, rows: pa.RecordBatch) -> bytes:
     """Set the bits and the producer that the records' own batches had."""
-    bits = rows.column(ATTRIBUTES)[0].as_py()
-    marked: list[Buffer] = []
-    for head, payload in zip(pieces[::2], pieces[1::2], strict=True):
-        header = BatchHeader._make(HEADER.unpack_from(head))
-        changed = header._replace(
-            attributes=header.attributes | bits,
-            producer_id=rows.column(PRODUCER_ID)[0].as_py(),
-            producer_epoch=rows.column(PRODUCER_EPOCH)[0].as_py(),
-        )
-        changed = with_payload(changed, bytes(payload), header.codec)
-        marked += (patched_header(changed, header.base_offset, header.partition_leader_epoch), payload)
-    return marked
+    header = BatchHeader.read(batch)
+    changed = header._replace(
+        attributes=header.attributes | rows.column(ATTRIBUTES)[0].as_py(),
+        producer_id=rows.column(PRODUCER_ID)[0].as_py(),
+        producer_epoch=rows.column(PRODUCER_EPOCH)[0].as_py(),
+    )
+    return sealed(changed, memoryview(batch)[HEADER_BYTES:])
 
 
 NO_KEY = -1
@@ -300,8 +295,8 @@ def encode_batch(rows: pa.RecordBatch, codec: int) -> bytes:
     at = rows.schema.get_field_index(OFFSET)
     renumbered = rows.set_column(at, PRODUCED.field(OFFSET), pa.array(np.arange(rows.num_rows)))
     builder.add(stored_records(renumbered))
-    head, payload = builder.finish()
-    return b"".join((head, payload))
+    [batch] = builder.finish()
+    return bytes(batch)
 
 
 def by_partition(rows: pa.RecordBatch, partitions: Partitions) -> dict[int, pa.RecordBatch]:

@@ -22,7 +22,7 @@ from korvet.errors import LakeError
 from korvet.lake.files import TableFile
 from korvet.log.epochs import NO_EPOCH
 from korvet.log.types import StoredBatch
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader
+from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader
 
 DIRECTORY = "_unreadable"
 
@@ -149,7 +149,7 @@ def _batches(kept: KeptFile, content: bytes) -> Iterator[tuple[KeptRange, int]]:
     while at < len(content):
         if at + HEADER_BYTES > len(content):
             raise LakeError(f"{kept.path} is cut off")
-        header = BatchHeader._make(HEADER.unpack_from(content, at))
+        header = BatchHeader.read(content, at)
         at += header.size_bytes
         end = header.base_offset + header.last_offset_delta + 1
         if header.size_bytes < HEADER_BYTES or at > len(content) or end > kept.end_offset:

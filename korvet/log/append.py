@@ -41,7 +41,7 @@ from korvet.log.verification import Unverified, Verifications, Verify
 from korvet.logs import Log
 from korvet.pending import Done, Pending
 from korvet.protocol.records.batch import (
-    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     ProducedBatch,
@@ -118,6 +118,18 @@ def check_records(records: Iterable[StoredRecord], config: TopicConfig, now_ms: 
         first, message = named[0]
         summary = f"{count} of {index + 1} records are wrong; the first of them, at {first}: {message}"
         raise RecordsRefusedError(code, summary, named)
+
+
+def check_time_type(header: BatchHeader, config: TopicConfig) -> None:
+    """Check that a producer's batch has no timestamp type LogAppendTime, which only a broker may set.
+
+    As in Kafka it is ignored in a batch with a largest timestamp, if the broker's time does not replace those of the
+    records. Raises KafkaError INVALID_TIMESTAMP.
+    """
+    is_set = header.attributes & LOG_APPEND_TIME_BIT
+    if is_set and (config.log_append_time or header.max_timestamp == NO_TIMESTAMP):
+        message = "Producer should not set timestamp type to LogAppendTime."
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
 
 
 def _range(config: TopicConfig, now_ms: int) -> tuple[int, int]:
@@ -208,7 +220,7 @@ class Appender:
         if check is not None:
             check(partition)
         batch = produced_batch(sent.asked, topic.config.max_message_bytes)
-        batch = batch.with_own_times(replaced=topic.config.log_append_time)
+        check_time_type(batch.header, topic.config)
         if not zstd_known and batch.header.codec == Codec.zstd:
             message = "zstd needs version 7 of Produce"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
@@ -243,36 +255,32 @@ class Appender:
     ) -> tuple[AppendBatch, int]:
         """Keep a batch as it came, unless the topic names another codec, or the broker's time for all its records."""
         config, limit = topic.config, self.decompressed_bytes_max
-        sent, walk = batch, batch.walk(limit)
+        append_timestamp = now_ms if config.log_append_time else None
+        stored, walk = batch.as_stored(
+            limit, codec=config.codec if config.recompress else None, append_timestamp=append_timestamp
+        )
         if may_be_wrong(walk, config, now_ms):
             # One by one: there may be millions, and 300 bytes of objects for each.
-            check_records(each_record(batch.header, batch.view[HEADER_BYTES:], 0, limit), config, now_ms)
-        if walk.max_timestamp != batch.header.max_timestamp:
-            # A largest timestamp that no record has would mislead a search by time.
-            batch = batch.timed(walk.max_timestamp)
-        if config.recompress and batch.header.codec != config.codec:
-            batch = batch.recompressed(config.codec, limit)
-        if config.log_append_time:
-            batch = batch.timed(now_ms, log_append_time=True)
-        header = batch.header
+            check_records(each_record(stored.view, 0, limit), config, now_ms)
+        header = stored.header
         if header.size_bytes > config.max_message_bytes:
             most = config.max_message_bytes
             message = f"a batch of {header.size_bytes} bytes in the topic's codec exceeds max.message.bytes = {most}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
         append = AppendBatch(
             partition=partition,
-            batch=batch.view,
+            batch=stored.view,
             codec=header.codec,
             record_count=header.record_count,
             max_timestamp=header.max_timestamp,
-            timestamp=now_ms if config.log_append_time else None,
+            timestamp=append_timestamp,
             at_rest=config.at_rest,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
             transaction=transaction,
         )
-        return append, header.size_bytes if batch is not sent else 0
+        return append, header.size_bytes if stored is not batch else 0
 
     def note_refusal(self, error: KafkaError) -> None:
         """Note why a batch was refused: if Redis was away or too full for it, its producer sends it again.

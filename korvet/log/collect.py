@@ -8,17 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Self
 
 import msgspec
+from korvet_core import BatchesBuilder
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, Epochs, EpochStart, epoch_at, next_epoch_start
 from korvet.log.record_format import DATA
 from korvet.log.types import AbortedTransaction, Bounds, Fetched, end_of
-from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import Codec
-from korvet.protocol.records.control import COMMIT, control_batch
+from korvet.protocol.records.control import COMMIT, control_record
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.wire import Buffer
 from korvet.topics.registry import Topic
@@ -146,15 +147,17 @@ class FetchResult(msgspec.Struct):
 class RecordCollector(BatchesBuilder):
     """Builds batches of the records of format `record`."""
 
-    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
-        super().__init__(
+    def __new__(cls, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> Self:
+        """Take `bytes_max` bytes, or with `at_least_one` one record of any size, from the offset of `spec` on."""
+        return super().__new__(
+            cls,
             codec=spec.codec,
             leader_epoch=FIRST_EPOCH,
             bytes_max=bytes_max,
             at_least_one=at_least_one,
             log_append_time=spec.topic.config.log_append_time,
+            next_offset=spec.offset,
         )
-        self.next_offset = spec.offset
 
     def take(self, fetched: Fetched) -> tuple[int, int]:
         """Take what fits; returns the bytes and the entries taken."""
@@ -180,8 +183,7 @@ class RecordCollector(BatchesBuilder):
             else:
                 [(offset, timestamp, *_)] = part
                 self.begin_epoch(epoch_at(epochs, offset))
-                batch = control_batch(run.control == COMMIT, run.producer_id, run.producer_epoch, timestamp)
-                self.add_batch(batch, offset)
+                self.add_control(control_record(run.control == COMMIT, timestamp, offset))
         self._take_part(records, epochs, position, len(records))
 
     def _take_part(self, records: Sequence[StoredRecord], epochs: Epochs, start: int, stop: int) -> None:

@@ -30,9 +30,8 @@ from korvet.log.record_format import (
 from korvet.log.share_parts import convert_redis_groups
 from korvet.log.state import range_end, range_start
 from korvet.log.types import StoredBatch
-from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, retained_batch
 from korvet.protocol.records.record import StoredRecord
-from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.replies import Reply, RespError, checked, listed, malformed, time_ms
@@ -449,7 +448,7 @@ class BatchEntry:
                 return
             [self._batch] = batches
             batch = self._batch
-            self._stored = stored_records(batch.header, batch.payload, batch.base_offset, bytes_max)
+            self._stored = list(batch.records(bytes_max))
         except (ValueError, KafkaError) as error:
             self.damage = str(error)
             return
@@ -490,7 +489,9 @@ class BatchEntry:
             return self._fields
         header = self._batch.header
         try:
-            data = retained_batch(header, self._batch.base_offset, list(compress(self._stored, keep)))
+            data = retained_batch(
+                self._batch.stored, self._batch.base_offset, list(compress(self._stored, keep))
+            )
         except KafkaError:
             return self._fields
         return cast("list[Buffer]", batch_args(memoryview(data), header.codec, at_rest))

@@ -21,7 +21,7 @@ from korvet.log.index import STATE_FIELDS, Row, RowBuilder, Totals, read_rows, r
 from korvet.log.record_format import Entry, timestamp_of
 from korvet.log.state import entries, range_end, range_start
 from korvet.log.types import CheckStep
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader
+from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -126,7 +126,7 @@ def _batch_weight(entry: Entry, bits: int) -> Weight:
     end = _end_of(entry_id, bits)
     if fields[0] != BATCH_FIELD or len(fields[1]) < HEADER_BYTES:
         return Weight(end, 0, 0, -1)  # nobody counted it
-    header = BatchHeader._make(HEADER.unpack_from(fields[1]))
+    header = BatchHeader.read(fields[1])
     return Weight(end, header.record_count, sum(map(len, fields)), header.max_timestamp)
 
 

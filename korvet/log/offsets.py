@@ -23,7 +23,6 @@ from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Read, StoredBatch
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
-from korvet.protocol.records.stored import stored_records
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.entry_ids import OFFSETS_END
 from korvet.topics.types import Partition
@@ -215,13 +214,11 @@ class OffsetLookup:
                 return
 
     def _stamps(self, batch: StoredBatch) -> list[tuple[int, int]]:
-        header, bytes_max = batch.header, self._decompressed_bytes_max
         try:
-            records = stored_records(header, batch.payload, batch.base_offset, bytes_max)
+            return [(record[0], record[1]) for record in batch.records(self._decompressed_bytes_max)]
         except KafkaError:
             # Its records cannot be read: its header answers, and the search goes on.
-            return [(batch.base_offset, header.max_timestamp)]
-        return [(record[0], record[1]) for record in records]
+            return [(batch.base_offset, batch.header.max_timestamp)]
 
 
 def _run(records: Sequence[StoredRecord]) -> tuple[Run, int]:

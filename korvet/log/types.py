@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -12,11 +12,11 @@ from korvet.log.epochs import Epochs
 from korvet.log.record_format import ProducerRun
 from korvet.protocol.records.batch import (
     FRONT,
-    HEADER,
     HEADER_BYTES,
     LENGTH_FROM,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
+    each_record,
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
@@ -96,12 +96,11 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     @property
     def header(self) -> BatchHeader:
         """The whole header, as the producer wrote it."""
-        return BatchHeader._make(HEADER.unpack_from(self.stored))
+        return BatchHeader.read(self.stored)
 
-    @property
-    def payload(self) -> memoryview:
-        """The records as they came."""
-        return memoryview(self.stored)[HEADER_BYTES:] if self.plain is None else memoryview(self.plain)
+    def records(self, bytes_max: int) -> Iterator[StoredRecord]:
+        """Yield the records, `bytes_max` bytes of them uncompressed at the most; raises as `each_record`."""
+        return each_record(self.stored, self.base_offset, bytes_max, self.plain)
 
     def chunks(self, leader_epoch: int) -> tuple[bytes | memoryview, ...]:
         """Return the batch for a consumer: only base offset and leader epoch differ, which no CRC covers."""

@@ -19,11 +19,9 @@ from korvet.log.types import AbortedTransaction, Fetched, StoredBatch
 from korvet.protocol.records.batch import (
     ATTRIBUTES_AT,
     CONTROL_BIT,
-    HEADER,
     LENGTH_FROM,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    each_record,
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
@@ -89,7 +87,7 @@ def batches_of(data: bytes) -> list[StoredBatch]:
     """Return the batches of which the remote tier's answer is made."""
     found, at = [], 0
     while at < len(data):
-        header = BatchHeader._make(HEADER.unpack_from(data, at))
+        header = BatchHeader.read(data, at)
         found.append(
             StoredBatch(
                 header.base_offset,
@@ -104,10 +102,8 @@ def batches_of(data: bytes) -> list[StoredBatch]:
 
 
 def offsets_in(batches: Sequence[StoredBatch], bytes_max: int) -> list[Span]:
-    """Return the runs of consecutive offsets that records in batches have; raises KafkaError as `each_record`."""
-    records = chain.from_iterable(
-        each_record(batch.header, batch.payload, batch.base_offset, bytes_max) for batch in batches
-    )
+    """Return the runs of consecutive offsets of the records in batches; raises KafkaError as `StoredBatch.records`."""
+    records = chain.from_iterable(batch.records(bytes_max) for batch in batches)
     return _consecutive([record[0] for record in in_turns(records)])
 
 

@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+from korvet_core import BatchesBuilder
+
 from korvet.errors import KafkaError
 from korvet.log.append_calls import AppendAnswer, append_call, batch_args
 from korvet.log.epoch_scripts import EPOCH_AT
 from korvet.log.types import NO_TRANSACTION, RECORDS, AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch, with_producer
-from korvet.protocol.records.builder import BatchesBuilder
 from korvet.redis.connection import pack
 from korvet.topics.types import Partition
 from loadtest.append.server import Request, WrongError

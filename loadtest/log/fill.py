@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, with_payload
+from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader, sealed
 from loadtest.log.wire import Connection
 
 VALUE_BYTES = 100
@@ -55,14 +55,14 @@ class Batches:
         for n in range(records):
             builder.append(n, timestamp=n * step_ms, key=None, value=_value(n), headers=[])
         whole = bytes(builder.build())
-        self._header = BatchHeader._make(HEADER.unpack_from(whole))
+        self._header = BatchHeader.read(whole)
         self._payload = whole[HEADER_BYTES:]
 
     def starting(self, timestamp: int) -> bytes:
         """Return the batch whose first record has this timestamp (ms)."""
         span_ms = self._header.max_timestamp - self._header.base_timestamp
         moved = self._header._replace(base_timestamp=timestamp, max_timestamp=timestamp + span_ms)
-        return HEADER.pack(*with_payload(moved, self._payload, 0)) + self._payload
+        return sealed(moved, self._payload)
 
 
 def fill(connection: Connection, span: Span) -> float:

@@ -25,7 +25,6 @@ from korvet.lake.files import filesystem, write_files
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.log.types import StoredBatch
-from korvet.protocol.records.stored import stored_records
 
 BATCH_RECORDS = 1000
 BATCHES_AT_ONCE = 20
@@ -86,7 +85,7 @@ def _value(size: int) -> bytes:
 def _records(
     batch: StoredBatch,
 ) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
-    return stored_records(batch.header, batch.payload, batch.base_offset, DECOMPRESSED_MAX)
+    return list(batch.records(DECOMPRESSED_MAX))
 
 
 def _print(what: str, count: int, work: Callable[[], object]) -> None:

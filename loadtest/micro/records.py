@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
+from korvet_core import BatchesBuilder
+
 from korvet.log.record_format import Entry, compress, read_columns, read_entries
-from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.connection import new_reader
 from korvet.topics.types import AtRest

@@ -18,9 +18,8 @@ from korvet.lake.decoding import batches_to_arrow
 from korvet.log.batch_format import FIELD, read_batches
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import all_messages
-from korvet.protocol.records.batch import ProducedBatch, Walk, produced_batch
+from korvet.protocol.records.batch import ProducedBatch, Walk, produced_batch, retained_batch
 from korvet.protocol.records.compression import Codec
-from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.protocol.schema import Message
 from tests.fuzz.records import any_records
 from tests.fuzz.requests import Learned, Requests, damaged, lying
@@ -108,7 +107,7 @@ def _records_case(rng: Random) -> str:
         _stored_case(rng, produced)
     walked: Walk | None = None
     try:
-        walked = produced.walk(BYTES_MAX)
+        _, walked = produced.as_stored(BYTES_MAX)
         records, walk = produced.decode(BYTES_MAX)
     except KafkaError as error:
         assert walked is None
@@ -117,7 +116,7 @@ def _records_case(rng: Random) -> str:
     assert len(records) == produced.header.record_count
     assert walk.plain_bytes <= BYTES_MAX
     codec = rng.choice(tuple(Codec))
-    changed = produced_batch(produced.recompressed(codec, BYTES_MAX).view, 2 * BYTES_MAX)
+    changed = produced_batch(produced.as_stored(BYTES_MAX, codec=codec)[0].view, 2 * BYTES_MAX)
     assert changed.decode(BYTES_MAX) == (records, walk)
     return f"records {Codec(produced.header.codec).name}"
 
@@ -128,19 +127,19 @@ def _stored_case(rng: Random, produced: ProducedBatch) -> None:
     batches, _ = read_batches([(b"0-%d" % end, [FIELD, bytes(produced.view)])], end)
     [stored] = batches
     try:
-        records = stored_records(stored.header, stored.payload, stored.base_offset, BYTES_MAX)
+        records = list(stored.records(BYTES_MAX))
     except KafkaError:
         records = []
     kept = [each for each in records if rng.random() < 0.5]
     if kept and all(0 <= each[0] - stored.base_offset <= stored.header.last_offset_delta for each in kept):
         offsets = [each[0] for each in kept]
         try:
-            retained = retained_batch(stored.header, stored.base_offset, kept)
+            retained = retained_batch(stored.stored, stored.base_offset, kept)
         except KafkaError:
             assert offsets != sorted(set(offsets))
         else:
             [again], _ = read_batches([(b"0-%d" % end, [FIELD, retained])], end)
-            assert stored_records(again.header, again.payload, again.base_offset, 2 * BYTES_MAX) == kept
+            assert list(again.records(2 * BYTES_MAX)) == kept
     try:
         batches_to_arrow(0, batches, BYTES_MAX)
     except KafkaError:

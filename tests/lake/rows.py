@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from korvet.lake.schema import KEY, OFFSET, VALUE, milliseconds_of
 from korvet.log.types import StoredBatch
-from korvet.protocol.records.batch import HEADER, BatchHeader
+from korvet.protocol.records.batch import BatchHeader
 from korvet.protocol.records.record import StoredRecord
 
 BYTES_MAX = 1 << 24
@@ -16,7 +16,7 @@ BYTES_MAX = 1 << 24
 
 def stored(raw: bytes, base_offset: int) -> StoredBatch:
     """Return a batch as it lies in the log from `base_offset` on."""
-    header = BatchHeader._make(HEADER.unpack_from(raw))
+    header = BatchHeader.read(raw)
     next_offset = base_offset + header.last_offset_delta + 1
     return StoredBatch(base_offset, next_offset, len(raw), header.record_count, raw)
 

@@ -21,7 +21,6 @@ from korvet.protocol.records.batch import (
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
-from korvet.protocol.records.stored import stored_records
 from tests.lake.rows import BYTES_MAX, records_of, stored
 from tests.support.batches import CODECS, Record, batch
 
@@ -35,11 +34,7 @@ RECORDS = st.lists(
 
 def expected(batches: list[StoredBatch]) -> list[object]:
     """Return the records as the reader of the log yields them."""
-    return [
-        record
-        for each in batches
-        for record in stored_records(each.header, each.payload, each.base_offset, BYTES_MAX)
-    ]
+    return [record for each in batches for record in each.records(BYTES_MAX)]
 
 
 @settings(deadline=None)

@@ -219,7 +219,7 @@ def test_a_damaged_batch_stays_as_it_is(here: Domain, raw_redis: Any) -> None:
     log = CompactedLog(here, raw_redis, "batch")
     log.append((b"a", b"1"), (b"b", b"2"))
     [(entry_id, fields)] = raw_redis.xrange(log.partition.stream)
-    header = BatchHeader._make(HEADER.unpack_from(fields[b"batch"]))
+    header = BatchHeader.read(fields[b"batch"])
     damaged = batches.sealed(HEADER.pack(*header) + b"\xff" * (header.size_bytes - HEADER.size))
     raw_redis.delete(log.partition.stream)
     raw_redis.xadd(log.partition.stream, {"batch": damaged}, id=entry_id)

@@ -12,7 +12,7 @@ from korvet.log.index import RowBuilder
 from korvet.log.markers import Marker, MarkerWriter
 from korvet.log.record_format import CONTROL
 from korvet.log.types import Appended
-from korvet.protocol.records.batch import CONTROL_BIT, HEADER, HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader
+from korvet.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.log.compacting import TOPIC, CompactedLog
 from tests.support import batches
@@ -56,7 +56,7 @@ class TransactionalLog(CompactedLog):
                 return [(b"marker", fields[CONTROL])]
             return [(fields[b"key"], fields.get(b"value"))]
         data = fields[b"batch"]
-        if BatchHeader._make(HEADER.unpack_from(data)).attributes & CONTROL_BIT:
+        if BatchHeader.read(data).attributes & CONTROL_BIT:
             return [(b"marker", b"commit" if data[TYPE_AT] else b"abort")]
         return [(record.key or b"", record.value) for record in batches.read(data)]
 

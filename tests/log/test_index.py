@@ -273,7 +273,7 @@ def test_the_time_of_the_broker_counts_where_the_topic_says_so(bench: Bench) -> 
         produced = produced_batch(made.batch, 1 << 20)
         assert produced.header.base_timestamp == AT + STEP
         append: AppendRecords | AppendBatch = replace(
-            made, batch=produced.timed(at, log_append_time=True).view
+            made, batch=produced.as_stored(1 << 20, append_timestamp=at)[0].view
         )
     else:
         append = replace(made, timestamp=at)

@@ -10,7 +10,7 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.log.append import AppendResult
 from korvet.log.types import Appended
-from korvet.protocol.records.batch import HEADER, BatchHeader
+from korvet.protocol.records.batch import BatchHeader
 from korvet.protocol.records.compression import Codec
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
@@ -40,7 +40,7 @@ def test_a_batch_is_stored_in_the_topics_codec_or_its_producers(
     assert isinstance(result, Appended)
     assert read == VALUES
     [(_, fields)] = raw_redis.xrange("korvet:orders:0")
-    stored = Codec(BatchHeader._make(HEADER.unpack_from(fields[b"batch"])).codec).name
+    stored = Codec(BatchHeader.read(fields[b"batch"]).codec).name
     assert stored == {"uncompressed": "none", "producer": Codec(sent).name}.get(codec, codec)
 
 

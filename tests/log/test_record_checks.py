@@ -7,7 +7,7 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, RecordsRefusedError
 from korvet.log.append import WRONG_RECORDS_MAX, check_records, may_be_wrong
-from korvet.protocol.records.batch import HEADER_BYTES, each_record, produced_batch
+from korvet.protocol.records.batch import each_record, produced_batch
 from korvet.topics import config as topic_config
 from tests.support.batches import Record, batch
 
@@ -18,7 +18,7 @@ LIMITS = {"message.timestamp.before.max.ms": "100", "message.timestamp.after.max
 def check(configs: dict[str, str], *sent: Record) -> RecordsRefusedError | None:
     """Return why the records are refused."""
     passed = produced_batch(batch(*sent), 1 << 20)
-    records, walk = each_record(passed.header, passed.view[HEADER_BYTES:], 0, 1 << 20), passed.walk(1 << 20)
+    records, (_, walk) = each_record(passed.view, 0, 1 << 20), passed.as_stored(1 << 20)
     config = topic_config.effective(configs, Settings())
     refused: RecordsRefusedError | None = None
     try:
@@ -105,5 +105,5 @@ def test_an_error_without_its_frames_still_names_its_records() -> None:
     ],
 )
 def test_the_walk_clears_a_batch_that_has_no_wrong_record(configs: dict[str, str], sent: Record) -> None:
-    walk = produced_batch(batch(sent), 1 << 20).walk(1 << 20)
+    _, walk = produced_batch(batch(sent), 1 << 20).as_stored(1 << 20)
     assert not may_be_wrong(walk, topic_config.effective(configs, Settings()), NOW)

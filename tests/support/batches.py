@@ -62,7 +62,7 @@ def batch(
 
 def forged(original: bytes, **fields: int) -> bytes:
     """Return a batch with other header fields (see BatchHeader), its CRC made right unless `crc` is given."""
-    view = BatchHeader._make(HEADER.unpack_from(original))._replace(**fields)
+    view = BatchHeader.read(original)._replace(**fields)
     return sealed(HEADER.pack(*view) + original[HEADER_BYTES:], keep_crc="crc" in fields)
 
 
@@ -76,7 +76,7 @@ def sealed(data: bytes, *, keep_crc: bool = False) -> bytes:
 
 def raw(payload: bytes, *, count: int = 1, codec: int = NONE, **fields: int) -> bytes:
     """Return a batch of `count` records, so it says, whose records (compressed ones, by `codec`) are `payload`."""
-    template = BatchHeader._make(HEADER.unpack_from(batch()))._asdict()
+    template = BatchHeader.read(batch())._asdict()
     header = template | {
         "batch_length": HEADER_BYTES - 12 + len(payload),
         "attributes": codec,
@@ -117,7 +117,7 @@ def headers_of(data: bytes | bytearray | memoryview) -> list[BatchHeader]:
     found = []
     position = 0
     while position < len(data):
-        found.append(BatchHeader._make(HEADER.unpack_from(data, position)))
+        found.append(BatchHeader.read(data, position))
         position += found[-1].size_bytes
     assert position == len(data), "a batch is cut off"
     return found

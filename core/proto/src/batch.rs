@@ -31,7 +31,8 @@ pub const LOG_APPEND_TIME_BIT: i16 = 0x08;
 pub const TRANSACTIONAL_BIT: i16 = 0x10;
 /// The attributes: a marker, which ends one.
 pub const CONTROL_BIT: i16 = 0x20;
-const NO_PRODUCER_ID: i64 = -1;
+/// The producer id of a batch whose producer is not idempotent.
+pub const NO_PRODUCER_ID: i64 = -1;
 /// The most headers of a batch: one takes two bytes here, and an object of 72 where the records are decoded.
 pub const HEADERS_MAX: usize = 1_000_000;
 /// A record without key, value and headers: length, attributes, two deltas, two lengths and a count, a byte each.
@@ -158,12 +159,93 @@ impl Header {
 
     /// Walk over the records of a batch with this header, decompressed to `plain_bytes_max` at the most.
     pub fn walk(&self, batch: &[u8], plain_bytes_max: usize) -> Result<Walk, Refusal> {
-        let plain = self.decompressed(batch, plain_bytes_max)?;
-        let mut walk = Walk::over(&plain);
-        for record in self.checked_records(&plain) {
+        self.walk_plain(&self.decompressed(batch, plain_bytes_max)?)
+    }
+
+    /// Walk over the records, which were decompressed.
+    pub fn walk_plain(&self, plain: &[u8]) -> Result<Walk, Refusal> {
+        let mut walk = Walk::over(plain);
+        for record in self.checked_records(plain) {
             walk.see(&record?);
         }
         Ok(walk)
+    }
+
+    /// The header of a batch as it is stored: in the topic's codec, if it has one, and with the time of the append
+    /// instead of the records' own, if that is given.
+    ///
+    /// Its largest timestamp is that of a record, for another would mislead a search by time. `LogAppendTime`, which
+    /// only a broker may set, is taken from a producer's batch.
+    #[must_use]
+    pub fn as_stored(self, walk: &Walk, codec: Option<Codec>, append_timestamp: Option<i64>) -> Self {
+        let time_bit = if append_timestamp.is_some() { LOG_APPEND_TIME_BIT } else { 0 };
+        let stored = Self {
+            attributes: self.attributes & !LOG_APPEND_TIME_BIT | time_bit,
+            max_timestamp: append_timestamp.unwrap_or(walk.max_timestamp),
+            ..self
+        };
+        codec.map_or(stored, |codec| stored.with_codec(codec))
+    }
+
+    /// The header of a batch of which some records are left, by what they say of one: its offsets stay (KIP-98).
+    #[must_use]
+    pub fn retaining(self, left: &Self) -> Self {
+        let is_appended = self.attributes & LOG_APPEND_TIME_BIT != 0;
+        Self {
+            // The timestamps in the records are differences from the first of those that are left.
+            base_timestamp: left.base_timestamp,
+            max_timestamp: if is_appended { self.max_timestamp } else { left.max_timestamp },
+            record_count: left.record_count,
+            ..self
+        }
+    }
+
+    /// The same with another codec.
+    #[must_use]
+    pub fn with_codec(self, codec: Codec) -> Self {
+        Self { attributes: self.attributes & !CODEC_MASK | codec as i16, ..self }
+    }
+
+    /// The batch with this header and a payload: length and CRC follow.
+    pub fn sealed_with(self, payload: &[u8]) -> Vec<u8> {
+        self.sealed([&[0; HEADER_BYTES], payload].concat())
+    }
+
+    /// The same where the payload lies after room for the header.
+    pub fn sealed(mut self, mut batch: Vec<u8>) -> Vec<u8> {
+        // One of more than 2 GiB is too large for every topic, by the size that this says.
+        self.batch_length = i32::try_from(batch.len().saturating_sub(LENGTH_FROM)).unwrap_or(i32::MAX);
+        if let Some((room, payload)) = batch.split_first_chunk_mut::<HEADER_BYTES>() {
+            let covered = self.bytes();
+            self.crc = crc32c(crc32c(0, covered.get(CRC_FROM..).unwrap_or_default()), payload);
+            *room = self.bytes();
+        }
+        batch.shrink_to_fit(); // it may wait for a slow consumer
+        batch
+    }
+
+    /// The bytes of the fields.
+    pub fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let fields = [
+            &self.base_offset.to_be_bytes()[..],
+            &self.batch_length.to_be_bytes(),
+            &self.partition_leader_epoch.to_be_bytes(),
+            &self.magic.to_be_bytes(),
+            &self.crc.to_be_bytes(),
+            &self.attributes.to_be_bytes(),
+            &self.last_offset_delta.to_be_bytes(),
+            &self.base_timestamp.to_be_bytes(),
+            &self.max_timestamp.to_be_bytes(),
+            &self.producer_id.to_be_bytes(),
+            &self.producer_epoch.to_be_bytes(),
+            &self.base_sequence.to_be_bytes(),
+            &self.record_count.to_be_bytes(),
+        ];
+        let mut bytes = [0; HEADER_BYTES];
+        for (place, byte) in bytes.iter_mut().zip(fields.into_iter().flatten()) {
+            *place = *byte;
+        }
+        bytes
     }
 
     /// The bytes of the records, decompressed to `plain_bytes_max` at the most.
@@ -171,13 +253,19 @@ impl Header {
         self.decompressed_payload(batch.get(HEADER_BYTES..).unwrap_or_default(), plain_bytes_max)
     }
 
-    /// The same of what follows the header.
-    pub fn decompressed_payload<'a>(
+    /// The same for a batch of the log, whose payload is `payload` if it was compressed at rest.
+    pub fn stored_records<'a>(
         &self,
-        payload: &'a [u8],
+        batch: &'a [u8],
+        payload: Option<&'a [u8]>,
         plain_bytes_max: usize,
     ) -> Result<Cow<'a, [u8]>, Refusal> {
-        self.codec().ok_or_else(|| self.unknown_codec())?.decompress(payload, plain_bytes_max)
+        let payload = payload.or(batch.get(HEADER_BYTES..)).unwrap_or_default();
+        self.decompressed_payload(payload, plain_bytes_max).map_err(Refusal::of_stored)
+    }
+
+    fn decompressed_payload<'a>(&self, payload: &'a [u8], limit: usize) -> Result<Cow<'a, [u8]>, Refusal> {
+        self.codec().ok_or_else(|| self.unknown_codec())?.decompress(payload, limit)
     }
 
     /// The records that `plain` holds, each or why it cannot be read: then there are no more.

@@ -2,81 +2,24 @@
 //!
 //! Theory of operation. An [`Encoder`] takes records with rising offsets as long as they fit: into the bytes that it may
 //! take, and into the int32 of an offset delta. What it does not take begins the next batch. The size of a record is
-//! computed before it is written, for its length stands first. Where it writes is a [`Sink`]: one that only counts tells
-//! how much room the records need, so that they can be written where they are to stay.
+//! computed before it is written, for its length stands first. The bytes begin with room for the header, so that a batch
+//! is whole where its records were written: a copy of a large payload costs as much as all else.
 //!
 //! Source: the Kafka documentation, "Record".
 
+use crate::batch::{HEADER_BYTES, Header, NO_PRODUCER_ID};
+
 /// The bytes that an int32 allows a batch.
-const PAYLOAD_BYTES_MAX: usize = i32::MAX as usize - crate::batch::HEADER_BYTES;
-
-/// Where records are written.
-pub trait Sink {
-    /// Write bytes after those before.
-    fn put(&mut self, bytes: &[u8]);
-    /// How many bytes were written.
-    fn written(&self) -> usize;
-}
-
-impl Sink for Vec<u8> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-
-    fn written(&self) -> usize {
-        self.len()
-    }
-}
-
-/// Only counts.
-impl Sink for usize {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        *self += bytes.len();
-    }
-
-    fn written(&self) -> usize {
-        *self
-    }
-}
-
-/// A slice of just the size that is needed; what were more is not written.
-#[derive(Debug)]
-pub struct Filled<'a> {
-    left: &'a mut [u8],
-    written: usize,
-}
-
-impl<'a> Filled<'a> {
-    /// Fill a slice from its beginning.
-    pub fn new(slice: &'a mut [u8]) -> Self {
-        Self { left: slice, written: 0 }
-    }
-}
-
-impl Sink for Filled<'_> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        if let Some((place, left)) = std::mem::take(&mut self.left).split_at_mut_checked(bytes.len()) {
-            place.copy_from_slice(bytes);
-            self.left = left;
-            self.written += bytes.len();
-        }
-    }
-
-    fn written(&self) -> usize {
-        self.written
-    }
-}
-
-const VARINT_BYTES_MAX: usize = 10;
+const PAYLOAD_BYTES_MAX: usize = i32::MAX as usize - HEADER_BYTES;
+const MAGIC: i8 = 2;
+const NO_SEQUENCE: i32 = -1;
+const NO_PRODUCER_EPOCH: i16 = -1;
 
 /// A batch's records on their way into bytes.
 #[derive(Debug)]
-pub struct Encoder<S> {
-    sink: S,
-    record_count: usize,
+pub struct Encoder {
+    batch: Vec<u8>,
+    record_count: i32,
     bytes_max: usize,
     at_least_one: bool,
     base_offset: i64,
@@ -88,11 +31,22 @@ pub struct Encoder<S> {
 /// The name and value of a header.
 pub type HeaderFields<'a> = (&'a [u8], Option<&'a [u8]>);
 
-impl<S: Sink> Encoder<S> {
+/// What is written of a record.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct RecordFields<'a> {
+    pub offset: i64,
+    pub timestamp: i64,
+    pub key: Option<&'a [u8]>,
+    pub value: Option<&'a [u8]>,
+    pub headers: &'a [HeaderFields<'a>],
+}
+
+impl Encoder {
     /// Begin a batch at an offset. With `at_least_one` the first record is taken at any size.
-    pub fn new(sink: S, base_offset: i64, bytes_max: usize, at_least_one: bool) -> Self {
+    pub fn new(base_offset: i64, bytes_max: usize, at_least_one: bool) -> Self {
         Self {
-            sink,
+            batch: vec![0; HEADER_BYTES],
             record_count: 0,
             bytes_max: bytes_max.min(PAYLOAD_BYTES_MAX),
             at_least_one,
@@ -104,14 +58,8 @@ impl<S: Sink> Encoder<S> {
     }
 
     /// Take a record, or return false and take nothing: it does not fit.
-    pub fn push(
-        &mut self,
-        offset: i64,
-        timestamp: i64,
-        key: Option<&[u8]>,
-        value: Option<&[u8]>,
-        headers: &[HeaderFields<'_>],
-    ) -> bool {
+    pub fn push(&mut self, record: &RecordFields<'_>) -> bool {
+        let RecordFields { offset, timestamp, key, value, headers } = *record;
         let Some(delta) = offset.checked_sub(self.base_offset).and_then(|delta| i32::try_from(delta).ok()) else {
             return false;
         };
@@ -125,15 +73,16 @@ impl<S: Sink> Encoder<S> {
         }
         let whole = varint_bytes(size as i64) + size;
         let limit = if self.at_least_one && self.record_count == 0 { PAYLOAD_BYTES_MAX } else { self.bytes_max };
-        if delta <= self.last_offset_delta || whole > limit.saturating_sub(self.sink.written()) {
+        if delta <= self.last_offset_delta || whole > limit.saturating_sub(self.payload().len()) {
             return false;
         }
         self.base_timestamp.get_or_insert(timestamp);
         self.max_timestamp = self.max_timestamp.max(timestamp);
         self.last_offset_delta = delta;
         self.record_count += 1;
+        self.batch.reserve(whole);
         self.put_varint(size as i64);
-        self.sink.put(&[0]); // attributes, of which no bit is used
+        self.batch.push(0); // attributes, of which no bit is used
         self.put_varint(since);
         self.put_varint(delta.into());
         self.put_nullable(key);
@@ -146,43 +95,52 @@ impl<S: Sink> Encoder<S> {
         true
     }
 
-    /// Where the records were written.
-    pub fn sink(&self) -> &S {
-        &self.sink
+    /// The records that were taken.
+    pub fn payload(&self) -> &[u8] {
+        self.batch.get(HEADER_BYTES..).unwrap_or_default()
     }
 
-    /// How many records were taken.
-    pub fn record_count(&self) -> usize {
-        self.record_count
+    /// The timestamp of the first record, if there is one.
+    pub fn base_timestamp(&self) -> Option<i64> {
+        self.base_timestamp
     }
 
-    /// The offset of the last record less that of the batch; -1 without any.
-    pub fn last_offset_delta(&self) -> i32 {
-        self.last_offset_delta
+    /// What the records say of a header, of a batch without attributes and without a producer.
+    pub fn header(&self) -> Header {
+        Header {
+            base_offset: self.base_offset,
+            batch_length: 0,
+            partition_leader_epoch: 0,
+            magic: MAGIC,
+            crc: 0,
+            attributes: 0,
+            last_offset_delta: self.last_offset_delta,
+            base_timestamp: self.base_timestamp.unwrap_or_default(),
+            max_timestamp: self.max_timestamp,
+            producer_id: NO_PRODUCER_ID,
+            producer_epoch: NO_PRODUCER_EPOCH,
+            base_sequence: NO_SEQUENCE,
+            record_count: self.record_count,
+        }
     }
 
-    /// The largest timestamp of the records, which have at least one.
-    pub fn max_timestamp(&self) -> i64 {
-        self.max_timestamp
+    /// Room for a header, and the records after it.
+    pub fn into_batch(self) -> Vec<u8> {
+        self.batch
     }
 
     fn put_varint(&mut self, number: i64) {
-        let (mut left, mut bytes, mut size) = (zigzag(number), [0; VARINT_BYTES_MAX], 0);
-        for byte in &mut bytes {
-            size += 1;
-            *byte = low_byte(left) & 0x7F;
+        let mut left = zigzag(number);
+        while left > 0x7F {
+            self.batch.push(low_byte(left) | 0x80);
             left >>= 7;
-            if left == 0 {
-                break;
-            }
-            *byte |= 0x80;
         }
-        self.sink.put(bytes.get(..size).unwrap_or_default());
+        self.batch.push(low_byte(left));
     }
 
     fn put_nullable(&mut self, content: Option<&[u8]>) {
         self.put_varint(content.map_or(-1, |bytes| bytes.len() as i64));
-        self.sink.put(content.unwrap_or_default());
+        self.batch.extend_from_slice(content.unwrap_or_default());
     }
 }
 

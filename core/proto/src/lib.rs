@@ -7,6 +7,7 @@
 //!
 //! * [`cursor`] reads integers and varints, and notices where bytes end.
 //! * [`batch`] is the header of a batch, and the walk over its records that Kafka's `LogValidator` does.
+//! * [`build`] makes batches for a consumer of records.
 //! * [`columns`] has the records of many batches as Apache Arrow takes them.
 //! * [`encode`] writes records as the payload of a batch.
 //! * [`compression`] are Kafka's codecs.
@@ -17,6 +18,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod batch;
+pub mod build;
 
 pub mod columns;
 pub mod compression;

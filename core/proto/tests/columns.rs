@@ -4,7 +4,7 @@
 
 use korvet_proto::batch::{CONTROL_BIT, Header, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT};
 use korvet_proto::columns::{Binaries, Columns, Headers};
-use korvet_proto::encode::Encoder;
+use korvet_proto::encode::{Encoder, RecordFields};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -13,16 +13,14 @@ type Bytes = Vec<u8>;
 type Content = (i64, Option<Bytes>, Option<Bytes>, Vec<(Bytes, Option<Bytes>)>);
 
 fn batch_of(records: &[Content], offsets: &[i64]) -> (Header, Bytes) {
-    let mut encoder = Encoder::new(Bytes::new(), 0, usize::MAX, true);
-    for ((time, key, value, headers), offset) in records.iter().zip(offsets) {
+    let mut encoder = Encoder::new(0, usize::MAX, true);
+    for ((timestamp, key, value, headers), offset) in records.iter().zip(offsets) {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (&name[..], value.as_deref())).collect();
-        assert!(encoder.push(*offset, *time, key.as_deref(), value.as_deref(), &headers));
+        let (key, value) = (key.as_deref(), value.as_deref());
+        let fields = RecordFields { offset: *offset, timestamp: *timestamp, key, value, headers: &headers };
+        assert!(encoder.push(&fields));
     }
-    let mut header = Header::read(&[0; 61]).unwrap();
-    header.record_count = i32::try_from(records.len()).unwrap();
-    header.last_offset_delta = encoder.last_offset_delta();
-    header.base_timestamp = records[0].0;
-    (header, encoder.sink().clone())
+    (encoder.header(), encoder.payload().to_vec())
 }
 
 fn all_columns() -> Columns {

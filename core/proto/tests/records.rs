@@ -4,9 +4,9 @@
 
 use std::io::Write;
 
-use korvet_proto::batch::{CRC_FROM, HEADER_BYTES, HEADERS_MAX, Header, LENGTH_FROM};
+use korvet_proto::batch::{HEADERS_MAX, Header, LOG_APPEND_TIME_BIT};
 use korvet_proto::compression::Codec;
-use korvet_proto::encode::Encoder;
+use korvet_proto::encode::{Encoder, RecordFields};
 use korvet_proto::{ErrorCode, Refusal};
 use lz4_flex::frame::{BlockMode, FrameEncoder, FrameInfo};
 use proptest::collection::vec;
@@ -28,13 +28,18 @@ struct Content {
 }
 
 fn encoded(records: &[Content]) -> Bytes {
-    let mut encoder = Encoder::new(Bytes::new(), 0, usize::MAX, false);
+    let mut encoder = Encoder::new(0, usize::MAX, false);
     for (offset, record) in (0..).zip(records) {
         let headers: Vec<_> = record.headers.iter().map(|(name, value)| (&name[..], value.as_deref())).collect();
+        let (key, value) = (record.key.as_deref(), record.value.as_deref());
         let timestamp = BASE_TIMESTAMP + record.time;
-        assert!(encoder.push(offset, timestamp, record.key.as_deref(), record.value.as_deref(), &headers));
+        assert!(encoder.push(&RecordFields { offset, timestamp, key, value, headers: &headers }));
     }
-    encoder.sink().clone()
+    encoder.payload().to_vec()
+}
+
+fn bare(offset: i64, timestamp: i64) -> RecordFields<'static> {
+    RecordFields { offset, timestamp, key: None, value: None, headers: &[] }
 }
 
 fn batch_of(payload: &[u8], codec: Codec, count: i32, base_timestamp: i64) -> Bytes {
@@ -42,21 +47,14 @@ fn batch_of(payload: &[u8], codec: Codec, count: i32, base_timestamp: i64) -> By
 }
 
 fn batch_of_stored(stored: &[u8], codec: Codec, count: i32, base_timestamp: i64) -> Bytes {
-    let mut batch = Bytes::new();
-    batch.extend(0_i64.to_be_bytes());
-    batch.extend(i32::try_from(HEADER_BYTES - LENGTH_FROM + stored.len()).unwrap().to_be_bytes());
-    batch.extend((-1_i32).to_be_bytes());
-    batch.extend([2, 0, 0, 0, 0]);
-    batch.extend((codec as i16).to_be_bytes());
-    batch.extend((count - 1).to_be_bytes());
-    batch.extend([base_timestamp, base_timestamp, -1].map(i64::to_be_bytes).concat());
-    batch.extend((-1_i16).to_be_bytes());
-    batch.extend((-1_i32).to_be_bytes());
-    batch.extend(count.to_be_bytes());
-    batch.extend(stored);
-    let crc = crc32c::crc32c(&batch[CRC_FROM..]);
-    batch[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc.to_be_bytes());
-    batch
+    let header = Header {
+        record_count: count,
+        last_offset_delta: count - 1,
+        base_timestamp,
+        max_timestamp: base_timestamp,
+        ..Encoder::new(0, 0, false).header()
+    };
+    header.with_codec(codec).sealed_with(stored)
 }
 
 fn checked(batch: &[u8]) -> Result<usize, Refusal> {
@@ -109,15 +107,16 @@ proptest! {
 
     #[test]
     fn an_encoder_takes_what_fits_and_no_more(records in contents(), limit in 0_usize..300, at_least_one: bool) {
-        let mut encoder = Encoder::new(Bytes::new(), 0, limit, at_least_one);
+        let mut encoder = Encoder::new(0, limit, at_least_one);
         let taken = (0..)
             .zip(&records)
             .take_while(|(offset, record)| {
-                encoder.push(*offset, record.time, record.key.as_deref(), record.value.as_deref(), &[])
+                let (key, value) = (record.key.as_deref(), record.value.as_deref());
+                encoder.push(&RecordFields { key, value, ..bare(*offset, record.time) })
             })
             .count();
-        prop_assert_eq!(encoder.last_offset_delta(), i32::try_from(taken).unwrap() - 1);
-        prop_assert!(encoder.sink().len() <= limit || at_least_one && taken == 1);
+        prop_assert_eq!(encoder.header().last_offset_delta, i32::try_from(taken).unwrap() - 1);
+        prop_assert!(encoder.payload().len() <= limit || at_least_one && taken == 1);
         prop_assert!(taken > 0 || !at_least_one);
     }
 
@@ -148,9 +147,9 @@ proptest! {
     #[test]
     fn offsets_rise_and_are_those_of_the_batch(deltas in vec(0_i64..6, 1..5), last_offset_delta in 0_i32..6) {
         let payload = deltas.iter().flat_map(|delta| {
-            let mut record = Encoder::new(Bytes::new(), 0, usize::MAX, false);
-            assert!(record.push(*delta, BASE_TIMESTAMP, None, None, &[]));
-            record.sink().clone()
+            let mut record = Encoder::new(0, usize::MAX, false);
+            assert!(record.push(&bare(*delta, BASE_TIMESTAMP)));
+            record.payload().to_vec()
         });
         let (payload, count) = (payload.collect::<Bytes>(), i32::try_from(deltas.len()).unwrap());
         let header = Header::read(&batch_of(&payload, Codec::None, count, BASE_TIMESTAMP)).unwrap();
@@ -209,13 +208,14 @@ fn members_and_frames_follow_each_other_and_no_more_than_a_client_would_write() 
 
 #[test]
 fn an_offset_that_has_no_delta_begins_the_next_batch() {
-    let mut encoder = Encoder::new(0_usize, 5, PLAIN_BYTES_MAX, true);
-    assert!(!encoder.push(4, 0, None, None, &[]));
-    assert!(encoder.push(5, i64::MIN, None, None, &[]));
-    assert!(!encoder.push(5, 0, None, None, &[]));
-    assert!(encoder.push(5 + i64::from(i32::MAX), i64::MAX, None, None, &[]));
-    assert!(!encoder.push(6 + i64::from(i32::MAX), 0, None, None, &[]));
-    assert_eq!((encoder.last_offset_delta(), encoder.max_timestamp()), (i32::MAX, i64::MAX));
+    let mut encoder = Encoder::new(5, PLAIN_BYTES_MAX, true);
+    assert!(!encoder.push(&bare(4, 0)));
+    assert!(encoder.push(&bare(5, i64::MIN)));
+    assert!(!encoder.push(&bare(5, 0)));
+    assert!(encoder.push(&bare(5 + i64::from(i32::MAX), i64::MAX)));
+    assert!(!encoder.push(&bare(6 + i64::from(i32::MAX), 0)));
+    let header = encoder.header();
+    assert_eq!((header.last_offset_delta, header.max_timestamp), (i32::MAX, i64::MAX));
 }
 
 #[test]
@@ -267,4 +267,17 @@ fn a_batch_of_more_headers_than_can_be_decoded_is_message_too_large() {
         let walk = Header::of_produced(&batch, usize::MAX).unwrap().walk(&batch, payload.len());
         assert_eq!(walk.map_err(|refusal| refusal.code).err(), (!is_taken).then_some(ErrorCode::MessageTooLarge));
     }
+}
+
+#[test]
+fn what_is_stored_of_a_batch_has_the_topics_codec_the_brokers_time_and_its_largest_timestamp() {
+    let payload = encoded(&[7, 9].map(|time| Content { time, key: None, value: None, headers: Vec::new() }));
+    let mut header = Header::read(&batch_of(&payload, Codec::None, 2, BASE_TIMESTAMP + 7)).unwrap();
+    let walk = header.walk_plain(&payload).unwrap();
+    (header.attributes, header.max_timestamp) = (LOG_APPEND_TIME_BIT, 5);
+    let own = header.as_stored(&walk, None, None);
+    assert_eq!((own.attributes, own.max_timestamp), (0, BASE_TIMESTAMP + 9));
+    let appended = header.as_stored(&walk, Some(Codec::Zstd), Some(3));
+    assert_eq!((appended.attributes, appended.max_timestamp), (LOG_APPEND_TIME_BIT | 4, 3));
+    assert_eq!(own.as_stored(&walk, Some(Codec::None), None), own);
 }

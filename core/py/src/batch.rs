@@ -1,10 +1,10 @@
 //! Record batches.
 
-use korvet_proto::batch::{Header, Record, Walk};
+use korvet_proto::batch::{Header, LOG_APPEND_TIME_BIT, Record, Walk};
 use korvet_proto::compression::Codec;
 use korvet_proto::cursor::Cursor;
 use korvet_proto::{ErrorCode, Refusal, batch};
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
@@ -27,7 +27,7 @@ pub fn refused(refusal: Refusal) -> PyErr {
     RefusedError::new_err((refusal.code as i16, refusal.message.into_owned()))
 }
 
-fn header_of<'a>(py: Python<'a>, sent: &'a Bytes) -> PyResult<(Header, &'a [u8])> {
+pub fn header_of<'a>(py: Python<'a>, sent: &'a Bytes) -> PyResult<(Header, &'a [u8])> {
     let sent = sent.get(py);
     Header::read(sent).map(|header| (header, sent)).ok_or_else(|| PyValueError::new_err("the header is cut off"))
 }
@@ -38,7 +38,7 @@ fn as_tuple<'py>(py: Python<'py>, record: &Record<'_>, offset: i64, timestamp: i
     (offset, timestamp, nullable(record.key), nullable(record.value), PyList::new(py, headers)?).into_pyobject(py)
 }
 
-fn codec(number: i16) -> PyResult<Codec> {
+pub fn codec(number: i16) -> PyResult<Codec> {
     Codec::of(number).ok_or_else(|| {
         let message = format!("compression codec {number} is unknown");
         refused(Refusal::new(ErrorCode::UnsupportedCompressionType, message))
@@ -52,10 +52,25 @@ pub fn check_header(py: Python<'_>, sent: Bytes, message_bytes_max: usize) -> Py
 }
 
 #[pyfunction]
-#[pyo3(signature = (sent, plain_bytes_max, /))]
-pub fn walk(py: Python<'_>, sent: Bytes, plain_bytes_max: usize) -> PyResult<WalkFields> {
+#[pyo3(signature = (sent, plain_bytes_max, number = None, append_timestamp = None, /))]
+pub fn walk(
+    py: Python<'_>,
+    sent: Bytes,
+    plain_bytes_max: usize,
+    number: Option<i16>,
+    append_timestamp: Option<i64>,
+) -> PyResult<(WalkFields, Option<Bound<'_, PyBytes>>)> {
     let (header, sent) = header_of(py, &sent)?;
-    header.walk(sent, plain_bytes_max).map(fields_of).map_err(refused)
+    let plain = header.decompressed(sent, plain_bytes_max).map_err(refused)?;
+    let walk = header.walk_plain(&plain).map_err(refused)?;
+    let wanted = number.map(codec).transpose()?;
+    let stored = header.as_stored(&walk, wanted, append_timestamp);
+    let batch = match wanted {
+        _ if stored == header => return Ok((fields_of(walk), None)),
+        Some(codec) if stored.codec_number() != header.codec_number() => stored.sealed_with(&codec.compress(&plain)?),
+        _ => stored.sealed(sent.to_vec()),
+    };
+    Ok((fields_of(walk), Some(PyBytes::new(py, &batch))))
 }
 
 #[pyfunction]
@@ -76,8 +91,7 @@ pub fn decode(py: Python<'_>, sent: Bytes, plain_bytes_max: usize) -> PyResult<(
 #[pyfunction]
 #[pyo3(signature = (number, data, /))]
 pub fn compress(py: Python<'_>, number: i16, data: Bytes) -> PyResult<Bound<'_, PyBytes>> {
-    let compressed = codec(number)?.compress(data.get(py)).map_err(|error| PyOSError::new_err(error.to_string()))?;
-    Ok(PyBytes::new(py, &compressed))
+    Ok(PyBytes::new(py, &codec(number)?.compress(data.get(py))?))
 }
 
 #[pyfunction]
@@ -106,24 +120,19 @@ pub struct Records {
 #[pymethods]
 impl Records {
     #[new]
-    #[allow(clippy::too_many_arguments)] // Python's header of a batch, field by field
-    #[pyo3(signature = (
-        payload, number, plain_bytes_max, count, last_delta, base_offset, base_timestamp, append_timestamp, /
-    ))]
+    #[pyo3(signature = (batch, base_offset, plain_bytes_max, plain, /))]
     fn new(
         py: Python<'_>,
-        payload: Bytes,
-        number: i16,
-        plain_bytes_max: usize,
-        count: i32,
-        last_delta: i32,
+        batch: Bytes,
         base_offset: i64,
-        base_timestamp: i64,
-        append_timestamp: Option<i64>,
+        plain_bytes_max: usize,
+        plain: Option<Bytes>,
     ) -> PyResult<Self> {
-        let plain = codec(number)?.decompress(payload.get(py), plain_bytes_max).map_err(refused)?.into_owned();
-        let rest = batch::Rest { count, first_delta: 0, last_delta, base_timestamp };
-        Ok(Self { plain, position: 0, rest, base_offset, append_timestamp })
+        let (header, batch) = header_of(py, &batch)?;
+        let plain = plain.as_ref().map(|plain| plain.get(py));
+        let plain = header.stored_records(batch, plain, plain_bytes_max).map_err(refused)?.into_owned();
+        let append_timestamp = (header.attributes & LOG_APPEND_TIME_BIT != 0).then_some(header.max_timestamp);
+        Ok(Self { plain, position: 0, rest: header.records(&[]).rest(), base_offset, append_timestamp })
     }
 
     fn __iter__(records: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -133,7 +142,8 @@ impl Records {
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let plain = Cursor::new(self.plain.get(self.position..).unwrap_or_default());
         let mut records = batch::Records::new(plain, self.rest);
-        let Some(record) = records.next().transpose().map_err(refused)? else { return Ok(None) };
+        let record = records.next().transpose().map_err(|refusal| refused(refusal.of_stored()))?;
+        let Some(record) = record else { return Ok(None) };
         (self.position, self.rest) = (self.plain.len() - records.bytes_left(), records.rest());
         let offset = self.base_offset.wrapping_add(record.offset_delta.into());
         let timestamp = self.append_timestamp.unwrap_or(record.timestamp);

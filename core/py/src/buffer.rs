@@ -1,7 +1,11 @@
-//! The bytes of a Python object, looked at where they lie.
+//! The bytes of a Python object, looked at where they lie, and bytes of Rust that Python sees where they lie.
+
+use std::ffi::c_int;
 
 use pyo3::buffer::PyBuffer;
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 /// Bytes of `bytes`, `bytearray` or `memoryview`, one after the other.
 pub struct Bytes(PyBuffer<u8>);
@@ -29,5 +33,35 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
             return Ok(Self(buffer));
         }
         Err(pyo3::exceptions::PyBufferError::new_err("the bytes do not lie one after the other"))
+    }
+}
+
+/// Bytes that Python may read, and nobody changes.
+#[pyclass(module = "korvet_core", frozen)]
+pub struct Owned(Vec<u8>);
+
+impl Owned {
+    /// Take bytes, which are freed with the object and its views.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// A view of the bytes.
+    pub fn view<'py>(owned: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(owned.as_any())
+    }
+}
+
+#[pymethods]
+impl Owned {
+    #[allow(unsafe_code)]
+    unsafe fn __getbuffer__(owned: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let bytes = &owned.get().0;
+        let size = ffi::Py_ssize_t::try_from(bytes.len())?;
+        // SAFETY: Python gives a view to fill in. It keeps the object as long as the view, and neither the vector nor
+        // its bytes change, for the object is frozen and the view is read-only.
+        let status =
+            unsafe { ffi::PyBuffer_FillInfo(view, owned.as_ptr(), bytes.as_ptr().cast_mut().cast(), size, 1, flags) };
+        if status == 0 { Ok(()) } else { Err(PyErr::fetch(owned.py())) }
     }
 }

@@ -4,14 +4,15 @@ use korvet_proto::batch::Header;
 use korvet_proto::columns::{Binaries, Columns, Headers, Validity};
 use korvet_proto::{ErrorCode, Refusal};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyBytesMethods};
+use pyo3::types::{PyBytes, PyBytesMethods, PyMemoryView};
 
 use crate::batch::refused;
+use crate::buffer::Owned;
 
 type Buffer<'py> = Bound<'py, PyBytes>;
 type Nullable<'py> = Option<Buffer<'py>>;
 /// The bitmap of what is not null, positions, and data.
-type BinaryColumn<'py> = (Nullable<'py>, Buffer<'py>, Buffer<'py>);
+type BinaryColumn<'py> = (Nullable<'py>, Buffer<'py>, Bound<'py, PyMemoryView>);
 type HeaderColumn<'py> = (Nullable<'py>, Buffer<'py>, usize, BinaryColumn<'py>, BinaryColumn<'py>);
 type ProducerColumns<'py> = (Nullable<'py>, Buffer<'py>, Buffer<'py>, Buffer<'py>);
 type ArrowColumns<'py> = (
@@ -65,10 +66,7 @@ fn add(
     plain_bytes_max: usize,
 ) -> Result<usize, Refusal> {
     let header = Header::read(stored).ok_or(Refusal::invalid("the header is cut off"))?;
-    let plain = match plain {
-        Some(payload) => header.decompressed_payload(payload, plain_bytes_max),
-        None => header.decompressed(stored, plain_bytes_max),
-    }?;
+    let plain = header.stored_records(stored, plain, plain_bytes_max)?;
     columns.add(base_offset, &header, &plain)?;
     Ok(plain.len())
 }
@@ -107,7 +105,8 @@ fn arrow_of(py: Python<'_>, columns: Columns) -> PyResult<ArrowColumns<'_>> {
 
 fn binary_column(py: Python<'_>, column: Binaries) -> PyResult<BinaryColumn<'_>> {
     let positions = buffer(py, column.positions, i32::to_ne_bytes)?;
-    Ok((bits(py, &column.validity), positions, PyBytes::new(py, &column.data)))
+    let data = Owned::view(&Bound::new(py, Owned::new(column.data))?)?;
+    Ok((bits(py, &column.validity), positions, data))
 }
 
 fn bits<'py>(py: Python<'py>, validity: &Validity) -> Nullable<'py> {

@@ -11,8 +11,8 @@
 
 mod batch;
 mod buffer;
+mod build;
 mod columns;
-mod encode;
 mod frame;
 mod message;
 
@@ -24,9 +24,9 @@ mod korvet_core {
     #[pymodule_export]
     use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decode, decompress, walk};
     #[pymodule_export]
-    use crate::columns::arrow_columns;
+    use crate::build::{BatchesBuilder, retain};
     #[pymodule_export]
-    use crate::encode::{RecordEncoder, encode_columns};
+    use crate::columns::arrow_columns;
     #[pymodule_export]
     use crate::frame::{ProtocolError, announced_frame, request_header, skip_tagged_fields};
     #[pymodule_export]

@@ -13,15 +13,16 @@ from typing import TypeAlias
 
 import gevent
 import msgspec
+from korvet_core import BatchesBuilder
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import epoch_at
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
 from korvet.log.types import RemoteRange
-from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
-from korvet.protocol.records.control import control_batch
+from korvet.protocol.records.control import control_record
+from korvet.protocol.records.record import NO_TIMESTAMP
 from korvet.topics.types import Partition
 
 HELD_SECONDS_MAX = 30.0
@@ -248,7 +249,7 @@ def to_end(
         return answer
     epoch = epoch_at(remote.epochs, end - 1)
     marker = BatchesBuilder(codec=Codec.none, leader_epoch=epoch, bytes_max=0, at_least_one=True)
-    marker.add_batch(control_batch(commit=True, producer_id=-1, epoch=-1, timestamp_ms=-1), end - 1)
+    marker.add_control(control_record(commit=True, timestamp_ms=NO_TIMESTAMP, offset=end - 1))
     return RemoteResponse(answer.number, data=b"".join(marker.finish()), record_count=1, next_offset=end)
 
 

@@ -1,9 +1,8 @@
-"""Record batches of magic 2: the header as a view, validation of what a producer sent, building what a consumer gets.
+"""Record batches of magic 2, whose records korvet_core reads and writes: nothing here works byte by byte in Python.
 
-    batch        the 61 bytes before the records, the checks of a produced batch, and its records
-    record       what a record is
-    compression  Kafka's codecs, decompression bounded
-    builder      records -> batches for a consumer
-
-The loops over records are korvet_core's; nothing here works byte by byte in Python.
+batch        the 61 bytes before the records, the checks of a produced batch, and the records of a stored one
+record       what a record is
+columns      many records of one layout
+control      the markers that end transactions
+compression  Kafka's codecs
 """

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import korvet_core
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.compression import compress, decompress, refusals
-from korvet.protocol.records.record import NO_TIMESTAMP, StoredRecord
+from korvet.protocol.records.compression import refusals
+from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.wire import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -42,10 +42,6 @@ SEQUENCES = 2**31
 """Sequences wrap from the largest int32 to 0 (KIP-98)."""
 
 
-RECORD_BYTES_MIN = 7
-"""A record without key, value and headers: length, attributes, two deltas, two lengths and a count, a byte each."""
-
-
 class BatchHeader(NamedTuple):
     """The header fields by their names in Kafka's documentation; timestamps in milliseconds since the epoch."""
 
@@ -63,6 +59,11 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     record_count: int
 
+    @classmethod
+    def read(cls, batch: Buffer, at: int = 0) -> BatchHeader:
+        """Return the header of the batch that begins at a position; raises struct.error if it is cut off."""
+        return cls._make(HEADER.unpack_from(batch, at))
+
     @property
     def codec(self) -> int:
         """The compression codec's number."""
@@ -74,59 +75,48 @@ class BatchHeader(NamedTuple):
         return self.batch_length + LENGTH_FROM
 
 
-def patched_header(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """Return the header's bytes with the two fields that a broker sets; the CRC covers neither."""
-    return HEADER.pack(base_offset, header.batch_length, leader_epoch, *header[3:])
-
-
-def with_payload(header: BatchHeader, payload: Buffer, codec: int) -> BatchHeader:
-    """Return the header for another payload, compressed with `codec`: length, attributes and CRC follow."""
-    length = HEADER_BYTES - LENGTH_FROM + len(payload)
-    changed = header._replace(batch_length=length, attributes=header.attributes & ~CODEC_MASK | codec)
-    covered = HEADER.pack(*changed)[CRC_FROM:]
-    crc = korvet_core.crc32c(payload, korvet_core.crc32c(covered))
-    return changed._replace(crc=crc)
+def sealed(header: BatchHeader, payload: Buffer) -> bytes:
+    """Return the batch with this header and a payload in its codec: length and CRC follow."""
+    header = header._replace(batch_length=HEADER_BYTES - LENGTH_FROM + len(payload))
+    crc = korvet_core.crc32c(payload, korvet_core.crc32c(HEADER.pack(*header)[CRC_FROM:]))
+    return b"".join((HEADER.pack(*header._replace(crc=crc)), payload))
 
 
 def with_producer(
     batch: Buffer, producer_id: int, epoch: int, base_sequence: int, *, transactional: bool = False
 ) -> bytes:
     """Return a batch as an idempotent producer sends it: the sequence is that of its first record (KIP-98)."""
-    header = BatchHeader._make(HEADER.unpack_from(batch))
+    header = BatchHeader.read(batch)
     header = header._replace(
         attributes=header.attributes | (TRANSACTIONAL_BIT if transactional else 0),
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=base_sequence,
     )
-    payload = bytes(batch[HEADER_BYTES:])
-    return HEADER.pack(*with_payload(header, payload, header.codec)) + payload
+    return sealed(header, memoryview(batch)[HEADER_BYTES:])
 
 
 def each_record(
-    header: BatchHeader, payload: Buffer, base_offset: int, bytes_max: int
+    batch: Buffer, base_offset: int, bytes_max: int, plain: Buffer | None = None
 ) -> Iterator[StoredRecord]:
     """Yield the records of a batch that begins at `base_offset`, `bytes_max` bytes of them uncompressed at the most.
 
-    Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE.
+    `plain` is what follows the header if those bytes in `batch` are compressed at rest. Raises KafkaError:
+    MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE.
     """
-    append_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
-    try:
-        yield from korvet_core.Records(
-            payload,
-            header.codec,
-            bytes_max,
-            header.record_count,
-            header.last_offset_delta,
-            base_offset,
-            header.base_timestamp,
-            append_timestamp,
-        )
-    except korvet_core.RefusedError as refused:
-        code, message = refused.args
-        # They were right when they were stored.
-        code = ErrorCode.CORRUPT_MESSAGE if code == ErrorCode.INVALID_RECORD else ErrorCode(code)
-        raise KafkaError(code, message) from None
+    with refusals():
+        yield from korvet_core.Records(batch, base_offset, bytes_max, plain)
+
+
+def retained_batch(batch: Buffer, base_offset: int, records: list[StoredRecord]) -> bytes:
+    """Return a batch, which begins at `base_offset`, with only some of its records, at least one.
+
+    Neither its count of records nor their offset deltas follow from its last offset delta any more. Its base offset,
+    last offset delta, producer and codec stay (KIP-98, "Compacted Topics"; Kafka's RecordBatch, `lastOffset`). Raises
+    KafkaError CORRUPT_MESSAGE if the offsets do not rise: no batch holds such records any more.
+    """
+    with refusals():
+        return korvet_core.retain(batch, base_offset, records)
 
 
 class Walk(NamedTuple):
@@ -146,55 +136,25 @@ class ProducedBatch:
     def __init__(self, header: BatchHeader, view: memoryview) -> None:
         self.header, self.view = header, view
 
-    def walk(self, bytes_max: int) -> Walk:
+    def as_stored(
+        self, bytes_max: int, *, codec: int | None = None, append_timestamp: int | None = None
+    ) -> tuple[ProducedBatch, Walk]:
         """Check the records as Kafka's LogValidator does, `bytes_max` bytes of them uncompressed at the most.
 
+        Returns the batch to store: in another codec, if one is given, with the time of its append (ms) for all records,
+        if that is given, and with the largest timestamp that it has; else the batch itself.
         Raises KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD if they are not what the header says.
         """
         with refusals():
-            return Walk._make(korvet_core.walk(self.view, bytes_max))
+            walk, changed = korvet_core.walk(self.view, bytes_max, codec, append_timestamp)
+        batch = self if changed is None else ProducedBatch(BatchHeader.read(changed), memoryview(changed))
+        return batch, Walk._make(walk)
 
     def decode(self, bytes_max: int) -> tuple[list[StoredRecord], Walk]:
-        """Return the records, with offsets from 0, and what a walk over them sees; checks and raises as `walk`."""
+        """Return the records, with offsets from 0, and what a walk over them sees; checks and raises as `as_stored`."""
         with refusals():
             records, walk = korvet_core.decode(self.view, bytes_max)
         return records, Walk._make(walk)
-
-    def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
-        """Return the same batch in another codec; `bytes_max` and errors as for `decode`."""
-        header, view = self.header, self.view
-        payload = compress(codec, decompress(header.codec, view[HEADER_BYTES:], bytes_max))
-        changed = with_payload(header, payload, codec)
-        return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
-
-    def with_own_times(self, *, replaced: bool) -> ProducedBatch:
-        """Return the same batch without the timestamp type LogAppendTime, which only a broker may set.
-
-        As in Kafka it is cleared if the batch has a largest timestamp, and the broker's time does not replace those of
-        the records (`replaced`). Raises KafkaError INVALID_TIMESTAMP.
-        """
-        header = self.header
-        if not header.attributes & LOG_APPEND_TIME_BIT:
-            return self
-        if replaced or header.max_timestamp == NO_TIMESTAMP:
-            message = "Producer should not set timestamp type to LogAppendTime."
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
-        payload = bytes(self.view[HEADER_BYTES:])
-        cleared = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_BIT)
-        changed = with_payload(cleared, payload, header.codec)
-        return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
-
-    def timed(self, max_timestamp: int, *, log_append_time: bool = False) -> ProducedBatch:
-        """Return the same batch with another largest timestamp (ms) in its header.
-
-        With `log_append_time` that is the time of every record, instead of their own.
-        """
-        header = self.header._replace(max_timestamp=max_timestamp)
-        if log_append_time:
-            header = header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT)
-        payload = bytes(self.view[HEADER_BYTES:])
-        changed = with_payload(header, payload, header.codec)
-        return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
 
 
 def produced_batch(records: Buffer | None, message_bytes_max: int) -> ProducedBatch:
@@ -208,4 +168,4 @@ def produced_batch(records: Buffer | None, message_bytes_max: int) -> ProducedBa
         raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no record batch")
     with refusals():
         korvet_core.check_header(records, message_bytes_max)
-    return ProducedBatch(BatchHeader._make(HEADER.unpack_from(records)), memoryview(records))
+    return ProducedBatch(BatchHeader.read(records), memoryview(records))

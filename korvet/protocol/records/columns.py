@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, repeat
-from operator import attrgetter
 from typing import overload
 
 from korvet.protocol.records.record import Header, StoredRecord
@@ -55,12 +54,6 @@ class Columns(Sequence[StoredRecord]):
     def __getitem__(self, index: slice) -> list[StoredRecord]: ...
     def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
         return list(self)[index]
-
-    def within(self, start: int, span: int) -> int:
-        """Return the position after the last run that begins within `span` offsets of the record at `start`."""
-        place = bisect_right(self._ends, start)
-        last = self._offset(place, start) + span
-        return self._ends[bisect_right(self.runs, last, lo=place, key=attrgetter("start")) - 1]
 
     def part(self, start: int, stop: int) -> Columns:
         """Return the records from one position to another, at least one."""

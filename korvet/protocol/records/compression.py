@@ -1,4 +1,4 @@
-"""Kafka's compression codecs (korvet_core), none of which decompresses more than a limit.
+"""Names of Kafka's compression codecs, and errors of korvet_core, which has the codecs.
 
 The settings that name codecs, `compression.type` and `storage.compression`, list their values in
 korvet/config/settings.py; how values and batches are compressed in Redis is in korvet/log/record_format.py and
@@ -15,7 +15,6 @@ from enum import IntEnum
 import korvet_core
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.wire import Buffer
 
 
 class Codec(IntEnum):
@@ -36,18 +35,3 @@ def refusals() -> Iterator[None]:
     except korvet_core.RefusedError as refused:
         code, message = refused.args
         raise KafkaError(ErrorCode(code), message) from None
-
-
-def compress(codec: int, data: Buffer) -> bytes:
-    """Return `data` in `codec`, a member of Codec, as every client reads it."""
-    return korvet_core.compress(codec, data)
-
-
-def decompress(codec: int, data: Buffer, limit: int) -> bytes:
-    """Undo `codec` on `data`, to `limit` bytes at the most.
-
-    Raises KafkaError: MESSAGE_TOO_LARGE beyond the limit, INVALID_RECORD if the data is not what the codec writes,
-    UNSUPPORTED_COMPRESSION_TYPE for a number that is no codec.
-    """
-    with refusals():
-        return korvet_core.decompress(codec, data, limit)

@@ -11,14 +11,6 @@ import struct
 
 import korvet_core
 
-from korvet.protocol.records.batch import (
-    CONTROL_BIT,
-    HEADER,
-    MAGIC,
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    with_payload,
-)
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import Header
 
@@ -28,7 +20,6 @@ ABORT, COMMIT = 0, 1
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION = _COORDINATOR_EPOCH = 0
-_NO_SEQUENCE = -1
 
 
 def control_record(
@@ -48,22 +39,8 @@ def control_batch(
     timestamp_ms: int,
 ) -> bytes:
     """Return a marker as a batch at base offset 0."""
-    encoder = korvet_core.RecordEncoder(0, 0, at_least_one=True)
-    encoder.add([control_record(commit, timestamp_ms)], 0)
-    payload = encoder.encoded()[0]
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=MAGIC,
-        crc=0,
-        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
-        last_offset_delta=0,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=_NO_SEQUENCE,
-        record_count=1,
-    )
-    return HEADER.pack(*with_payload(header, payload, Codec.none)) + payload
+    builder = korvet_core.BatchesBuilder(codec=Codec.none, leader_epoch=0, bytes_max=0, at_least_one=True)
+    builder.begin_producer(producer_id, epoch)
+    builder.add_control(control_record(commit, timestamp_ms))
+    [batch] = builder.finish()
+    return bytes(batch)

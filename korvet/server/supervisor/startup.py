@@ -212,6 +212,6 @@ def compile_codecs() -> None:
     # Here for the time that compiling takes and for the errors it may raise; the records so that workers share them.
     from korvet.protocol.compile import compile_served  # noqa: PLC0415 - as said above
     from korvet.protocol.messages import all_messages  # noqa: PLC0415 - as said above
-    from korvet.protocol.records import builder  # noqa: F401, PLC0415 - as said above
+    from korvet.protocol.records import batch  # noqa: F401, PLC0415 - as said above
 
     compile_served(all_messages())

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
+from korvet_core import BatchesBuilder
 
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
-from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.control import control_batch
+from korvet.protocol.records.control import control_batch, control_record
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
 
@@ -255,7 +255,7 @@ def test_a_marker_is_a_control_batch(*, commit: bool) -> None:
     one = builder(codec=GZIP)
     one.add([stored(3)])
     one.begin_producer(7, 2)
-    one.add_batch(control_batch(commit, 7, 2, 1234), 2**40)
+    one.add_control(control_record(commit, 1234, 2**40))
     one.add([stored(2**40 + 1)])
     assert (one.record_count, one.next_offset, one.full) == (3, 2**40 + 2, False)
     _, (batch, [marker]), (last, _) = records_of(built(one))
@@ -267,17 +267,37 @@ def test_a_marker_is_a_control_batch(*, commit: bool) -> None:
 
 
 def test_a_marker_counts_as_a_record_does() -> None:
-    marker = control_batch(True, 7, 0, 5)  # noqa: FBT003 - what it is of
-    one, other = builder(len(marker) - 1), builder(len(marker) - 1, at_least_one=True)
+    size = len(control_batch(commit=True, producer_id=7, epoch=0, timestamp_ms=5))
+    one, other = builder(size - 1), builder(size - 1, at_least_one=True)
     for each in (one, other):
         each.begin_producer(7, 0)
-        each.add_batch(marker, 5)
+        each.add_control(control_record(commit=True, timestamp_ms=5, offset=5))
     assert (one.full, built(one)) == (True, b"")
     fits = [other.full]
-    other.add_batch(marker, 6)
+    other.add_control(control_record(commit=True, timestamp_ms=5, offset=6))
     assert [*fits, other.full] == [False, True]
     assert [each.base_offset for each in headers_of(built(other))] == [5]
-    exact = builder(len(marker) * 2)
+    exact = builder(size * 2)
     for offset in range(3):
-        exact.add_batch(marker, offset)
-    assert (exact.full, exact.plain_bytes_left, len(built(exact))) == (True, 0, len(marker) * 2)
+        exact.add_control(control_record(commit=True, timestamp_ms=5, offset=offset))
+    assert (exact.full, exact.plain_bytes_left, len(built(exact))) == (True, 0, size * 2)
+
+
+class Again:
+    """An offset whose own code calls the builder again."""
+
+    def __init__(self, one: BatchesBuilder) -> None:
+        self.one = one
+
+    def __index__(self) -> int:
+        self.one.add([stored(1)])
+        return 1
+
+
+def test_a_record_whose_code_calls_the_builder_is_refused_and_those_before_it_are_taken() -> None:
+    one = builder()
+    again: Any = Again(one)
+    with pytest.raises(RuntimeError, match="Already borrowed"):
+        one.add([stored(0), (again, 5, None, b"v", []), stored(2)])
+    one.add([stored(3)])
+    assert offsets(built(one)) == [0, 3]

@@ -9,7 +9,7 @@ import pytest
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, ProducedBatch, produced_batch, with_payload
+from korvet.protocol.records.batch import HEADER_BYTES, produced_batch, sealed
 from korvet.protocol.records.compression import Codec
 from tests.support.batches import CODECS, Record, batch, read, xerial
 
@@ -21,14 +21,14 @@ RECORDS = [
 
 
 def payload(codec: int, *records: Record) -> bytes:
-    changed = produced_batch(batch(*(records or RECORDS)), LIMIT).recompressed(codec, LIMIT)
+    changed = produced_batch(batch(*(records or RECORDS)), LIMIT).as_stored(LIMIT, codec=codec)[0]
     return bytes(changed.view[HEADER_BYTES:])
 
 
 @pytest.mark.parametrize("before", CODECS)
 @pytest.mark.parametrize("after", CODECS)
 def test_both_python_clients_read_a_batch_in_its_new_codec(before: int, after: int) -> None:
-    changed = produced_batch(batch(*RECORDS, codec=before), LIMIT).recompressed(after, LIMIT)
+    changed = produced_batch(batch(*RECORDS, codec=before), LIMIT).as_stored(LIMIT, codec=after)[0]
     expected = [record._replace(offset=n) for n, record in enumerate(RECORDS)]
     assert read(bytes(changed.view)) == expected
     batches: Any = KafkaPythonRecords(bytes(changed.view))
@@ -70,9 +70,8 @@ def test_a_batch_of_snappy_java_can_be_recompressed(blocks: int) -> None:
     size = -(-len(body) // blocks)
     packed = xerial(*(body[at : at + size] for at in range(0, len(body), size)))
     produced = produced_batch(plain, LIMIT)
-    header = with_payload(produced.header, packed, Codec.snappy)
-    sent = ProducedBatch(header, memoryview(HEADER.pack(*header) + packed))
-    assert bytes(sent.recompressed(Codec.none, LIMIT).view) == plain
+    sent = produced_batch(sealed(produced.header._replace(attributes=Codec.snappy), packed), LIMIT)
+    assert bytes(sent.as_stored(LIMIT, codec=Codec.none)[0].view) == plain
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -80,24 +79,24 @@ def test_only_so_much_is_decompressed_as_is_allowed(codec: int) -> None:
     plain = batch(*RECORDS)
     body = len(plain) - HEADER_BYTES
     sent = produced_batch(batch(*RECORDS, codec=codec), LIMIT)
-    assert bytes(sent.recompressed(Codec.none, body).view) == plain
+    assert bytes(sent.as_stored(body, codec=Codec.none)[0].view) == plain
     with pytest.raises(KafkaError) as refused:
-        sent.recompressed(Codec.none, body - 1)
+        sent.as_stored(body - 1, codec=Codec.none)[0]
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_batch_that_does_not_decompress_is_invalid(codec: int) -> None:
     produced = produced_batch(batch(b"x" * 5000), LIMIT)
-    header = with_payload(produced.header, b"garbage", codec)
+    sent = produced_batch(sealed(produced.header._replace(attributes=codec), b"garbage"), LIMIT)
     with pytest.raises(KafkaError) as refused:
-        ProducedBatch(header, memoryview(HEADER.pack(*header) + b"garbage")).recompressed(Codec.none, LIMIT)
+        sent.as_stored(LIMIT, codec=Codec.none)
     assert refused.value.code == ErrorCode.INVALID_RECORD
 
 
 def test_all_of_the_header_but_length_codec_and_checksum_stays() -> None:
     sent = produced_batch(batch(*RECORDS, producer_id=2**40, epoch=7, sequence=2**31 - 5), LIMIT)
-    changed = sent.recompressed(Codec.zstd, LIMIT).header
+    changed = sent.as_stored(LIMIT, codec=Codec.zstd)[0].header
     kept = changed._replace(
         batch_length=sent.header.batch_length, crc=sent.header.crc, attributes=sent.header.attributes
     )
