@@ -163,7 +163,7 @@ def nightly() -> list[Part]:
         pytest("faults", "tests/faults", workers=1),
         pytest("fuzz, frames", "tests/fuzz", workers=1),
         module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
-        *map(core_fuzz, ("batch", "compressed", "frames")),
+        *map(core_fuzz, ("batch", "compressed", "frames", "resp")),
         *(jepsen(setup, layout) for setup in SETUPS for layout in ("dense", "batch")),
         *map(upgrade, ("dense", "time", "batch")),
         module("jepsen, duplicates", "tests.jepsen.duplicates"),

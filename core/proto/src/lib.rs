@@ -1,7 +1,8 @@
-//! Kafka's frames and record batches, as a broker needs them: checked, decompressed within a bound, compressed.
+//! Kafka's frames and record batches, as a broker needs them: checked, decompressed within a bound, compressed. And
+//! connections to Redis: requests out, replies in.
 //!
 //! Theory of operation. Everything here is a function of bytes that have already arrived and of limits that the caller
-//! sets; what comes out is a value or an [`Refusal`]. Nothing reads a socket, a clock or a global, and nothing starts a
+//! sets; what comes out is a value or a [`Refusal`]. Nothing reads a socket, a clock or a global, and nothing starts a
 //! thread, so each case is a line in a test. Lengths and counts in the bytes are claims of whoever sent them: none is
 //! believed before it is compared with what is there, and no memory is taken for one.
 //!
@@ -13,6 +14,8 @@
 //! * [`compression`] are Kafka's codecs.
 //! * [`frame`] is what stands before every request: its size, and its header.
 //! * [`wire`] are the primitive types of messages.
+//! * [`resp`] finds Redis' replies in what has arrived, and writes commands.
+//! * [`pipeline`] is one connection to Redis: what is written next, and whose each reply is.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
@@ -25,7 +28,9 @@ pub mod compression;
 pub mod cursor;
 pub mod encode;
 pub mod frame;
+pub mod pipeline;
 mod refusal;
+pub mod resp;
 pub mod wire;
 
 pub use refusal::{ErrorCode, Malformed, Refusal};

@@ -1,0 +1,362 @@
+//! One connection to Redis: requests on their way out, replies on their way to whoever asked.
+//!
+//! Theory of operation. Redis answers in the order of the requests, so a queue of what is pending is all the
+//! bookkeeping. A [`Pipeline`] takes requests, says which bytes to write next, is told how many were written, and is
+//! given each reply that has arrived. Its owner has the socket and the clock.
+//!
+//! * Small commands are joined to one piece, payloads stay where they are: a write takes pieces.
+//! * A request that is due and not answered is given up ([`Pipeline::tick`]): its token is told, and its replies are
+//!   dropped when they come. If nothing at all was heard meanwhile, the connection is lost.
+//! * A loss ends the connection, whatever its reason: [`Pipeline::lose`] returns the token of each request that is
+//!   pending, once. What became of such a request is unknown, for it may have been run: nothing is sent again.
+//!
+//! Times count from any beginning. A clock that stands still or goes back delays what is due, and does nothing else.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::resp;
+
+/// Time since any beginning, the same for all calls.
+pub type Time = Duration;
+
+/// How much may be under way, in commands and bytes, and in bytes that large replies are expected to have.
+///
+/// The request that reaches a limit may exceed it, so that one larger than the limit goes through alone.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Limits {
+    pub commands_max: usize,
+    pub bytes_max: usize,
+    pub reply_bytes_max: usize,
+    /// Nothing was heard for so long while a reply was due: the connection is lost.
+    pub timeout: Duration,
+    /// Nothing was heard for so long while a reply was pending: its owner is told, about as often.
+    pub silence: Option<Duration>,
+}
+
+/// Commands as bytes: text, and payloads by their places in it.
+#[derive(Debug)]
+pub struct Packed<B> {
+    /// Of all commands, without the payloads.
+    pub text: Vec<u8>,
+    payloads: Vec<(usize, B)>,
+    payload_bytes: usize,
+}
+
+impl<B> Default for Packed<B> {
+    fn default() -> Self {
+        Self { text: Vec::new(), payloads: Vec::new(), payload_bytes: 0 }
+    }
+}
+
+impl<B: AsRef<[u8]>> Packed<B> {
+    /// Add an argument that stays where it is.
+    pub fn put_payload(&mut self, payload: B) {
+        let size = payload.as_ref().len();
+        resp::put_length(&mut self.text, size);
+        self.payloads.push((self.text.len(), payload));
+        self.payload_bytes += size;
+        resp::put_end(&mut self.text);
+    }
+
+    /// How many bytes it has.
+    pub fn size(&self) -> usize {
+        self.text.len() + self.payload_bytes
+    }
+
+    /// All bytes in one piece.
+    pub fn joined(&self) -> Vec<u8> {
+        let mut joined = Vec::with_capacity(self.size());
+        let mut begin = 0;
+        for (end, payload) in &self.payloads {
+            joined.extend_from_slice(self.text.get(begin..*end).unwrap_or_default());
+            joined.extend_from_slice(payload.as_ref());
+            begin = *end;
+        }
+        joined.extend_from_slice(self.text.get(begin..).unwrap_or_default());
+        joined
+    }
+}
+
+/// Bytes that are written from one place in memory.
+#[derive(Debug)]
+enum Piece<B> {
+    Text(Vec<u8>),
+    Payload(B),
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Piece<B> {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text,
+            Self::Payload(payload) => payload.as_ref(),
+        }
+    }
+}
+
+/// Bytes that wait until the kernel takes them.
+#[derive(Debug)]
+struct Outbox<B> {
+    pieces: VecDeque<Piece<B>>,
+    /// How much of the first piece was written.
+    written: usize,
+}
+
+impl<B: AsRef<[u8]>> Outbox<B> {
+    fn put_text(&mut self, text: &[u8]) {
+        if let Some(Piece::Text(last)) = self.pieces.back_mut() {
+            last.extend_from_slice(text);
+        } else if !text.is_empty() {
+            self.pieces.push_back(Piece::Text(text.to_vec()));
+        }
+    }
+
+    fn put(&mut self, packed: Packed<B>) {
+        if packed.payloads.is_empty() && self.pieces.is_empty() {
+            self.pieces.push_back(Piece::Text(packed.text));
+            return;
+        }
+        let mut begin = 0;
+        for (end, payload) in packed.payloads {
+            self.put_text(packed.text.get(begin..end).unwrap_or_default());
+            if !payload.as_ref().is_empty() {
+                self.pieces.push_back(Piece::Payload(payload));
+            }
+            begin = end;
+        }
+        self.put_text(packed.text.get(begin..).unwrap_or_default());
+    }
+
+    fn wrote(&mut self, size: usize) {
+        let mut left = self.written + size;
+        while let Some(piece) = self.pieces.front() {
+            let length = piece.as_ref().len();
+            if left < length {
+                break;
+            }
+            left -= length;
+            self.pieces.pop_front();
+        }
+        self.written = left;
+    }
+}
+
+/// A request: who waits for the replies, to how many commands, until when, and how large they are expected to be.
+#[derive(Debug)]
+pub struct Request<T, B> {
+    /// Comes back with the replies.
+    pub token: T,
+    /// The commands.
+    pub packed: Packed<B>,
+    /// How many commands they are; at least one.
+    pub count: usize,
+    /// When the token is told that no answer came.
+    pub deadline: Time,
+    /// Of large replies; 0 if small ones are expected.
+    pub reply_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Pending<T> {
+    token: T,
+    count: usize,
+    answered: usize,
+    size: usize,
+    reply_bytes: usize,
+    deadline: Time,
+    sent_at: Time,
+    has_given_up: bool,
+}
+
+/// Whose reply it is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Owner<T> {
+    /// One of several to the oldest request; others follow.
+    Part,
+    /// The last, or only, reply to a request.
+    Last(Answered<T>),
+    /// A reply to a request that was given up; others follow.
+    Dropped,
+    /// Nobody asked.
+    Nobody,
+}
+
+/// A request that was answered.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answered<T> {
+    /// The request's token.
+    pub token: T,
+    /// How many replies it has.
+    pub count: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// It was too late: the token has been told before that there is no answer.
+    pub has_given_up: bool,
+}
+
+/// What a look at the clock brought.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// Nothing was heard for the limit's `silence`.
+    Silence,
+    /// Nothing was heard for a whole timeout while a reply was due: the connection is to be given up.
+    Loss,
+}
+
+/// The state of one connection, from its first request to its loss. `T` is a token of who waits, `B` a payload.
+#[derive(Debug)]
+pub struct Pipeline<T, B> {
+    limits: Limits,
+    pending: VecDeque<Pending<T>>,
+    outbox: Outbox<B>,
+    commands: usize,
+    bytes: usize,
+    reply_bytes: usize,
+    heard_at: Time,
+    check_at: Option<Time>,
+}
+
+impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
+    /// Begin with a connection that is there since `now`.
+    pub fn new(limits: Limits, now: Time) -> Self {
+        Self {
+            limits,
+            pending: VecDeque::new(),
+            outbox: Outbox { pieces: VecDeque::new(), written: 0 },
+            commands: 0,
+            bytes: 0,
+            reply_bytes: 0,
+            heard_at: now,
+            check_at: None,
+        }
+    }
+
+    /// Whether a request that expects so many bytes of large replies is sent at once, by what is under way.
+    pub fn has_room(&self, reply_bytes: usize) -> bool {
+        self.commands < self.limits.commands_max
+            && self.bytes < self.limits.bytes_max
+            && (reply_bytes == 0 || self.has_reply_room())
+    }
+
+    /// Whether large replies have room.
+    pub fn has_reply_room(&self) -> bool {
+        self.reply_bytes < self.limits.reply_bytes_max
+    }
+
+    /// After how long a silence a connection that is to answer is lost.
+    pub fn timeout(&self) -> Duration {
+        self.limits.timeout
+    }
+
+    /// Commands, bytes, and bytes of large replies that are under way.
+    pub fn under_way(&self) -> (usize, usize, usize) {
+        (self.commands, self.bytes, self.reply_bytes)
+    }
+
+    /// Whether no request is pending.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Take a request, also if there is no room for it.
+    pub fn push(&mut self, request: Request<T, B>, now: Time) {
+        let Request { token, packed, count, deadline, reply_bytes } = request;
+        let size = packed.size();
+        self.commands += count;
+        self.bytes += size;
+        self.reply_bytes += reply_bytes;
+        let pending =
+            Pending { token, count, answered: 0, size, reply_bytes, deadline, sent_at: now, has_given_up: false };
+        self.pending.push_back(pending);
+        if self.check_at.is_none_or(|at| deadline < at) {
+            self.check_at = Some(self.limits.silence.map_or(deadline, |silence| deadline.min(now + silence)));
+        }
+        self.outbox.put(packed);
+    }
+
+    /// Write bytes that nobody waits for.
+    pub fn push_unasked(&mut self, packed: Packed<B>) {
+        self.outbox.put(packed);
+    }
+
+    /// The pieces that are to be written next, in their order; none of them is empty.
+    pub fn unwritten(&self) -> impl Iterator<Item = &[u8]> {
+        let mut written = self.outbox.written;
+        self.outbox
+            .pieces
+            .iter()
+            .map(move |piece| piece.as_ref().get(std::mem::take(&mut written)..).unwrap_or_default())
+    }
+
+    /// How many pieces are to be written.
+    pub fn pieces(&self) -> usize {
+        self.outbox.pieces.len()
+    }
+
+    /// Note that the kernel has taken so many bytes.
+    pub fn wrote(&mut self, size: usize) {
+        self.outbox.wrote(size);
+    }
+
+    /// Note that something has arrived.
+    pub fn heard(&mut self, now: Time) {
+        self.heard_at = now;
+    }
+
+    /// Say whose the next reply is.
+    pub fn answer(&mut self, now: Time) -> Owner<T> {
+        let Some(oldest) = self.pending.front_mut() else { return Owner::Nobody };
+        oldest.answered += 1;
+        if oldest.answered < oldest.count {
+            return if oldest.has_given_up { Owner::Dropped } else { Owner::Part };
+        }
+        let Some(pending) = self.pending.pop_front() else { return Owner::Nobody };
+        self.commands -= pending.count;
+        self.bytes -= pending.size;
+        self.reply_bytes -= pending.reply_bytes;
+        let Pending { token, count, sent_at, has_given_up, .. } = pending;
+        Owner::Last(Answered { token, count, took: now.saturating_sub(sent_at), has_given_up })
+    }
+
+    /// When `tick` is to be called, if at all.
+    pub fn due(&self) -> Option<Time> {
+        self.check_at
+    }
+
+    /// Give up the requests that are due, and call `give_up` with the token of each, which stays until the replies come.
+    pub fn tick(&mut self, now: Time, mut give_up: impl FnMut(&T)) -> Due {
+        self.check_at = None;
+        let heard_s = now.saturating_sub(self.heard_at);
+        if heard_s >= self.limits.timeout && self.pending.iter().any(|pending| pending.deadline <= now) {
+            return Due::Loss;
+        }
+        let mut next: Option<Time> = None;
+        for pending in &mut self.pending {
+            if pending.deadline > now {
+                next = Some(next.map_or(pending.deadline, |next| next.min(pending.deadline)));
+            } else if !pending.has_given_up {
+                pending.has_given_up = true;
+                give_up(&pending.token);
+            }
+        }
+        let Some(oldest) = self.pending.front() else { return Due::Nothing };
+        let next = next.unwrap_or(now + self.limits.timeout);
+        let Some(silence) = self.limits.silence else {
+            self.check_at = Some(next);
+            return Due::Nothing;
+        };
+        self.check_at = Some(next.min(now + silence));
+        let is_silent = now.saturating_sub(self.heard_at.max(oldest.sent_at)) >= silence;
+        if is_silent { Due::Silence } else { Due::Nothing }
+    }
+
+    /// End the connection; returns the tokens of requests that are pending, but of those that were given up.
+    pub fn lose(&mut self) -> Vec<T> {
+        self.outbox = Outbox { pieces: VecDeque::new(), written: 0 };
+        (self.commands, self.bytes, self.reply_bytes, self.check_at) = (0, 0, 0, None);
+        self.pending.drain(..).filter(|pending| !pending.has_given_up).map(|pending| pending.token).collect()
+    }
+}
