@@ -1,11 +1,11 @@
-"""The native part of Korvet: frames and messages; record batches of magic 2, checked, decompressed, compressed.
+"""The native part of Korvet: frames, messages and record batches of Kafka; connections to Redis.
 
 Codecs are the numbers in a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Times are in milliseconds since
 the epoch, -1 for a record without one. Every function raises TypeError for an argument of another type.
 """
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 __version__: str
 
@@ -66,7 +66,9 @@ class Records(Iterator[_Record]):
     Their offsets rise, from `base_offset` to `last_offset_delta` after it at the most.
     """
 
-    def __init__(self, batch: Buffer, base_offset: int, plain_bytes_max: int, plain: Buffer | None, /) -> None:
+    def __init__(
+        self, batch: Buffer, base_offset: int, plain_bytes_max: int, plain: Buffer | None, /
+    ) -> None:
         """Decompress the records: those after the header, or `plain`, if the bytes after it are compressed at rest.
 
         Raises RefusedError as `decompress`, but CORRUPT_MESSAGE for damage.
@@ -87,9 +89,16 @@ _HeaderColumn: TypeAlias = tuple[bytes | None, bytes, int, _Binaries, _Binaries]
 """Of lists of headers, null for a record without any: bitmap, int32 positions, how many headers, names, values."""
 
 _ArrowColumns: TypeAlias = tuple[
-    int, bytes, bytes, bytes, _Binaries | None, _Binaries | None, _HeaderColumn | None, _ProducerColumns | None
+    int,
+    bytes,
+    bytes,
+    bytes,
+    _Binaries | None,
+    _Binaries | None,
+    _HeaderColumn | None,
+    _ProducerColumns | None,
 ]
-"""How many records; int64 offsets, int64 timestamps, int32 timestamp types (1: LogAppendTime); keys, values, headers."""
+"""How many records; int64 offsets and timestamps, int32 timestamp types (1: LogAppendTime); keys, values, headers."""
 
 _ProducerColumns: TypeAlias = tuple[bytes | None, bytes, bytes, bytes]
 """Of records in transactional or control batches: bitmap, int16 attributes, int64 producer ids, int16 epochs."""
@@ -125,7 +134,7 @@ class BatchesBuilder:
         log_append_time: bool = False,
         next_offset: int = 0,
     ) -> Self:
-        """Take `bytes_max` bytes uncompressed at the most, but with `at_least_one` the first record at any size (KIP-74).
+        """Take `bytes_max` bytes uncompressed at the most; with `at_least_one` the first record at any size (KIP-74).
 
         `codec` compresses each batch that it makes smaller. With `log_append_time` the timestamps are the broker's: a
         batch has one for all its records. `next_offset` is the one as long as no record was taken.
@@ -220,3 +229,139 @@ class MessageCodec:
         Arrays of 64 elements or more are gone through by `each_of`. Raises ValueError for a field that the version
         lacks and that holds more than its default, TypeError or OverflowError for a value that its type cannot be.
         """
+
+_Arg: TypeAlias = bytes | str | int | memoryview
+_Command: TypeAlias = Sequence[_Arg | Sequence[_Arg]]
+"""A command's words; those of an inner tuple or list stand in its place. TypeError for a bool or another type."""
+
+_Done: TypeAlias = tuple[Any, Any, Any, float]
+"""Waiter, or None if it was told before that no answer came; reply, or list of replies; operation; seconds."""
+
+def pack_command(command: _Command, /) -> bytes:
+    """Return a command as Redis reads it."""
+
+class NotRespError(ValueError):
+    """A server sent what is not RESP; the argument is a sentence."""
+
+class RespReader:
+    """Makes objects of replies, RESP2 or RESP3, that come in pieces of any size.
+
+    A status and a string are bytes, an error is what `error_of` returns for its text (or raises), an array, a set and a
+    push are lists, a map is a list of pairs; attributes are left out.
+    """
+
+    def __init__(self, error_of: Callable[[str], object], /) -> None: ...
+    def feed(self, data: Buffer, /) -> None:
+        """Take what has arrived."""
+
+    def next_reply(self, missing: object, /) -> object:
+        """Return the next reply, or `missing` if it is not whole yet; raises NotRespError."""
+
+class RedisLink:
+    """One connection to Redis: pipelined requests, whose replies come in their order.
+
+    Numbers that its methods return are bits of what the caller is to do, by the constants. A waiter and an operation
+    are any objects, which come back with the replies.
+    """
+
+    REFUSED: Final[int]
+    """The request was not taken: there is no room for it, or the connection is lost."""
+    STUCK: Final[int]
+    """Call `write` when the socket takes more, until it returns something else."""
+    FLUSH: Final[int]
+    """Call `write` at the end of this turn of the event loop."""
+    TIMER: Final[int]
+    """Call `tick` after `due_s`, which has changed."""
+    LOST: Final[int]
+    """The connection is lost: stop watching the socket, and call `close`."""
+    READ_ONLY: Final[int]
+    """The server refused a write, since it is a replica."""
+    SILENT: Final[int]
+    """Nothing was heard for `silence_s` while a reply was pending."""
+    WRITE: Final[int]
+    """Without a socket: write what is `unwritten` now."""
+
+    def __init__(
+        self,
+        fd: int | None,
+        error_of: Callable[[str], object],
+        *,
+        timeout_s: float,
+        silence_s: float | None,
+        commands_max: int,
+        bytes_max: int,
+        reply_bytes_max: int,
+        takes_unasked: bool,
+    ) -> None:
+        """Take over a connected socket that does not block; None: the caller has it, as with TLS.
+
+        Of what is under way the limits bound commands, bytes, and bytes of large replies: the request that reaches one
+        may exceed it. After `timeout_s` without a byte while a reply is due the connection is lost. A reply that no
+        request asked for ends it too, unless `takes_unasked`. `error_of` as in RespReader.
+        """
+
+    @property
+    def lost(self) -> str | None:
+        """Why the connection is lost."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request with small replies is taken."""
+
+    @property
+    def has_reply_room(self) -> bool:
+        """Whether there is room for large replies."""
+
+    @property
+    def under_way(self) -> tuple[int, int, int]:
+        """Commands, bytes, and bytes of large replies."""
+
+    @property
+    def due_s(self) -> float | None:
+        """After how many seconds `tick` is to be called."""
+
+    def exchange(
+        self,
+        waiter: object,
+        commands: Sequence[_Command],
+        operation: object,
+        timeout_s: float,
+        reply_bytes: int,
+        is_forced: bool,
+        /,
+    ) -> int:
+        """Send commands, at least one, or return REFUSED alone; `is_forced`: also if there is no room.
+
+        The first request leaves at once, and so does a large one; others at the end of the turn. `reply_bytes` are
+        those of large replies, 0 for small ones. A memoryview must show the same until it is written.
+        """
+
+    def send(self, commands: Sequence[_Command], /) -> int:
+        """Send commands whose replies nobody waits for."""
+
+    def write(self) -> int:
+        """Write what the socket takes."""
+
+    def receive(self) -> tuple[list[_Done], int]:
+        """Read what there is, but no more than a turn's; returns what is finished by it.
+
+        Replies without a request have None for all else.
+        """
+
+    def received(self, data: Buffer, /) -> tuple[list[_Done], int]:
+        """Do as `receive` with bytes that the caller has read."""
+
+    def unwritten(self, size_max: int, /) -> bytes:
+        """Return the next bytes that are to be written, without a socket."""
+
+    def wrote(self, size: int, /) -> None:
+        """Note that so many of them were written."""
+
+    def tick(self) -> tuple[list[Any], int]:
+        """Look at the clock; returns the waiters whose time is up."""
+
+    def lose_for(self, reason: str, /) -> None:
+        """Give the connection up, unless it is lost already."""
+
+    def close(self) -> list[Any]:
+        """Close the socket; returns the waiters of requests whose outcome is unknown, each once."""

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.support.crates import PAGE, cargo, linked, page
+from tests.support.crates import PAGE, TARGETS, cargo, linked, page
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +19,15 @@ def test_the_page_in_the_wheel_is_that_of_the_locked_crates() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def test_the_page_names_what_cargo_links_here() -> None:
-    tree = cargo("tree", "--package=korvet-core", "--edges=normal,no-proc-macro", "--prefix=none")
-    linked_here = {line.split()[0] for line in tree.splitlines()} - {"korvet-core", "korvet-proto"}
-    assert len(linked_here) > 5
-    assert {crate["name"] for crate in linked()} == linked_here
+def test_the_page_names_what_cargo_links_for_each_target() -> None:
+    edges = "--edges=normal,no-proc-macro"
+    trees = [
+        cargo("tree", "--package=korvet-core", edges, "--prefix=none", f"--target={target}")
+        for target in TARGETS
+    ]
+    linked_there = {line.split()[0] for tree in trees for line in tree.splitlines()}
+    assert len(linked_there) > 7
+    assert {crate["name"] for crate in linked()} == linked_there - {"korvet-core", "korvet-proto"}
 
 
 def test_each_crate_has_a_licence_that_may_be() -> None:

@@ -64,7 +64,6 @@ CONFINED = {
         "telemetry",
         "doctor",
     },  # redis-py: all but the workers, which speak RESP themselves
-    "hiredis": {"redis"},
     "jwt": {"security"},
     "cryptography": set[str](),  # by PyJWT alone
     "click": {"cli"},

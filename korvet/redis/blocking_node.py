@@ -13,8 +13,9 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
+from typing import cast
 
-import hiredis
+from korvet_core import NotRespError, pack_command
 
 from korvet.errors import OutcomeUnknownError, StorageUnavailableError
 from korvet.pending import SendOrder
@@ -22,6 +23,8 @@ from korvet.redis.connection import (
     MORE,
     READ_BYTES,
     Arg,
+    Command,
+    NodeLimits,
     Observer,
     configure,
     new_reader,
@@ -30,7 +33,7 @@ from korvet.redis.connection import (
     tls_context,
     unreachable,
 )
-from korvet.redis.node import NodeLimits, RedisNode
+from korvet.redis.node import RedisNode
 from korvet.redis.replies import ReadOnlyError, Reply, history_of
 from korvet.redis.scripts import Script
 from korvet.redis.sentinel import named_master
@@ -201,7 +204,7 @@ class BlockingNode(RedisNode):
             self.reconnect(f"it did not answer within {round(self._timeout_s * 1000)} ms")
         except OSError as error:
             self.reconnect(reason_of(error))
-        except hiredis.ProtocolError as error:
+        except NotRespError as error:
             self.reconnect(f"it sent what is not RESP: {error}")
         except MemoryError:
             self.reconnect("there is no memory for what it sent")
@@ -213,14 +216,13 @@ class BlockingNode(RedisNode):
 
     def _reply(self, deadline: float) -> Reply:
         assert self._socket is not None  # noqa: S101 - something is in flight
-        while (reply := self._reader.gets()) is MORE:
+        while (reply := self._reader.next_reply(MORE)) is MORE:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
             data = self._socket.recv(READ_BYTES)
             if not data:
                 raise ConnectionResetError("it closed the connection")
             self._reader.feed(data)
-        found: Reply = reply
-        return found
+        return cast("Reply", reply)
 
     def _opened(self) -> socket.socket:
         if self._closed:
@@ -249,18 +251,18 @@ class BlockingNode(RedisNode):
 
     def _begin(
         self,
-        data: bytes,
-        count: int,
+        commands: Sequence[Command],
         operation: str,  # noqa: ARG002 - nobody observes
         history: str | None = None,
         reply_bytes: int = 0,  # noqa: ARG002 - a thread has one request under way
     ) -> _Exchange:
+        data = b"".join(map(pack_command, commands))
         if self._sent is not None:
             # While both ends only write neither reads.
             self.read_until(self._sent)
         connected = self._opened()
         self.check_history(history)
-        exchange = self._sent = _Exchange(self, count, time.monotonic() + self._timeout_s)
+        exchange = self._sent = _Exchange(self, len(commands), time.monotonic() + self._timeout_s)
         try:
             connected.settimeout(self._timeout_s)
             connected.sendall(data)

@@ -20,8 +20,8 @@ from korvet.pending import Pending, SendOrder
 from korvet.redis import url as redis_url
 from korvet.redis.blocking_node import BlockingNode, BlockingSlotMap
 from korvet.redis.cluster import ClusterReplies, RedisCluster
-from korvet.redis.connection import NO_OBSERVER, Arg, Observer
-from korvet.redis.node import NodeLimits, PendingReplies, RedisNode, ScriptCall
+from korvet.redis.connection import NO_OBSERVER, Arg, NodeLimits, Observer
+from korvet.redis.node import PendingReplies, RedisNode, ScriptCall
 from korvet.redis.replies import HistoryChangedError, Reply, RespError, listed, name_of, value_of
 from korvet.redis.scripts import Script
 from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags
@@ -105,6 +105,8 @@ class Redis:
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
+        if self._cluster is None:
+            return self._only.call(*command)
         [reply] = self.pipeline([command])
         return value_of(reply)
 
@@ -115,6 +117,8 @@ class Redis:
         as one. If large replies are expected, `reply_bytes` in all, it is their turn when there is room for them; what
         expects small ones does not wait.
         """
+        if self._cluster is None:
+            return self._only.pipeline(commands, reply_bytes=reply_bytes)
         return self.begin_pipeline(commands, reply_bytes=reply_bytes).result() if commands else []
 
     def begin_pipeline(

@@ -1,37 +1,42 @@
-"""One connection to Redis: opened, authenticated, its writes coalesced and its replies parsed as they come.
+"""One connection to Redis: opened, authenticated, and shared by any number of greenlets.
 
-It owns the socket. Which reply belongs to which request is the business of its two users, client.py and pubsub.py.
-gevent's sockets by name; nothing here is monkey-patched, and nothing runs before the first use.
+korvet_core has the socket from then on: it coalesces writes, finds replies as they come, and knows which belongs to
+which request. gevent's sockets by name; nothing here is monkey-patched, and nothing runs before the first use.
 
-A reply may be as large as Redis makes it: hiredis holds it whole. Bounds are set by the callers.
+The reply to a caller that gave up (its own timeout, or it was killed) is dropped when it comes. A connection is closed
+if nothing was heard for a whole timeout while a reply was due, and if it leads to a master that became a replica: after
+a failover its name leads elsewhere.
+
+A reply may be as large as Redis makes it, and is held whole. Bounds are set by the callers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket as plain_socket
 import ssl
-import threading
 import time
-from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 import gevent
-import hiredis
 from gevent import socket
 from gevent import ssl as gevent_ssl
-from gevent.hub import get_hub
+from gevent.hub import Waiter, get_hub
+from korvet_core import NotRespError, RedisLink, RespReader, pack_command
 
 from korvet.backoff import Backoff
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import KafkaError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis.replies import Reply, RespError, error_of, history_of
 from korvet.redis.url import RedisAddress, Tls
 
-# One read from the kernel: thousands of small replies, or a part of a large one.
 READ_BYTES = 128 * 1024
-# After this many bytes the reader lets others run: a large reply must not stall the worker.
+"""One read from the kernel: thousands of small replies, or a part of a large one."""
+
+# With TLS: what is read at once (a record), what is written together, and after how much others have their turn.
+_TLS_READ_BYTES, _TLS_WRITE_BYTES = 16 * 1024, 64 * 1024
 _BYTES_PER_TURN = 1024 * 1024
-_LARGE_BYTES = 8 * 1024
 # A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 s even when nothing is asked.
 _KEEPALIVE_IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE")  # noqa: B009 - macOS
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
@@ -42,26 +47,42 @@ MORE = object()
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
 
-class _Received(threading.local):
-    """Where what is fed to a reader lands before, which copies it: a buffer for the event loop of each thread."""
-
-    def __init__(self) -> None:
-        self.buffer: Any = bytearray(READ_BYTES)  # hiredis' types want bytes
-
-
-_RECEIVED = _Received()
-
 AnySocket: TypeAlias = plain_socket.socket | socket.socket
 
-# A memoryview must be contiguous: hiredis copies its bytes as they lie in memory.
+# A memoryview must be contiguous, and show the same until it is written: large ones are not copied.
 Arg: TypeAlias = bytes | str | int | memoryview
-# The types of hiredis 3 say "a tuple of one argument".
-pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
+Command: TypeAlias = Sequence[Arg | Sequence[Arg]]
+"""A command's words; those of an inner sequence stand in its place."""
+
+Done: TypeAlias = tuple["Waiter[Reply] | None", Reply, str, float]
+"""What is finished: who waited, unless it gave up, the reply or replies, the operation, and the seconds it took."""
+
+# A connection to a replica is not closed earlier: if the address leads to the same replica again, once in this time.
+_READ_ONLY_S_MIN = 1.0
+
+SILENCE_SECONDS = 1.0
+"""After this time without the reply that is due next somebody may look whether another server is the master by now."""
+
+_UNKNOWN = "the outcome of the request is unknown"
 
 
-def new_reader() -> hiredis.Reader:
-    """Return a RESP parser: `MORE` while a reply is not complete, error replies as exceptions."""
-    return hiredis.Reader(replyError=error_of, notEnoughData=MORE)
+class NodeLimits(NamedTuple):
+    """What bounds the traffic of one connection: times in ms, what is in flight, the replies by what they may weigh."""
+
+    timeout_ms: int
+    connect_timeout_ms: int
+    commands_max: int
+    bytes_max: int
+    reply_bytes_max: int
+
+
+# Of a connection over which nothing is asked.
+_NO_REQUESTS = NodeLimits(0, 0, 0, 0, 0)
+
+
+def new_reader() -> RespReader:
+    """Return a RESP parser: error replies as exceptions."""
+    return RespReader(error_of)
 
 
 class Observer:
@@ -92,139 +113,246 @@ def reconnect_backoff() -> Backoff:
 
 
 class RedisConnection:
-    """A live connection. `on_replies` gets all replies of one read, in order; `on_lost` is called once.
+    """A live connection that any number of greenlets share, from its first request to its loss.
 
-    Both run in the event loop, or in the caller of `lose`, and must not block. `heard_at` is the last time anything was
-    received (time.monotonic), `lost` the reason why the connection is gone, or None.
-
-    Reading and writing are callbacks of the loop and not greenlets: a switch to one would cost every command as much
-    as what it does there.
+    What computes is `korvet_core.RedisLink`, which has the socket; here are gevent's watchers, which call it. They are
+    callbacks of the loop and not greenlets: a switch to one would cost every command as much as what it does there.
     """
 
     def __init__(
         self,
         connected: socket.socket,
-        on_replies: Callable[[list[Reply]], None],
+        name: str,
+        limits: NodeLimits = _NO_REQUESTS,
+        *,
         on_lost: Callable[[str], None],
+        on_round_trip: Callable[[str, float], None] | None = None,
+        on_silence: Callable[[], None] | None = None,
+        on_replies: Callable[[list[Reply]], None] | None = None,
     ) -> None:
-        self.lost: str | None = None
-        self.heard_at = time.monotonic()
-        self._socket = _nonblocking(connected)
-        self._pending: Callable[[], int] = getattr(self._socket, "pending", int)
-        self._on_replies, self._on_lost = on_replies, on_lost
-        self._reader = new_reader()
-        self._out: list[bytes] = []
-        self._rest = memoryview(b"")
-        # What is queued will be sent: in this turn, or (stuck) when the kernel takes more.
-        self._flushing = False
-        self._stuck = False
-        self._loop = get_hub().loop
-        self._readable = self._loop.io(self._socket.fileno(), _READ)
-        self._writable = self._loop.io(self._socket.fileno(), _WRITE)
-        self._readable.start(self._read)
+        """Take over a connection to the server `name`, which messages say.
 
-    def send(self, data: bytes, *, at_once: bool = False) -> None:
-        """Queue packed commands. They leave with all others of this turn of the event loop, in one write.
-
-        Those that are to leave `at_once` wait for no others; nor do large ones, whose bytes cost more than a write.
+        `on_lost` is called once, in the event loop or in the caller of `lose`, with the reason; `on_round_trip` with
+        the operation and the seconds of each exchange, late ones included; `on_silence` about once in SILENCE_SECONDS
+        while a reply is due and nothing is heard; `on_replies` with replies that no request asked for, without which
+        they end the connection. None of them may wait or raise.
         """
-        self._out.append(data)
-        if self._stuck:
-            return
-        if at_once or len(data) >= _LARGE_BYTES:
-            self._write()
-        elif not self._flushing:
-            self._flushing = True
-            self._loop.run_callback(self._write)
+        self.lost: str | None = None
+        """The reason why the connection is gone."""
+        self.led_to_replica = False
+        """Whether it was closed for that."""
+        self.heard_at = self._made_at = time.monotonic()
+        """When anything was received last (time.monotonic)."""
+        self.on_room: Callable[[], None] | None = None
+        """Called when replies have come, and so less is under way."""
+        self._name = name
+        self._hub = get_hub()
+        self._loop = self._hub.loop
+        self._on_lost, self._on_round_trip = on_lost, on_round_trip
+        self._on_silence, self._on_replies = on_silence, on_replies
+        self._tls = connected if isinstance(connected, gevent_ssl.SSLSocket) else None
+        fd = connected.fileno()
+        if self._tls is None:
+            connected.detach()
+            os.set_blocking(fd, False)
+        else:
+            self._tls.settimeout(0)
+        self._link = RedisLink(
+            fd if self._tls is None else None,
+            error_of,
+            timeout_s=limits.timeout_ms / 1000,
+            silence_s=None if on_silence is None else SILENCE_SECONDS,
+            commands_max=limits.commands_max,
+            bytes_max=limits.bytes_max,
+            reply_bytes_max=limits.reply_bytes_max,
+            takes_unasked=on_replies is not None,
+        )
+        self._exchange, self._receive = self._link.exchange, self._link.receive
+        self._writing = False
+        self._timer = self._loop.timer(0)
+        self._readable = self._loop.io(fd, _READ)
+        self._writable = self._loop.io(fd, _WRITE)
+        self._readable.start(self._read if self._tls is None else self._read_tls)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request is sent at once, by what is under way."""
+        return self._link.has_room
+
+    @property
+    def has_reply_room(self) -> bool:
+        """Whether there is room for large replies."""
+        return self._link.has_reply_room
+
+    @property
+    def under_way(self) -> tuple[int, int, int]:
+        """Commands, bytes, and bytes of large replies that are under way."""
+        return self._link.under_way
+
+    def exchange(
+        self,
+        commands: Sequence[Command],
+        operation: str,
+        timeout_s: float,
+        reply_bytes: int = 0,
+        *,
+        forced: bool = False,
+    ) -> Waiter[Reply] | None:
+        """Send commands; the waiter gets their replies (for one command: its reply, not in a list).
+
+        Those of one turn of the event loop leave in one write; the first does at once, and so does what is large.
+        Returns None, and sends nothing, if there is no room for them (`forced`: they take it) or the connection is
+        lost. Error replies are returned, not raised. The waiter may raise OutcomeUnknownError.
+        """
+        waiter: Waiter[Reply] = Waiter(self._hub)
+        todo = self._exchange(waiter, commands, operation, timeout_s, reply_bytes, forced)
+        if todo:
+            if todo & RedisLink.REFUSED:
+                return None
+            self._do(todo)
+        return waiter
+
+    def send(self, command: Command) -> None:
+        """Send a command at the end of this turn of the event loop; its reply goes to `on_replies`."""
+        self._do(self._link.send((command,)))
 
     def lose(self, reason: str) -> None:
         """Close the connection for `reason`; the second and later calls do nothing."""
-        if self.lost is not None:
-            return
-        self.lost = reason
-        self._out.clear()
-        for watcher in (self._readable, self._writable):
-            watcher.stop()
-            watcher.close()
-        self._socket.close()
-        self._on_lost(reason)
+        self._link.lose_for(reason)
+        self._close()
+
+    def _do(self, todo: int) -> None:
+        """Do what the core asks for."""
+        if todo & RedisLink.FLUSH:
+            self._loop.run_callback(self._write)
+        if todo & RedisLink.STUCK and not self._writing:
+            self._writing = True
+            self._writable.start(self._write)
+        if todo & RedisLink.WRITE:
+            self._write()
+        if todo & RedisLink.TIMER:
+            self._set_timer()
+        if todo & RedisLink.LOST:
+            self._close()
 
     def _write(self) -> None:
-        """Send what is queued, as far as the kernel takes it; what is left leaves when it takes more."""
-        try:
-            while self.lost is None and self._send_some():
-                pass
-        except OSError as error:
-            self.lose(reason_of(error))
         if self.lost is not None:
             return
-        stuck = self._stuck
-        self._flushing = self._stuck = bool(self._rest)
-        if self._stuck and not stuck:
-            self._writable.start(self._write)
-        elif stuck and not self._stuck:
+        todo = self._link.write() if self._tls is None else self._write_tls(self._tls)
+        if self._writing and not todo & RedisLink.STUCK:
+            self._writing = False
             self._writable.stop()
+        self._do(todo)
 
-    def _send_some(self) -> bool:
-        """Send what the kernel takes at once; False if it takes nothing, or nothing is left."""
-        if not self._rest:
-            if not self._out:
-                return False
-            self._rest = memoryview(self._out[0] if len(self._out) == 1 else b"".join(self._out))
-            self._out.clear()
+    def _write_tls(self, tls: gevent_ssl.SSLSocket) -> int:
         try:
-            sent = self._socket.send(self._rest)
-        except BlockingIOError:
-            return False
-        self._rest = self._rest[sent:]
-        return sent > 0
+            while data := self._link.unwritten(_TLS_WRITE_BYTES):
+                sent = tls.send(data)
+                self._link.wrote(sent)
+                if not sent:
+                    return RedisLink.STUCK
+        except OSError as error:
+            self.lose(reason_of(error))
+        return 0
 
     def _read(self) -> None:
-        taken, size = 0, READ_BYTES
+        done, todo = self._receive()
+        self.heard_at = time.monotonic()
+        if done:
+            self._answer(done)
+        if todo:
+            self._finish(todo)
+
+    def _read_tls(self) -> None:
+        tls, taken = self._tls, 0
         try:
             # What does not fill the buffer is all there is, except that TLS may hold something back.
-            while self.lost is None and (size == READ_BYTES or self._pending()):
-                received = _RECEIVED.buffer
-                size = self._socket.recv_into(received)
-                self._reader.feed(received, 0, size)
+            size = _TLS_READ_BYTES
+            while self.lost is None and tls is not None and (size == _TLS_READ_BYTES or tls.pending()):
+                if taken >= _BYTES_PER_TURN:
+                    self._loop.run_callback(self._read_tls)
+                    return
+                data = tls.recv(_TLS_READ_BYTES)
+                size = len(data)
                 if not size:
                     self.lose("it closed the connection")
                     return
-                self._take()
                 taken += size
-                if taken >= _BYTES_PER_TURN:
-                    self._loop.run_callback(self._read)
-                    return
+                self.heard_at = time.monotonic()
+                done, todo = self._link.received(data)
+                self._answer(done)
+                self._finish(todo)
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
             self.lose(reason_of(error))
-        except hiredis.ProtocolError as error:
-            self.lose(f"it sent what is not RESP: {error}")
-        except MemoryError:
-            self.lose("there is no memory for what it sent")
 
-    def _take(self) -> None:
-        reader = self._reader
-        self.heard_at = time.monotonic()
-        replies = []
-        while (reply := reader.gets()) is not MORE:
-            replies.append(reply)
-        if replies:
-            self._on_replies(replies)
+    def _answer(self, done: list[Done]) -> None:
+        """Give replies to those who asked."""
+        if self._on_replies is not None:
+            self._on_replies([reply for _, reply, _, _ in done])
+            return
+        on_round_trip = self._on_round_trip
+        waited_for = []
+        # First those that nobody waits for yet: a caller that waits for the oldest of several finds all of them. We are
+        # in the loop: what the woken greenlets ask next leaves in one write again.
+        for waiter, reply, operation, seconds in done:
+            if on_round_trip is not None:
+                on_round_trip(operation, seconds)
+            if waiter is None:
+                continue
+            if waiter.greenlet is None:
+                waiter.switch(reply)
+            else:
+                waited_for.append((waiter, reply))
+        for waiter, reply in waited_for:
+            waiter.switch(reply)
+        if self.on_room is not None:
+            self.on_room()
+
+    def _finish(self, todo: int) -> None:
+        """Do what reading has brought besides replies."""
+        if todo & RedisLink.READ_ONLY and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
+            self.led_to_replica = True
+            self.lose("the server is a read-only replica")
+        self._do(todo)
+
+    def _set_timer(self) -> None:
+        self._timer.stop()
+        due_s = self._link.due_s
+        if due_s is not None:
+            self._timer.close()
+            self._timer = self._loop.timer(max(due_s, 0.001))
+            self._timer.start(self._tick, update=True)
+
+    def _tick(self) -> None:
+        """Fail the callers whose time is up, and close the connection if it has gone silent."""
+        late, todo = self._link.tick()
+        if late:
+            _fail(late, f"Redis at {self._name} did not answer in time: {_UNKNOWN}")
+        if todo & RedisLink.SILENT and self._on_silence is not None:
+            self._loop.run_callback(self._on_silence)
+        if self.lost is None:
+            self._do(todo)
+
+    def _close(self) -> None:
+        if self.lost is not None:
+            return
+        self.lost = self._link.lost or ""
+        for watcher in (self._readable, self._writable, self._timer):
+            watcher.stop()
+            watcher.close()
+        failed = self._link.close()
+        if self._tls is not None:
+            self._tls.close()
+        text = f"the connection to Redis at {self._name} was lost ({self.lost}): {_UNKNOWN}"
+        self._loop.run_callback(_fail, failed, text)
+        self._on_lost(self.lost)
 
 
-def _nonblocking(connected: socket.socket) -> plain_socket.socket | socket.socket:
-    """Return the connection as a socket that never waits.
-
-    A plain one loses gevent's layer, which costs more than the system calls below it.
-    """
-    if isinstance(connected, gevent_ssl.SSLSocket):
-        connected.settimeout(0)
-        return connected
-    plain = plain_socket.socket(connected.family, connected.type, connected.proto, connected.detach())
-    plain.settimeout(0)
-    return plain
+def _fail(waiters: list[Waiter[Reply]], text: str) -> None:
+    for waiter in waiters:
+        waiter.throw(OutcomeUnknownError(text))
 
 
 def connect(address: RedisAddress, timeout_ms: int) -> tuple[socket.socket, str]:
@@ -317,9 +445,9 @@ def tls_context(tls: Tls, kind: type[ssl.SSLContext]) -> ssl.SSLContext:
     return context
 
 
-def shake_hands(connected: AnySocket, address: RedisAddress, first: tuple[Arg, ...]) -> Reply:
+def shake_hands(connected: AnySocket, address: RedisAddress, first: Command) -> Reply:
     """Authenticate, choose the database and name the connection, in one round trip with its first command."""
-    commands: list[tuple[Arg, ...]] = []
+    commands: list[Command] = []
     if address.password:
         commands.append(("AUTH", *((address.username,) if address.username else ()), address.password))
     if address.db:
@@ -327,7 +455,7 @@ def shake_hands(connected: AnySocket, address: RedisAddress, first: tuple[Arg, .
     commands.append(("CLIENT", "SETNAME", "korvet"))
     # Redis may refuse and close before it has read a word; why it did is still there to be read.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        connected.sendall(b"".join(map(pack, (*commands, first))))
+        connected.sendall(b"".join(map(pack_command, (*commands, first))))
     reader = new_reader()
     for command in commands:
         reply = _next_reply(connected, reader)
@@ -343,14 +471,14 @@ def shake_hands(connected: AnySocket, address: RedisAddress, first: tuple[Arg, .
     return _next_reply(connected, reader)
 
 
-def _next_reply(connected: AnySocket, reader: hiredis.Reader) -> Reply:
+def _next_reply(connected: AnySocket, reader: RespReader) -> Reply:
     try:
-        while (reply := reader.gets()) is MORE:
+        while (reply := reader.next_reply(MORE)) is MORE:
             data = connected.recv(READ_BYTES)
             if not data:
                 raise ConnectionResetError("it closed the connection")
             reader.feed(data)
-    except hiredis.ProtocolError as error:
+    except NotRespError as error:
         raise ConnectionAbortedError(f"it sent what is not RESP: {error}") from error
     return cast("Reply", reply)
 

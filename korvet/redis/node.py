@@ -10,14 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 import gevent
 
 from korvet.errors import KafkaError, LeaseEndedError, StorageUnavailableError
 from korvet.pending import SendOrder
-from korvet.redis.connection import Arg, Observer, pack, reconnect_backoff
-from korvet.redis.multiplexer import InFlightLimit, Multiplexer
+from korvet.redis.connection import (
+    NO_OBSERVER,
+    Arg,
+    Command,
+    NodeLimits,
+    Observer,
+    RedisConnection,
+    reconnect_backoff,
+)
 from korvet.redis.replies import (
     HistoryChangedError,
     MemoryFullError,
@@ -27,6 +34,7 @@ from korvet.redis.replies import (
     name_of,
     value_of,
 )
+from korvet.redis.room import RoomQueue
 from korvet.redis.scripts import Script
 from korvet.redis.sentinel import connect_to
 from korvet.redis.url import RedisTarget
@@ -35,16 +43,6 @@ ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
 
 # Consumers wait so long for an answer (request.timeout.ms).
 _REPLY_ROOM_S_MAX = 30.0
-
-
-class NodeLimits(NamedTuple):
-    """What bounds the traffic of one connection: times in ms, what is in flight, the replies by what they may weigh."""
-
-    timeout_ms: int
-    connect_timeout_ms: int
-    commands_max: int
-    bytes_max: int
-    reply_bytes_max: int
 
 
 class Awaited(Protocol):
@@ -84,11 +82,11 @@ class PendingReplies:
         self,
         node: RedisNode,
         calls: Sequence[ScriptCall],
-        packed: list[bytes],
+        commands: list[Command],
         waiter: Awaited | None,
         history: str | None,
     ) -> None:
-        self._node, self._calls, self._packed, self._waiter = node, calls, packed, waiter
+        self._node, self._calls, self._commands, self._waiter = node, calls, commands, waiter
         self._history = history
 
     @property
@@ -98,10 +96,12 @@ class PendingReplies:
 
     def result(self) -> list[Reply]:
         """Wait for the replies and return them in the order of the calls; may be called once."""
-        replies = self._take(runs_full=True)
-        missing = [at for at, reply in enumerate(replies) if is_missing(reply)]
+        replies, failed = self._take(runs_full=True)
+        if not failed:
+            return replies
+        missing = [place for place in failed if is_missing(replies[place])]
         if missing:
-            self._node.rerun_missing(self._calls, self._packed, missing, replies, self._history)
+            self._node.rerun_missing(self._calls, self._commands, missing, replies, self._history)
         full = [place for place, reply in enumerate(replies) if isinstance(reply, MemoryFullError)]
         again = [place for place in full if self._calls[place][0].when_full]
         if again:
@@ -110,14 +110,15 @@ class PendingReplies:
 
     def as_they_are(self) -> list[Reply]:
         """Wait for the replies and return them in the order of the calls: NOSCRIPT for a script that Redis lacks."""
-        return self._take(runs_full=False)
+        return self._take(runs_full=False)[0]
 
-    def _take(self, *, runs_full: bool) -> list[Reply]:
-        replies = [] if self._waiter is None else _replies_of(self._waiter, len(self._packed))
-        failed = [at for at, reply in enumerate(replies) if isinstance(reply, Exception)]
+    def _take(self, *, runs_full: bool) -> tuple[list[Reply], list[int]]:
+        """Return the replies, and the places of errors among them, which are reported."""
+        replies = [] if self._waiter is None else _replies_of(self._waiter, len(self._commands))
+        failed = [place for place, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
             self._node.note_failed(self._calls, failed, replies, runs_full=runs_full)
-        return replies
+        return replies, failed
 
 
 def is_missing(reply: Reply) -> bool:
@@ -161,11 +162,12 @@ class RedisNode:
         self._target = target
         self._timeout_ms, self._connect_timeout_ms = limits.timeout_ms, limits.connect_timeout_ms
         self._timeout_s = limits.timeout_ms / 1000
-        self._limit = InFlightLimit(limits.commands_max, limits.bytes_max)
-        self._reply_limit = InFlightLimit(1, limits.reply_bytes_max)
+        self._limits = limits
+        # Those who wait for room, and those who wait for room for large replies: what expects small ones does not.
+        self._waiting, self._waiting_for_replies = RoomQueue(), RoomQueue()
         self._fails_fast = fails_fast
-        self._multiplexer: Multiplexer | None = None
-        self._attempt: gevent.Greenlet[[], Multiplexer | StorageUnavailableError] | None = None
+        self._connection: RedisConnection | None = None
+        self._attempt: gevent.Greenlet[[], RedisConnection | StorageUnavailableError] | None = None
         self._backoff = reconnect_backoff()
         self._not_before = 0.0
         self._refusal = ""
@@ -190,7 +192,7 @@ class RedisNode:
     @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
-        return self._multiplexer is not None and not self._multiplexer.lost
+        return self._connection is not None and self._connection.lost is None
 
     @property
     def away(self) -> bool:
@@ -200,17 +202,25 @@ class RedisNode:
     @property
     def ready(self) -> bool:
         """Whether a request is sent at once: there is a connection, and room."""
-        return self.connected and not self._limit.reached and not self._reply_limit.reached
+        connection = self._connection
+        if connection is None or self._waiting.callers or self._waiting_for_replies.callers:
+            return False
+        return connection.has_room and connection.has_reply_room
 
     @property
     def busy(self) -> bool:
-        """Whether anything is in flight."""
-        return self._limit.commands > 0
+        """Whether anything is in flight, or about to be."""
+        waiting = self._waiting.callers or self._waiting_for_replies.callers
+        return bool(waiting or self._attempt or self.under_way[0])
+
+    @property
+    def under_way(self) -> tuple[int, int, int]:
+        """Commands, bytes, and bytes of large replies that are in flight."""
+        return (0, 0, 0) if self._connection is None else self._connection.under_way
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
-        [reply] = self.pipeline([command])
-        return value_of(reply)
+        return value_of(self._begin((command,), self._operation).get())
 
     def pipeline(self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0) -> list[Reply]:
         """Send `commands` in one write and return their replies in order; error replies stay in their places.
@@ -220,13 +230,11 @@ class RedisNode:
         """
         if not commands:
             return []
-        return self.begin_pipeline(commands, reply_bytes).result()
+        return _replies_of(self._begin(commands, self._operation, None, reply_bytes), len(commands))
 
     def begin_pipeline(self, commands: Sequence[Sequence[Arg]], reply_bytes: int = 0) -> PendingCommands:
         """Send `commands`, at least one, as `pipeline` does, without waiting for their replies."""
-        packed = b"".join([pack(tuple(command)) for command in commands])
-        waiter = self._begin(packed, len(commands), self._operation, reply_bytes=reply_bytes)
-        return PendingCommands(waiter, len(commands))
+        return PendingCommands(self._begin(commands, self._operation, None, reply_bytes), len(commands))
 
     def begin_scripts(self, calls: Sequence[ScriptCall], history: str | None = None) -> PendingReplies:
         """Send scripts without waiting for their replies, which the caller must take in the end (Redis.begin_scripts).
@@ -234,17 +242,17 @@ class RedisNode:
         With `history` to that one only. Raises StorageUnavailableError if Redis cannot be reached, or has another one.
         """
         end = (self.lease_end_ms,)
-        packed = [
-            pack(("EVALSHA", script.sha, len(keys), *keys, *args, *(end if script.leased else ())))
+        commands: list[Command] = [
+            ("EVALSHA", script.sha, len(keys), keys, args, end if script.leased else ())
             for script, keys, args in calls
         ]
-        waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name, history) if packed else None
-        return PendingReplies(self, calls, packed, waiter, history)
+        waiter = self._begin(commands, calls[0][0].name, history) if commands else None
+        return PendingReplies(self, calls, commands, waiter, history)
 
     def rerun_missing(
         self,
         calls: Sequence[ScriptCall],
-        packed: list[bytes],
+        commands: list[Command],
         missing: list[int],
         replies: list[Reply],
         history: str | None,
@@ -255,9 +263,9 @@ class RedisNode:
         """
         scripts = {calls[index][0].sha: calls[index][0] for index in missing}
         loads = [_load(script) for script in scripts.values()]
-        again = b"".join([*loads, *(packed[index] for index in missing)])
+        again = [*loads, *(commands[index] for index in missing)]
         try:
-            waiter = self._begin(again, len(scripts) + len(missing), self._operation, history)
+            waiter = self._begin(again, self._operation, history)
             self._order.change()
             late = _replies_of(waiter, len(scripts) + len(missing))
         except StorageUnavailableError as error:
@@ -307,7 +315,7 @@ class RedisNode:
 
         Raises StorageUnavailableError.
         """
-        if self._multiplexer is None or self._multiplexer.lost:
+        if not self.connected:
             self._connected(time.monotonic() + self._timeout_s)
         return self.history
 
@@ -328,8 +336,8 @@ class RedisNode:
 
     def reconnect(self, reason: str) -> None:
         """Close the connection, and open another one for the next call; what is in flight fails with `reason`."""
-        if self._multiplexer is not None and not self._multiplexer.lost:
-            self._multiplexer.close(reason)
+        if self._connection is not None:
+            self._connection.lose(reason)
 
     def close(self) -> None:
         """Close the connection for good: what is in flight or called later fails as if Redis were away."""
@@ -337,38 +345,80 @@ class RedisNode:
         if self._attempt is not None:
             self._attempt.kill(block=False)
             self._attempt = None
-        if self._multiplexer is not None:
-            self._multiplexer.close("closed by this broker")
+        if self._connection is not None:
+            self._connection.lose("closed by this broker")
 
     def _begin(
-        self, data: bytes, count: int, operation: str, history: str | None = None, reply_bytes: int = 0
+        self,
+        commands: Sequence[Command],
+        operation: str,
+        history: str | None = None,
+        reply_bytes: int = 0,
     ) -> Awaited:
-        if reply_bytes:
-            self._reply_limit.acquire(0, reply_bytes, time.monotonic() + _REPLY_ROOM_S_MAX)
-        try:
-            deadline = time.monotonic() + self._timeout_s
-            self._limit.acquire(count, len(data), deadline)
-            try:
-                multiplexer = self._multiplexer
-                if multiplexer is None or multiplexer.lost:
-                    multiplexer = self._connected(deadline)
-                self.check_history(history)
-                return multiplexer.exchange(data, count, deadline, operation, reply_bytes)
-            except BaseException:
-                self._limit.release(count, len(data))
-                raise
-        except BaseException:
-            if reply_bytes:
-                self._reply_limit.release(0, reply_bytes)
-            raise
+        """Send commands, once there is a connection and room; `operation` names them in metrics."""
+        connection = self._connection
+        if (
+            connection is not None
+            and not self._waiting.callers
+            and not (reply_bytes and self._waiting_for_replies.callers)
+            and (history is None or history == self.history)
+            and (waiter := connection.exchange(commands, operation, self._timeout_s, reply_bytes)) is not None
+        ):
+            return waiter
+        if not reply_bytes:
+            return self._begin_in_turn(commands, operation, history, 0)
+        return self._waiting_for_replies.in_turn(
+            lambda: self._begin_with_room(commands, operation, history, reply_bytes),
+            time.monotonic() + _REPLY_ROOM_S_MAX,
+        )
+
+    def _begin_with_room(
+        self, commands: Sequence[Command], operation: str, history: str | None, reply_bytes: int
+    ) -> Awaited | None:
+        """Send commands with large replies, or return None if there is no room for these."""
+        connection = self._connected(time.monotonic() + self._timeout_s)
+        if connection.has_reply_room:
+            return self._begin_in_turn(commands, operation, history, reply_bytes)
+        connection.on_room = self._wake
+        return None
+
+    def _begin_in_turn(
+        self, commands: Sequence[Command], operation: str, history: str | None, reply_bytes: int
+    ) -> Awaited:
+        """Send commands after those that wait for room already."""
+        deadline = time.monotonic() + self._timeout_s
+
+        def send() -> Awaited | None:
+            connection = self._connected(deadline)
+            self.check_history(history)
+            waiter = connection.exchange(commands, operation, deadline - time.monotonic(), reply_bytes)
+            if waiter is None:
+                connection.on_room = self._wake
+            return waiter
+
+        if not self._waiting.callers and (waiter := send()) is not None:
+            return waiter
+        return self._waiting.in_turn(send, deadline)
+
+    def _wake(self) -> None:
+        """Let those who wait for room try again; a connection calls this as long as there are any."""
+        if self._connection and not (self._waiting.callers or self._waiting_for_replies.callers):
+            self._connection.on_room = None
+        self._waiting.wake()
+        self._waiting_for_replies.wake()
 
     def check_history(self, wanted: str | None) -> None:
         """Raise HistoryChangedError if the connection leads to another history than the one `wanted`, None for any."""
         if wanted not in (None, self.history):
             raise HistoryChangedError("Redis has another history: nothing was sent")
 
-    def _connected(self, deadline: float) -> Multiplexer:
-        """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
+    def _connected(self, deadline: float) -> RedisConnection:
+        """Return the connection. Without one, wait for the attempt under way, or begin one.
+
+        Fails at once in the pause after a failure.
+        """
+        if self._connection is not None and self._connection.lost is None:
+            return self._connection
         if self._closed:
             raise StorageUnavailableError(f"the connection to Redis at {self._target} is closed")
         attempt = self._attempt
@@ -381,7 +431,7 @@ class RedisNode:
             raise StorageUnavailableError(self._refusal)
         attempt.join(max(deadline - time.monotonic(), 0.001))
         outcome = attempt.value
-        if isinstance(outcome, Multiplexer):
+        if isinstance(outcome, RedisConnection):
             return outcome
         if isinstance(outcome, StorageUnavailableError):
             # One exception object per caller: tracebacks gather in it.
@@ -389,7 +439,7 @@ class RedisNode:
         # Not yet, or the attempt was ended by close().
         raise StorageUnavailableError(f"Redis at {self._target} could not be reached in time")
 
-    def _connect(self) -> Multiplexer | StorageUnavailableError:
+    def _connect(self) -> RedisConnection | StorageUnavailableError:
         try:
             connected, history = connect_to(self._target, self._connect_timeout_ms, self._on_moved)
         except StorageUnavailableError as error:
@@ -400,40 +450,37 @@ class RedisNode:
         else:
             self._backoff.reset()
             self._refusal = ""
-            before = self._multiplexer
+            before = self._connection
             self.connections += 1
             self.connected_at = time.monotonic()
             self.history = history
-            self._multiplexer = Multiplexer(
+            observer = self._observer
+            self._connection = RedisConnection(
                 connected,
                 self.name,
-                self._limit,
-                self._reply_limit,
-                self._timeout_ms,
-                self._observer.round_trip,
+                self._limits,
+                on_lost=self._on_lost,
+                on_round_trip=None if observer is NO_OBSERVER else observer.round_trip,
                 on_silence=self.on_silence,
             )
-            self._load_first(self._multiplexer)
+            if self._first:
+                # Before anything else is sent; nobody waits, for one that is missing is loaded when it is run.
+                self._connection.exchange(self._first, self._operation, self._timeout_s, forced=True)
             if before is not None:
                 self.reconnected_at = self.connected_at
                 self._observer.reconnected()
                 if before.led_to_replica:
                     self.on_failover()
-            return self._multiplexer
+            return self._connection
         finally:
             self._attempt = None
 
-    def _load_first(self, multiplexer: Multiplexer) -> None:
-        """Load scripts before anything else is sent; nobody waits, for one that is missing is loaded when it is run."""
-        if self._first:
-            data, count = b"".join(self._first), len(self._first)
-            # Who waits for this connection may have taken all the room.
-            self._limit.take(count, len(data))
-            multiplexer.exchange(data, count, time.monotonic() + self._timeout_s, self._operation)
+    def _on_lost(self, _reason: str) -> None:
+        self._wake()
 
 
-def _load(script: Script) -> bytes:
-    return pack(("SCRIPT", "LOAD", script.source))
+def _load(script: Script) -> Command:
+    return ("SCRIPT", "LOAD", script.source)
 
 
 def _replies_of(waiter: Awaited, count: int) -> list[Reply]:

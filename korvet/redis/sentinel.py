@@ -24,7 +24,7 @@ from gevent.event import Event
 from gevent.hub import Hub, get_hub
 
 from korvet.errors import StorageUnavailableError
-from korvet.redis.connection import RedisConnection, connect, open_connection, pack, reconnect_backoff
+from korvet.redis.connection import RedisConnection, connect, open_connection, reconnect_backoff
 from korvet.redis.replies import Reply
 from korvet.redis.url import SWITCHED, RedisAddress, RedisTarget
 
@@ -33,7 +33,7 @@ OnMoved = Callable[[str], object]
 
 # A Sentinel that died without a word is noticed within twice this time.
 _PING_S = 10.0
-_PING = pack(("PING",))
+_PING = ("PING",)
 
 
 def connect_to(target: RedisTarget, timeout_ms: int, on_moved: OnMoved) -> tuple[socket.socket, str]:
@@ -135,7 +135,9 @@ class _MasterWatch:
 
     def _follow(self, sentinel: RedisAddress, opened: socket.socket) -> None:
         """Close connections to old masters while a Sentinel can be heard."""
-        connection = RedisConnection(opened, self._on_replies, lambda _: self._woken.set())
+        connection = RedisConnection(
+            opened, str(sentinel), on_lost=lambda _: self._woken.set(), on_replies=self._on_replies
+        )
         # Before the subscription it may have been said already.
         self._switched = True
         while connection.lost is None and self._holders:

@@ -15,7 +15,7 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 from korvet.errors import StorageUnavailableError
-from korvet.redis.connection import Observer, RedisConnection, pack, reconnect_backoff
+from korvet.redis.connection import Observer, RedisConnection, reconnect_backoff
 from korvet.redis.replies import MovedError, Reply
 from korvet.redis.sentinel import connect_to
 from korvet.redis.slots import SlotMap
@@ -26,7 +26,7 @@ Listener: TypeAlias = Callable[[bytes | None], None]
 # Channels per SSUBSCRIBE: Redis serves other clients between two commands, not within one.
 _CHANNELS_PER_COMMAND = 1000
 
-_SUBSCRIBE, _UNSUBSCRIBE, _PING = "SSUBSCRIBE", "SUNSUBSCRIBE", pack(("PING",))
+_SUBSCRIBE, _UNSUBSCRIBE, _PING = "SSUBSCRIBE", "SUNSUBSCRIBE", ("PING",)
 
 
 class Subscription:
@@ -170,7 +170,7 @@ class Subscriber:
             if end == len(queued) or run == _CHANNELS_PER_COMMAND or queued[end][:2] != queued[start][:2]:
                 if self._connection is not None:
                     names = [name for _, _, name in queued[start:end]]
-                    self._connection.send(pack((queued[start][0], *names)))
+                    self._connection.send((queued[start][0], names))
                 start = end
 
     def _run(self) -> None:
@@ -202,7 +202,9 @@ class Subscriber:
     def _serve(self, connected: gevent.socket.socket) -> None:
         self._gone.clear()
         self._queued.clear()
-        self._connection = connection = RedisConnection(connected, self._on_replies, self._on_lost)
+        self._connection = connection = RedisConnection(
+            connected, self.name, on_lost=self._on_lost, on_replies=self._on_replies
+        )
         for name, entry in self.channels.items():
             self._queue(_SUBSCRIBE, entry.slot, name)
         pinged_at = 0.0

@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from korvet_core import BatchesBuilder
+from korvet_core import BatchesBuilder, pack_command
 
 from korvet.errors import KafkaError
 from korvet.log.append_calls import AppendAnswer, append_call, batch_args
 from korvet.log.epoch_scripts import EPOCH_AT
 from korvet.log.types import NO_TRANSACTION, RECORDS, AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch, with_producer
-from korvet.redis.connection import pack
 from korvet.topics.types import Partition
 from loadtest.append.server import Request, WrongError
 
@@ -110,7 +109,7 @@ def calls_of(row: Row, partition: Partition) -> list[Call]:
             if not is_duplicate:
                 commands += _xadds(append, end)
                 end += row.records
-        packed = pack(("EVALSHA", script.sha, len(keys), *keys, *values))
+        packed = pack_command(("EVALSHA", script.sha, len(keys), *keys, *values))
         calls.append(Call(appends, Request(packed, 1), Request(b"".join(commands), len(commands))))
     return calls
 
@@ -157,8 +156,8 @@ def _xadds(append: _Append, end: int) -> list[bytes]:
     """Return the XADDs of a batch's payload past an offset; ids are dense in every layout."""
     stream = append.partition.stream
     if isinstance(append, AppendBatch):
-        return [pack(("XADD", stream, f"0-{end + append.record_count}", "batch", append.batch))]
+        return [pack_command(("XADD", stream, f"0-{end + append.record_count}", "batch", append.batch))]
     return [
-        pack(("XADD", stream, f"0-{end + number}", "value", value or b"", "timestamp", timestamp))
+        pack_command(("XADD", stream, f"0-{end + number}", "value", value or b"", "timestamp", timestamp))
         for number, (_, timestamp, _, value, _) in enumerate(append.records, 1)
     ]

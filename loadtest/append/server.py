@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self, cast
 
-import hiredis
+from korvet_core import RespReader, pack_command
 
-from korvet.redis.connection import Arg, pack
+from korvet.redis.connection import Arg
 from korvet.server.embedded import EmbeddedServer, open_locked
 
+_MORE = object()
 _SCRIPT_STATS = re.compile(rb"cmdstat_evalsha:calls=(\d+),usec=(\d+)")
 _VERSION = re.compile(rb"^(redis|valkey)_version:(\S+)", re.MULTILINE)
 
@@ -57,7 +58,7 @@ class Server:
         self._directory = tempfile.TemporaryDirectory(prefix="korvet-append-", ignore_cleanup_errors=True)
         self._embedded = EmbeddedServer(open_locked(Path(self._directory.name) / "data"), program, 0)
         self._socket = socket.socket(socket.AF_UNIX)
-        self._reader = hiredis.Reader()
+        self._reader = RespReader(WrongError)
         self.url = self._embedded.url
 
     def __enter__(self) -> Self:
@@ -83,7 +84,7 @@ class Server:
 
     def call(self, *args: Arg) -> object:
         """Return the reply to a command; raises WrongError for an error."""
-        [reply] = self._exchange([Request(pack(args), 1)], 1)
+        [reply] = self._exchange([Request(pack_command(args), 1)], 1)
         return reply
 
     def drive(self, requests: Sequence[Request], under_way: int) -> Driven:
@@ -117,11 +118,11 @@ class Server:
         return replies
 
     def _reply(self) -> object:
-        while (reply := self._reader.gets()) is False:
+        while (reply := self._reader.next_reply(_MORE)) is _MORE:
             received = self._socket.recv(1 << 18)
             if not received:
                 raise WrongError("the server closed the connection")
             self._reader.feed(received)
-        if isinstance(reply, hiredis.ReplyError):
+        if isinstance(reply, WrongError):
             raise WrongError(f"the server answered: {reply}")
         return reply

@@ -12,13 +12,14 @@ import subprocess
 import time
 from pathlib import Path
 
-import hiredis
 import redis
+from korvet_core import RespReader, pack_command
 
 from korvet.server.embedded import find_program
 from loadtest.bench import processes
 from loadtest.bench.processes import NotAvailableError
 
+_MORE = object()
 _PIPELINE = 100
 _STREAM = "korvet:bench:0"
 _READ_COUNT = 1000
@@ -127,9 +128,9 @@ class Redis:
         return count, time.monotonic() - began
 
     def _run_python(self, command: list[str], count: int, pipeline: int) -> tuple[int, float]:
-        burst = b"".join([b"*%d\r\n" % len(command), *map(_bulk, command)]) * pipeline
+        burst = pack_command(command) * pipeline
         rounds = max(count // pipeline, 1)
-        reader = hiredis.Reader()
+        reader = RespReader(str)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self._socket))
             began = time.monotonic()
@@ -138,10 +139,6 @@ class Redis:
                 answered = 0
                 while answered < pipeline:
                     reader.feed(connection.recv(1 << 16))
-                    while reader.gets() is not False:
+                    while reader.next_reply(_MORE) is not _MORE:
                         answered += 1
         return rounds * pipeline, time.monotonic() - began
-
-
-def _bulk(word: str) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode())

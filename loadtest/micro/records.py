@@ -53,8 +53,8 @@ def parsed(raw: bytes) -> Sequence[Entry]:
     """Return the entries of an answer."""
     reader = new_reader()
     reader.feed(raw)
-    reader.gets()
-    return cast("Sequence[Entry]", reader.gets()[0])
+    reader.next_reply(None)
+    return cast("list[Sequence[Entry]]", reader.next_reply(None))[0]
 
 
 def one_by_one(entries: Sequence[Entry]) -> list[StoredRecord]:

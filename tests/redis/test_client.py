@@ -11,11 +11,11 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
+from korvet_core import pack_command
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import replies
 from korvet.redis.client import Redis
-from korvet.redis.connection import pack
 from korvet.redis.replies import RespError, error_of, name_of
 from korvet.redis.scripts import Script
 from tests.support import redis_servers
@@ -314,7 +314,7 @@ def test_nothing_connects_before_the_first_call(redis_url: str, raw_redis: redis
 
 
 def test_packed_commands_are_what_redis_reads() -> None:
-    assert pack(("GET", b"k", 1)) == b"*3\r\n$3\r\nGET\r\n$1\r\nk\r\n$1\r\n1\r\n"
+    assert pack_command(("GET", b"k", 1)) == b"*3\r\n$3\r\nGET\r\n$1\r\nk\r\n$1\r\n1\r\n"
 
 
 @pytest.mark.parametrize(

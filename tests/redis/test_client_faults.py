@@ -45,7 +45,7 @@ def connect() -> Iterator[Connect]:
         one.close()
         turn()
         [node] = one.nodes()
-        assert (in_flight(one), node._limit.bytes, node._reply_limit.bytes) == (0, 0, 0)
+        assert node.under_way == (0, 0, 0)
 
 
 def eventually(connection: Redis, *command: str) -> object:
@@ -70,13 +70,13 @@ def unavailable(connection: Redis, *command: str) -> str:
 def in_flight(connection: Redis) -> int:
     """Return how many commands were sent whose replies have not come."""
     [node] = connection.nodes()
-    return node._limit.commands
+    return node.under_way[0]
 
 
 def waiting_for_room(connection: Redis) -> int:
     """Return how many callers wait until less is in flight."""
     [node] = connection.nodes()
-    return len(node._limit._queue)
+    return len(node._waiting.callers)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_bytes_in_flight_are_bounded_but_a_larger_request_goes_alone(
     until(lambda: in_flight(connection))
     waiting = [gevent.spawn(connection.call, "SET", f"k{number}", b"x" * 4000) for number in range(20)]
     until(lambda: waiting_for_room(connection) == 17)
-    assert connection.nodes()[0]._limit.bytes < 10_000 + 5000
+    assert connection.nodes()[0].under_way[1] < 10_000 + 5000
     raw_redis.rpush("go", "now")
     gevent.joinall([blocked, *waiting])
     assert [one.value for one in waiting] == [b"OK"] * 20
@@ -321,7 +321,7 @@ def test_large_replies_wait_for_room_and_small_ones_do_not(
     small = gevent.spawn(push, "small", 0)
     # Three reach the limit; they, the small one and the blocked one are in flight.
     until(lambda: in_flight(connection) == 5)
-    assert connection.nodes()[0]._reply_limit.bytes == 12_000
+    assert connection.nodes()[0].under_way[2] == 12_000
     gevent.killall(large[4:6])
     raw_redis.rpush("go", "now")
     gevent.joinall([small, *large])
@@ -342,8 +342,8 @@ def test_a_lost_connection_frees_the_room_of_its_replies(network: Proxy, connect
     first = gevent.spawn(refused)
     until(lambda: in_flight(connection))
     second = gevent.spawn(connection.pipeline, [("ECHO", "after")], reply_bytes=1000)
-    until(lambda: connection.nodes()[0]._reply_limit._queue)
-    assert connection.nodes()[0]._reply_limit.bytes == 1000
+    until(lambda: connection.nodes()[0]._waiting_for_replies.callers)
+    assert connection.nodes()[0].under_way[2] == 1000
     network.cut()
     network.speak()
     first.get()

@@ -11,8 +11,8 @@ from typing import Any, cast
 import gevent
 import gevent.server
 import gevent.socket
-import hiredis
 import pytest
+from korvet_core import RespReader
 
 from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
@@ -130,10 +130,10 @@ class ClockNode:
         self.server.start()
 
     def _serve(self, client: gevent.socket.socket, _address: object) -> None:
-        reader = hiredis.Reader()
+        reader = RespReader(str)
         while data := client.recv(65536):
             reader.feed(data)
-            while command := reader.gets():
+            while command := cast("list[bytes]", reader.next_reply(None)):
                 if command == [b"TIME"] and not self.answers:
                     return
                 if command == [b"TIME"]:

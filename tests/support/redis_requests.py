@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,10 @@ def requests_of(redis: Redis) -> list[tuple[str, int]]:
     sent: list[tuple[str, int]] = []
 
     def noted(
-        begin: Callable[..., Any], data: bytes, count: int, operation: str, *args: Any, **options: Any
+        begin: Callable[..., Any], commands: Sequence[object], operation: str, *args: Any, **options: Any
     ) -> Any:
-        sent.append((operation, count))
-        return begin(data, count, operation, *args, **options)
+        sent.append((operation, len(commands)))
+        return begin(commands, operation, *args, **options)
 
     for node in redis.nodes():
         node._begin = partial(noted, node._begin)  # type: ignore[method-assign]  # the client has no such hook

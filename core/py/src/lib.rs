@@ -1,7 +1,8 @@
 //! The Python module `korvet_core`: korvet-proto, called from Python.
 //!
 //! Arguments are bytes as they came and limits; results are bytes, numbers and tuples. What a client did wrong is a
-//! `RefusedError`, with Kafka's error code, or a `ProtocolError` if its connection has to close. Every function keeps the GIL: none takes longer than the request it serves.
+//! `RefusedError`, with Kafka's error code, or a `ProtocolError` if its connection has to close. Connections to Redis have
+//! their sockets here. Every function keeps the GIL: none takes longer than the request it serves.
 
 // The macros of PyO3 make functions public that Python alone calls.
 #![allow(missing_docs)]
@@ -14,7 +15,9 @@ mod buffer;
 mod build;
 mod columns;
 mod frame;
+mod link;
 mod message;
+mod resp;
 
 use pyo3::prelude::*;
 
@@ -30,7 +33,11 @@ mod korvet_core {
     #[pymodule_export]
     use crate::frame::{ProtocolError, announced_frame, request_header, skip_tagged_fields};
     #[pymodule_export]
+    use crate::link::RedisLink;
+    #[pymodule_export]
     use crate::message::MessageCodec;
+    #[pymodule_export]
+    use crate::resp::{NotRespError, RespReader, pack_command};
     #[pymodule_export]
     use pyo3::panic::PanicException;
 
