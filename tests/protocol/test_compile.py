@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
-import gevent
+import greenlet
 import pytest
 
 from korvet.errors import ProtocolError
@@ -206,24 +206,37 @@ def test_long_arrays_are_made_and_gone_through_by_the_callers_functions() -> Non
 
 
 def test_greenlets_decode_and_encode_in_turns_and_one_may_be_killed_meanwhile() -> None:
+    main = greenlet.getcurrent()
+
     class InTurns(list[Any]):
         def append(self, item: object) -> None:
-            gevent.sleep(0)
+            main.switch()
             super().append(item)
 
     def each_of(items: Iterable[Any]) -> Iterator[Any]:
         for item in items:
-            gevent.sleep(0)
+            main.switch()
             yield item
 
     def come_back(message: KindsResponse) -> KindsResponse:
         return decode(KindsResponse, 1, b"".join(encode(message, 1, each_of)), 0, InTurns)
 
-    messages = [KindsResponse(**KINDS | NO_ARRAYS | {"texts": ["x"] * n}, raw=None) for n in (300, 64, 150)]
-    killed, *others = (gevent.spawn(come_back, message) for message in (messages[0], *messages))
-    gevent.sleep(0)
-    killed.kill()
-    assert [each.get(timeout=60) for each in others] == messages
+    def message(texts: int) -> KindsResponse:
+        return KindsResponse(**KINDS | NO_ARRAYS | {"texts": ["x"] * texts}, raw=None)
+
+    messages = [message(texts) for texts in (300, 64, 150)]
+    running = {number: greenlet.greenlet(come_back) for number in range(3)}
+    killed = greenlet.greenlet(come_back)
+    done = {number: running[number].switch(messages[number]) for number in running}
+    for turn in range(700):
+        for number, each in running.items():
+            if not each.dead:
+                done[number] = each.switch()
+        if turn < 400:
+            killed.switch(*[messages[0]] * (turn == 0))
+    killed.throw()
+    assert list(done.values()) == messages
+    assert killed.dead
 
 
 def test_codecs_are_compiled_once() -> None:
