@@ -5,7 +5,7 @@ the epoch, -1 for a record without one. Every function raises TypeError for an a
 """
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 __version__: str
 
@@ -234,8 +234,9 @@ _Arg: TypeAlias = bytes | str | int | memoryview
 _Command: TypeAlias = Sequence[_Arg | Sequence[_Arg]]
 """A command's words; those of an inner tuple or list stand in its place. TypeError for a bool or another type."""
 
-_Done: TypeAlias = tuple[Any, Any, Any, float]
-"""Waiter, or None if it was told before that no answer came; reply, or list of replies; operation; seconds."""
+_Waiter = TypeVar("_Waiter")
+_Done: TypeAlias = tuple[_Waiter | None, Any, str, float]
+"""Waiter, or None if `tick` returned it before; reply, or list of replies; operation; seconds."""
 
 def pack_command(command: _Command, /) -> bytes:
     """Return a command as Redis reads it."""
@@ -257,15 +258,12 @@ class RespReader:
     def next_reply(self, missing: object, /) -> object:
         """Return the next reply, or `missing` if it is not whole yet; raises NotRespError."""
 
-class RedisLink:
+class RedisLink(Generic[_Waiter]):
     """One connection to Redis: pipelined requests, whose replies come in their order.
 
-    Numbers that its methods return are bits of what the caller is to do, by the constants. A waiter and an operation
-    are any objects, which come back with the replies.
+    Its constants are bits of what the owner is to do: methods return them, and `exchange` calls `act` with them.
     """
 
-    REFUSED: Final[int]
-    """The request was not taken: there is no room for it, or the connection is lost."""
     STUCK: Final[int]
     """Call `write` when the socket takes more, until it returns something else."""
     FLUSH: Final[int]
@@ -285,6 +283,8 @@ class RedisLink:
         self,
         fd: int | None,
         error_of: Callable[[str], object],
+        new_waiter: Callable[[], _Waiter],
+        act: Callable[[int], None],
         *,
         timeout_s: float,
         silence_s: float | None,
@@ -297,7 +297,8 @@ class RedisLink:
 
         Of what is under way the limits bound commands, bytes, and bytes of large replies: the request that reaches one
         may exceed it. After `timeout_s` without a byte while a reply is due the connection is lost. A reply that no
-        request asked for ends it too, unless `takes_unasked`. `error_of` as in RespReader.
+        request asked for ends it too, unless `takes_unasked`. `error_of` as in RespReader; `new_waiter` makes what a
+        request comes back with. `act` must not raise.
         """
 
     @property
@@ -317,23 +318,28 @@ class RedisLink:
         """Commands, bytes, and bytes of large replies."""
 
     @property
+    def silent_s(self) -> float:
+        """For how many seconds nothing has arrived."""
+
+    @property
     def due_s(self) -> float | None:
         """After how many seconds `tick` is to be called."""
 
     def exchange(
         self,
-        waiter: object,
         commands: Sequence[_Command],
-        operation: object,
-        timeout_s: float,
-        reply_bytes: int,
-        is_forced: bool,
+        operation: str,
+        reply_bytes: int = 0,
+        timeout_s: float | None = None,
+        is_forced: bool = False,
         /,
-    ) -> int:
-        """Send commands, at least one, or return REFUSED alone; `is_forced`: also if there is no room.
+    ) -> _Waiter | None:
+        """Send commands, at least one, and return who waits for their replies: of one command its reply, else a list.
 
+        Returns None, and sends nothing, if there is no room (with `is_forced` they take it) or the connection is lost.
         The first request leaves at once, and so does a large one; others at the end of the turn. `reply_bytes` are
-        those of large replies, 0 for small ones. A memoryview must show the same until it is written.
+        those of large replies, 0 for small ones; after `timeout_s`, or that of the link, the waiter is given up.
+        `operation` names them for metrics. A memoryview must show the same until it is written.
         """
 
     def send(self, commands: Sequence[_Command], /) -> int:
@@ -342,26 +348,26 @@ class RedisLink:
     def write(self) -> int:
         """Write what the socket takes."""
 
-    def receive(self) -> tuple[list[_Done], int]:
-        """Read what there is, but no more than a turn's; returns what is finished by it.
+    def receive(self) -> tuple[list[_Done[_Waiter]], int]:
+        """Read what there is, but no more than a turn's; returns what is finished by it, and bits.
 
-        Replies without a request have None for all else.
+        A reply without a request has neither waiter nor operation.
         """
 
-    def received(self, data: Buffer, /) -> tuple[list[_Done], int]:
+    def received(self, data: Buffer, /) -> tuple[list[_Done[_Waiter]], int]:
         """Do as `receive` with bytes that the caller has read."""
 
     def unwritten(self, size_max: int, /) -> bytes:
         """Return the next bytes that are to be written, without a socket."""
 
     def wrote(self, size: int, /) -> None:
-        """Note that so many of them were written."""
+        """Note how many of them were written."""
 
-    def tick(self) -> tuple[list[Any], int]:
+    def tick(self) -> tuple[list[_Waiter], int]:
         """Look at the clock; returns the waiters whose time is up."""
 
     def lose_for(self, reason: str, /) -> None:
         """Give the connection up, unless it is lost already."""
 
-    def close(self) -> list[Any]:
+    def close(self) -> list[_Waiter]:
         """Close the socket; returns the waiters of requests whose outcome is unknown, each once."""

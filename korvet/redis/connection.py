@@ -18,6 +18,7 @@ import socket as plain_socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias, cast
 
 import gevent
@@ -117,6 +118,8 @@ class RedisConnection:
 
     What computes is `korvet_core.RedisLink`, which has the socket; here are gevent's watchers, which call it. They are
     callbacks of the loop and not greenlets: a switch to one would cost every command as much as what it does there.
+
+    `exchange` is the link's; its waiter raises OutcomeUnknownError if no answer comes. Error replies are returned.
     """
 
     def __init__(
@@ -141,8 +144,7 @@ class RedisConnection:
         """The reason why the connection is gone."""
         self.led_to_replica = False
         """Whether it was closed for that."""
-        self.heard_at = self._made_at = time.monotonic()
-        """When anything was received last (time.monotonic)."""
+        self._made_at = time.monotonic()
         self.on_room: Callable[[], None] | None = None
         """Called when replies have come, and so less is under way."""
         self._name = name
@@ -157,9 +159,11 @@ class RedisConnection:
             os.set_blocking(fd, False)
         else:
             self._tls.settimeout(0)
-        self._link = RedisLink(
+        self._link: RedisLink[Waiter[Reply]] = RedisLink(
             fd if self._tls is None else None,
             error_of,
+            partial(Waiter, self._hub),
+            self._act,
             timeout_s=limits.timeout_ms / 1000,
             silence_s=None if on_silence is None else SILENCE_SECONDS,
             commands_max=limits.commands_max,
@@ -167,12 +171,17 @@ class RedisConnection:
             reply_bytes_max=limits.reply_bytes_max,
             takes_unasked=on_replies is not None,
         )
-        self._exchange, self._receive = self._link.exchange, self._link.receive
+        self.exchange, self._receive = self._link.exchange, self._link.receive
         self._writing = False
         self._timer = self._loop.timer(0)
         self._readable = self._loop.io(fd, _READ)
         self._writable = self._loop.io(fd, _WRITE)
         self._readable.start(self._read if self._tls is None else self._read_tls)
+
+    @property
+    def heard_at(self) -> float:
+        """When anything was received last (time.monotonic)."""
+        return time.monotonic() - self._link.silent_s
 
     @property
     def has_room(self) -> bool:
@@ -189,39 +198,16 @@ class RedisConnection:
         """Commands, bytes, and bytes of large replies that are under way."""
         return self._link.under_way
 
-    def exchange(
-        self,
-        commands: Sequence[Command],
-        operation: str,
-        timeout_s: float,
-        reply_bytes: int = 0,
-        *,
-        forced: bool = False,
-    ) -> Waiter[Reply] | None:
-        """Send commands; the waiter gets their replies (for one command: its reply, not in a list).
-
-        Those of one turn of the event loop leave in one write; the first does at once, and so does what is large.
-        Returns None, and sends nothing, if there is no room for them (`forced`: they take it) or the connection is
-        lost. Error replies are returned, not raised. The waiter may raise OutcomeUnknownError.
-        """
-        waiter: Waiter[Reply] = Waiter(self._hub)
-        todo = self._exchange(waiter, commands, operation, timeout_s, reply_bytes, forced)
-        if todo:
-            if todo & RedisLink.REFUSED:
-                return None
-            self._do(todo)
-        return waiter
-
     def send(self, command: Command) -> None:
         """Send a command at the end of this turn of the event loop; its reply goes to `on_replies`."""
-        self._do(self._link.send((command,)))
+        self._act(self._link.send((command,)))
 
     def lose(self, reason: str) -> None:
         """Close the connection for `reason`; the second and later calls do nothing."""
         self._link.lose_for(reason)
         self._close()
 
-    def _do(self, todo: int) -> None:
+    def _act(self, todo: int) -> None:
         """Do what the core asks for."""
         if todo & RedisLink.FLUSH:
             self._loop.run_callback(self._write)
@@ -242,7 +228,7 @@ class RedisConnection:
         if self._writing and not todo & RedisLink.STUCK:
             self._writing = False
             self._writable.stop()
-        self._do(todo)
+        self._act(todo)
 
     def _write_tls(self, tls: gevent_ssl.SSLSocket) -> int:
         try:
@@ -257,7 +243,6 @@ class RedisConnection:
 
     def _read(self) -> None:
         done, todo = self._receive()
-        self.heard_at = time.monotonic()
         if done:
             self._answer(done)
         if todo:
@@ -278,7 +263,6 @@ class RedisConnection:
                     self.lose("it closed the connection")
                     return
                 taken += size
-                self.heard_at = time.monotonic()
                 done, todo = self._link.received(data)
                 self._answer(done)
                 self._finish(todo)
@@ -293,7 +277,7 @@ class RedisConnection:
             self._on_replies([reply for _, reply, _, _ in done])
             return
         on_round_trip = self._on_round_trip
-        waited_for = []
+        waited_for: list[tuple[Waiter[Reply], Reply]] = []
         # First those that nobody waits for yet: a caller that waits for the oldest of several finds all of them. We are
         # in the loop: what the woken greenlets ask next leaves in one write again.
         for waiter, reply, operation, seconds in done:
@@ -315,7 +299,7 @@ class RedisConnection:
         if todo & RedisLink.READ_ONLY and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
             self.led_to_replica = True
             self.lose("the server is a read-only replica")
-        self._do(todo)
+        self._act(todo)
 
     def _set_timer(self) -> None:
         self._timer.stop()
@@ -333,7 +317,7 @@ class RedisConnection:
         if todo & RedisLink.SILENT and self._on_silence is not None:
             self._loop.run_callback(self._on_silence)
         if self.lost is None:
-            self._do(todo)
+            self._act(todo)
 
     def _close(self) -> None:
         if self.lost is not None:

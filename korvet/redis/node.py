@@ -362,7 +362,7 @@ class RedisNode:
             and not self._waiting.callers
             and not (reply_bytes and self._waiting_for_replies.callers)
             and (history is None or history == self.history)
-            and (waiter := connection.exchange(commands, operation, self._timeout_s, reply_bytes)) is not None
+            and (waiter := connection.exchange(commands, operation, reply_bytes)) is not None
         ):
             return waiter
         if not reply_bytes:
@@ -391,7 +391,7 @@ class RedisNode:
         def send() -> Awaited | None:
             connection = self._connected(deadline)
             self.check_history(history)
-            waiter = connection.exchange(commands, operation, deadline - time.monotonic(), reply_bytes)
+            waiter = connection.exchange(commands, operation, reply_bytes, deadline - time.monotonic())
             if waiter is None:
                 connection.on_room = self._wake
             return waiter
@@ -465,7 +465,7 @@ class RedisNode:
             )
             if self._first:
                 # Before anything else is sent; nobody waits, for one that is missing is loaded when it is run.
-                self._connection.exchange(self._first, self._operation, self._timeout_s, forced=True)
+                self._connection.exchange(self._first, self._operation, 0, None, True)  # noqa: FBT003 - of the core
             if before is not None:
                 self.reconnected_at = self.connected_at
                 self._observer.reconnected()

@@ -1,16 +1,16 @@
-//! One connection to Redis: requests on their way out, replies on their way to whoever asked.
+//! One connection to Redis: requests on their way out, replies on their way to their callers.
 //!
 //! Theory of operation. Redis answers in the order of the requests, so a queue of what is pending is all the
-//! bookkeeping. A [`Pipeline`] takes requests, says which bytes to write next, is told how many were written, and is
-//! given each reply that has arrived. Its owner has the socket and the clock.
+//! bookkeeping. A [`Pipeline`] takes requests, says which bytes to write next and whose each reply is. Its owner has
+//! the socket and the clock, and says how many bytes were written and when a reply has arrived.
 //!
 //! * Small commands are joined to one piece, payloads stay where they are: a write takes pieces.
-//! * A request that is due and not answered is given up ([`Pipeline::tick`]): its token is told, and its replies are
-//!   dropped when they come. If nothing at all was heard meanwhile, the connection is lost.
+//! * A request that is due and not answered is given up ([`Pipeline::tick`]): its token is reported, and its replies
+//!   are dropped when they come. If nothing at all was heard meanwhile, the connection is lost.
 //! * A loss ends the connection, whatever its reason: [`Pipeline::lose`] returns the token of each request that is
 //!   pending, once. What became of such a request is unknown, for it may have been run: nothing is sent again.
 //!
-//! Times count from any beginning. A clock that stands still or goes back delays what is due, and does nothing else.
+//! Times count from any beginning. A clock that stops or goes back delays what is due, and does nothing else.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Limits {
     pub reply_bytes_max: usize,
     /// Nothing was heard for so long while a reply was due: the connection is lost.
     pub timeout: Duration,
-    /// Nothing was heard for so long while a reply was pending: its owner is told, about as often.
+    /// Nothing was heard for so long while a reply was pending: this is reported, about as often.
     pub silence: Option<Duration>,
 }
 
@@ -151,7 +151,7 @@ pub struct Request<T, B> {
     pub packed: Packed<B>,
     /// How many commands they are; at least one.
     pub count: usize,
-    /// When the token is told that no answer came.
+    /// When the token is reported as not answered.
     pub deadline: Time,
     /// Of large replies; 0 if small ones are expected.
     pub reply_bytes: usize,
@@ -191,7 +191,7 @@ pub struct Answered<T> {
     pub count: usize,
     /// How long it took.
     pub took: Duration,
-    /// It was too late: the token has been told before that there is no answer.
+    /// It was too late: the token was reported as not answered before.
     pub has_given_up: bool,
 }
 
@@ -234,7 +234,7 @@ impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
         }
     }
 
-    /// Whether a request that expects so many bytes of large replies is sent at once, by what is under way.
+    /// Whether there is room for a request with `reply_bytes` of large replies.
     pub fn has_room(&self, reply_bytes: usize) -> bool {
         self.commands < self.limits.commands_max
             && self.bytes < self.limits.bytes_max
@@ -296,7 +296,7 @@ impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
         self.outbox.pieces.len()
     }
 
-    /// Note that the kernel has taken so many bytes.
+    /// Note how many bytes the kernel has taken.
     pub fn wrote(&mut self, size: usize) {
         self.outbox.wrote(size);
     }
@@ -304,6 +304,11 @@ impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
     /// Note that something has arrived.
     pub fn heard(&mut self, now: Time) {
         self.heard_at = now;
+    }
+
+    /// When something arrived last.
+    pub fn heard_at(&self) -> Time {
+        self.heard_at
     }
 
     /// Say whose the next reply is.

@@ -3,7 +3,7 @@
 //! Theory of operation. An [`Inbox`] takes bytes in pieces of any size and says where the next whole reply lies; its
 //! [`Scanner`] remembers how far it has looked, so that all pieces together cost no more than one. What lies there is
 //! read by [`Elements`], one after the other: an aggregate says how many elements follow it. Both read an element by
-//! the same function, so what the scanner lets pass is read without errors. RESP2 and RESP3 are told apart by the
+//! the same function, so what the scanner lets pass is read without errors. RESP2 and RESP3 differ in the
 //! elements' first bytes alone, and both are taken.
 //!
 //! A count is only counted down and a length only compared with what is there: a lie costs its connection, and no memory.
@@ -75,8 +75,55 @@ impl Element<'_> {
     }
 }
 
+/// Read an element of the kinds that large replies consist of, if it is whole and has nothing unusual.
+#[inline]
+fn usual_element(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
+    let (kind, after) = bytes.split_first()?;
+    if !matches!(kind, b'$' | b'*' | b':') {
+        return None;
+    }
+    let (number, line_bytes) = digits(after)?;
+    let start = 1 + line_bytes;
+    match kind {
+        b'$' => {
+            let end = start + usize::try_from(number).ok().filter(|length| *length <= BULK_BYTES_MAX)?;
+            let is_ended = bytes.get(end..)?.starts_with(END);
+            is_ended.then(|| bytes.get(start..end)).flatten().map(|content| (Element::Bulk(content), end + END.len()))
+        }
+        b'*' => u32::try_from(number).ok().map(|count| (Element::Array(count as usize), start)),
+        _ => Some((Element::Integer(number), start)),
+    }
+}
+
+/// The number that the digits before the end of the line are, and the size of the line with its end.
+#[inline]
+fn digits(bytes: &[u8]) -> Option<(i64, usize)> {
+    let (mut number, mut size) = (0, 0);
+    loop {
+        let digit = bytes.get(size)?.wrapping_sub(b'0');
+        if digit > 9 {
+            let is_ended = size > 0 && bytes.get(size..size + END.len()) == Some(END);
+            return is_ended.then_some((number, size + END.len()));
+        }
+        // An int64 has room for as many digits in any case.
+        if size == 18 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+        size += 1;
+    }
+}
+
 /// Read the element at the beginning of `bytes`, and its size; `None` if more is needed. No line ends before `searched`.
+#[inline]
 fn element(bytes: &[u8], searched: usize) -> Result<Option<(Element<'_>, usize)>, Malformed> {
+    match usual_element(bytes) {
+        Some(usual) => Ok(Some(usual)),
+        None => any_element(bytes, searched),
+    }
+}
+
+fn any_element(bytes: &[u8], searched: usize) -> Result<Option<(Element<'_>, usize)>, Malformed> {
     let Some((kind, after)) = bytes.split_first() else { return Ok(None) };
     if !b"+-:$*%~>|_,#(=!".contains(kind) {
         return Err(Malformed::new(format!("a reply begins with the byte {kind:#04x}")));
@@ -107,7 +154,8 @@ fn is_text(bytes: &[u8]) -> bool {
 
 /// The bytes before the end of the line, if it is there.
 fn line_of(bytes: &[u8], searched: usize, bytes_max: usize) -> Result<Option<&[u8]>, Malformed> {
-    let found = bytes.get(searched..).and_then(|rest| rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')));
+    let window = bytes.get(searched..bytes.len().min(bytes_max + 1)).unwrap_or_default();
+    let found = window.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
     let Some(length) = found.map(|position| searched + position) else {
         return if bytes.len() > bytes_max { Err(Malformed::new("a line has no end")) } else { Ok(None) };
     };
@@ -239,8 +287,10 @@ impl Scanner {
         let children = element.children();
         if children > 0 {
             self.depth += 1;
-            let deeper = self.missing.get_mut(self.depth);
-            *deeper.ok_or(Malformed::new(format!("aggregates lie deeper in each other than {DEPTH_MAX}")))? = children;
+            let Some(deeper) = self.missing.get_mut(self.depth) else {
+                return Err(Malformed::new(format!("aggregates lie deeper in each other than {DEPTH_MAX}")));
+            };
+            *deeper = children;
             return Ok(false);
         }
         while self.missing.get(self.depth) == Some(&0) {
@@ -316,7 +366,7 @@ impl Inbox {
         &self.bytes
     }
 
-    /// Take the bytes away for as long as they are read; nothing may arrive before they are given back.
+    /// Take the bytes away for as long as they are read; nothing may arrive before `give_back`.
     pub fn lend(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -99,7 +99,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..200)
 }
 
-/// One history: a link, a server, and what each caller was told.
+/// One history: a link, a server, and what was reported to each caller.
 struct World {
     link: Link,
     inbox: Inbox,
@@ -133,14 +133,14 @@ impl World {
         at(self.now_ms.unsigned_abs())
     }
 
-    fn told(&mut self, token: Token, outcome: Outcome) {
-        assert_eq!(self.outcomes.insert(token, outcome), None, "{token} was told twice");
+    fn report(&mut self, token: Token, outcome: Outcome) {
+        assert_eq!(self.outcomes.insert(token, outcome), None, "{token} has two outcomes");
     }
 
     fn lose(&mut self) {
         self.is_lost = true;
         for token in self.link.lose() {
-            self.told(token, Outcome::Lost);
+            self.report(token, Outcome::Lost);
         }
         assert_eq!(self.link.lose(), []);
         assert_eq!((self.link.under_way(), self.link.due(), self.link.pieces()), ((0, 0, 0), None, 0));
@@ -203,7 +203,7 @@ impl World {
                     self.parts.push(line);
                     assert_eq!(answered.count, self.parts.len());
                     let replies = std::mem::take(&mut self.parts);
-                    self.told(answered.token, Outcome::Replies(replies));
+                    self.report(answered.token, Outcome::Replies(replies));
                 }
             }
         }
@@ -222,7 +222,7 @@ impl World {
         }
         for token in late {
             self.late.insert(token);
-            self.told(token, Outcome::GivenUp);
+            self.report(token, Outcome::GivenUp);
         }
     }
 
@@ -264,7 +264,7 @@ proptest! {
             prop_assert_eq!(world.late.len(), 0);
             world.check();
         }
-        // Nobody waits for ever.
+        // Each caller has an outcome.
         prop_assert_eq!(world.outcomes.len(), world.asked.len());
     }
 
@@ -337,7 +337,7 @@ fn a_request_that_is_due_is_given_up_once_and_its_answer_dropped() {
 }
 
 #[test]
-fn silence_is_told_as_long_as_it_lasts_and_ends_the_connection_after_a_timeout() {
+fn silence_is_reported_as_long_as_it_lasts_and_ends_the_connection_after_a_timeout() {
     let (mut link, nobody) = (link(), |_: &Token| panic!("it is not due"));
     link.push(request(0, 1, at(10_000)), at(0));
     assert_eq!(link.due(), Some(at(1_000)));
@@ -350,8 +350,8 @@ fn silence_is_told_as_long_as_it_lasts_and_ends_the_connection_after_a_timeout()
     // It is due, but something was heard within the timeout.
     assert_eq!(link.tick(at(12_000), |token| late.push(*token)), Due::Silence);
     assert_eq!(late, [0]);
-    assert_eq!(link.tick(at(13_000), |_| panic!("it was told")), Due::Loss);
-    // Who was told before is not told again.
+    assert_eq!(link.tick(at(13_000), |_| panic!("it was given up before")), Due::Loss);
+    // It was reported before, and is not again.
     assert_eq!(link.lose(), []);
 }
 

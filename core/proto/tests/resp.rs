@@ -288,6 +288,7 @@ fn a_line_has_a_longest_size_and_a_number_a_smaller_one() {
     assert!(scan(format!("+{endless}").as_bytes()).is_err());
     assert_eq!(scan(format!("+{}", &endless[1..]).as_bytes()), Ok(None));
     assert!(scan(format!(":{}", "1".repeat(65)).as_bytes()).is_err());
+    assert_eq!(scan(format!(":{}\n", "1".repeat(65)).as_bytes()), scan(format!(":{}", "1".repeat(65)).as_bytes()));
 }
 
 #[test]

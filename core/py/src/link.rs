@@ -1,8 +1,8 @@
 //! One connection to Redis, whose socket is here: called by gevent's watchers, once for each readiness.
 //!
-//! Python connects, shakes hands and hands the socket over; the state is a `korvet_proto::pipeline::Pipeline`. A call
-//! returns what is finished, and bits that say what the caller is to do: watch for room to write, call again, look at the
-//! clock. With TLS there is no socket here: Python takes the bytes to write, and brings those it has decrypted.
+//! Python connects, shakes hands and hands the socket over; the state is a `korvet_proto::pipeline::Pipeline`. Reading
+//! returns what is finished. What the owner is to do besides, such as to watch for room to write or to look at the clock,
+//! are bits: reading returns them, and `exchange`, which has them seldom, calls the owner's `act`. With TLS there is no socket here: Python takes the bytes to write, and brings those it has decrypted.
 //!
 //! Objects are made of replies while the link itself is not borrowed, for that may run any Python, which may send. The
 //! replies that came before a failure are handed over; a failure is the loss of the connection, never an exception.
@@ -26,26 +26,24 @@ use rustix::io::Errno;
 use crate::buffer::Bytes;
 use crate::resp::{Builder, Payload, pack};
 
-/// The request was not taken: there is no room for it, or the connection is lost.
-const REFUSED: u16 = 1;
 /// The kernel takes no more: `write` is to be called when it does, and then until it says something else.
-const STUCK: u16 = 2;
+const STUCK: u8 = 1;
 /// `write` is to be called at the end of this turn of the event loop.
-const FLUSH: u16 = 4;
+const FLUSH: u8 = 2;
 /// `due_s` has changed.
-const TIMER: u16 = 8;
+const TIMER: u8 = 4;
 /// The connection is lost: `lost` says why, and `close` is to be called.
-const LOST: u16 = 16;
+const LOST: u8 = 8;
 /// The server refused a write, since it is a replica.
-const READ_ONLY: u16 = 64;
+const READ_ONLY: u8 = 16;
 /// Nothing was heard for some time.
-const SILENT: u16 = 128;
+const SILENT: u8 = 32;
 /// What is `unwritten` is to be written now: the socket is elsewhere.
-const WRITE: u16 = 256;
+const WRITE: u8 = 64;
 
 /// One read from the kernel: thousands of small replies, or a part of a large one.
 const READ_BYTES: usize = 128 * 1024;
-/// After so many bytes others have their turn, for a large reply must not stall the worker: the watcher calls again.
+/// The most bytes of one turn, for a large reply must not stall the worker: the watcher calls again.
 const TURN_BYTES: usize = 1024 * 1024;
 /// From this size on a request is written at once: its bytes cost more than a write.
 const LARGE_BYTES: usize = 8 * 1024;
@@ -70,6 +68,8 @@ pub struct RedisLink {
     /// Replies to the oldest request, of which others are missing.
     parts: Vec<Py<PyAny>>,
     error_of: Py<PyAny>,
+    new_waiter: Py<PyAny>,
+    act: Py<PyAny>,
     begun: Instant,
     lost: Option<String>,
     failed: Vec<Waiting>,
@@ -84,7 +84,7 @@ impl RedisLink {
         self.begun.elapsed()
     }
 
-    fn lose(&mut self, reason: impl Into<String>) -> u16 {
+    fn lose(&mut self, reason: impl Into<String>) -> u8 {
         if self.lost.is_none() {
             self.lost = Some(reason.into());
             self.failed.append(&mut self.pipeline.lose());
@@ -93,7 +93,7 @@ impl RedisLink {
     }
 
     /// Write what the kernel takes at once; returns what is to be done.
-    fn write_out(&mut self) -> u16 {
+    fn write_out(&mut self) -> u8 {
         self.is_flushing = false;
         while self.lost.is_none() && self.pipeline.pieces() > 0 {
             let Some(socket) = &self.socket else { return STUCK };
@@ -119,14 +119,14 @@ impl RedisLink {
         0
     }
 
-    fn stuck(&mut self) -> u16 {
+    fn stuck(&mut self) -> u8 {
         self.is_stuck = true;
         STUCK
     }
 
     /// Read once; returns what is to be done, how much came, and whether there may be more.
-    fn read(&mut self) -> (u16, usize, bool) {
-        const NOTHING: (u16, usize, bool) = (0, 0, false);
+    fn read(&mut self) -> (u8, usize, bool) {
+        const NOTHING: (u8, usize, bool) = (0, 0, false);
         let Some(socket) = self.socket.as_ref().filter(|_| self.lost.is_none()) else { return NOTHING };
         let Ok(room) = self.inbox.room(READ_BYTES) else {
             return (self.lose("there is no memory for what it sent"), 0, false);
@@ -141,7 +141,7 @@ impl RedisLink {
     }
 
     /// Find the whole replies among what was received.
-    fn take_in(&mut self, todo: &mut u16) -> Vec<Event> {
+    fn take_in(&mut self, todo: &mut u8) -> Vec<Event> {
         let (now, mut events) = (self.now(), Vec::new());
         self.pipeline.heard(now);
         while self.lost.is_none() {
@@ -227,7 +227,7 @@ fn reason_of(error: Errno) -> String {
 }
 
 /// Build what `take_in` has found, while the link is not borrowed.
-fn hand_over<'py>(slf: &Bound<'py, RedisLink>, events: Vec<Event>, done: &Bound<'py, PyList>) -> u16 {
+fn hand_over<'py>(slf: &Bound<'py, RedisLink>, events: Vec<Event>, done: &Bound<'py, PyList>) -> u8 {
     if events.is_empty() {
         return 0;
     }
@@ -253,33 +253,33 @@ fn hand_over<'py>(slf: &Bound<'py, RedisLink>, events: Vec<Event>, done: &Bound<
     link.lose("there is no memory for what it sent")
 }
 
-type Turn<'py> = (Bound<'py, PyList>, u16);
+type Turn<'py> = (Bound<'py, PyList>, u8);
 
 #[pymethods]
 impl RedisLink {
     #[classattr]
-    const REFUSED: u16 = REFUSED;
+    const STUCK: u8 = STUCK;
     #[classattr]
-    const STUCK: u16 = STUCK;
+    const FLUSH: u8 = FLUSH;
     #[classattr]
-    const FLUSH: u16 = FLUSH;
+    const TIMER: u8 = TIMER;
     #[classattr]
-    const TIMER: u16 = TIMER;
+    const LOST: u8 = LOST;
     #[classattr]
-    const LOST: u16 = LOST;
+    const READ_ONLY: u8 = READ_ONLY;
     #[classattr]
-    const READ_ONLY: u16 = READ_ONLY;
+    const SILENT: u8 = SILENT;
     #[classattr]
-    const SILENT: u16 = SILENT;
-    #[classattr]
-    const WRITE: u16 = WRITE;
+    const WRITE: u8 = WRITE;
 
     #[new]
     #[allow(clippy::too_many_arguments, unsafe_code)] // the limits, each by its name
-    #[pyo3(signature = (fd, error_of, *, timeout_s, silence_s, commands_max, bytes_max, reply_bytes_max, takes_unasked))]
+    #[pyo3(signature = (fd, error_of, new_waiter, act, *, timeout_s, silence_s, commands_max, bytes_max, reply_bytes_max, takes_unasked))]
     fn new(
         fd: Option<RawFd>,
         error_of: Py<PyAny>,
+        new_waiter: Py<PyAny>,
+        act: Py<PyAny>,
         timeout_s: f64,
         silence_s: Option<f64>,
         commands_max: usize,
@@ -298,6 +298,8 @@ impl RedisLink {
             inbox: Inbox::default(),
             parts: Vec::new(),
             error_of,
+            new_waiter,
+            act,
             begun: Instant::now(),
             lost: None,
             failed: Vec::new(),
@@ -329,52 +331,62 @@ impl RedisLink {
     }
 
     #[getter]
+    fn silent_s(&self) -> f64 {
+        self.now().saturating_sub(self.pipeline.heard_at()).as_secs_f64()
+    }
+
+    #[getter]
     fn due_s(&self) -> Option<f64> {
         self.pipeline.due().map(|at| at.saturating_sub(self.now()).as_secs_f64())
     }
 
-    #[allow(clippy::too_many_arguments)] // a request, field by field
-    #[pyo3(signature = (waiter, commands, operation, timeout_s, reply_bytes, is_forced, /))]
-    fn exchange(
-        slf: &Bound<'_, Self>,
-        waiter: Py<PyAny>,
-        commands: &Bound<'_, PyAny>,
-        operation: Py<PyAny>,
-        timeout_s: f64,
+    #[pyo3(signature = (commands, operation, reply_bytes = 0, timeout_s = None, is_forced = false, /))]
+    fn exchange<'py>(
+        slf: &Bound<'py, Self>,
+        commands: &Bound<'py, PyAny>,
+        operation: Bound<'py, PyAny>,
         reply_bytes: usize,
+        timeout_s: Option<f64>,
         is_forced: bool,
-    ) -> PyResult<u16> {
-        {
-            let link = slf.borrow();
-            if link.lost.is_some() || !(is_forced || link.pipeline.has_room(reply_bytes)) {
-                return Ok(REFUSED);
-            }
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, link) = (slf.py(), slf.borrow());
+        if link.lost.is_some() || !(is_forced || link.pipeline.has_room(reply_bytes)) {
+            return Ok(None);
         }
+        let (new_waiter, timeout) = (link.new_waiter.clone_ref(py), link.pipeline.timeout());
+        drop(link);
+        let waiter = new_waiter.bind(py).call0()?;
         let (packed, count) = pack(commands)?;
-        let timeout = seconds(timeout_s)?;
+        let timeout = timeout_s.map(seconds).transpose()?.unwrap_or(timeout);
         let mut link = slf.borrow_mut();
         if link.lost.is_some() {
-            return Ok(REFUSED);
+            return Ok(None);
         }
         let (now, due, is_idle, size) = (link.now(), link.pipeline.due(), link.pipeline.is_idle(), packed.size());
-        let token = Waiting { waiter, operation };
+        let token = Waiting { waiter: waiter.clone().unbind(), operation: operation.unbind() };
         link.pipeline.push(Request { token, packed, count, deadline: now + timeout, reply_bytes }, now);
         let timer = if link.pipeline.due() == due { 0 } else { TIMER };
-        Ok(timer | link.write_soon(is_idle || size >= LARGE_BYTES))
+        let todo = timer | link.write_soon(is_idle || size >= LARGE_BYTES);
+        if todo != 0 {
+            let act = link.act.clone_ref(py);
+            drop(link);
+            act.bind(py).call1((todo,))?;
+        }
+        Ok(Some(waiter))
     }
 
     #[pyo3(signature = (commands, /))]
-    fn send(slf: &Bound<'_, Self>, commands: &Bound<'_, PyAny>) -> PyResult<u16> {
+    fn send(slf: &Bound<'_, Self>, commands: &Bound<'_, PyAny>) -> PyResult<u8> {
         let (packed, _) = pack(commands)?;
         let mut link = slf.borrow_mut();
         if link.lost.is_some() {
-            return Ok(REFUSED);
+            return Ok(0);
         }
         link.pipeline.push_unasked(packed);
         Ok(link.write_soon(false))
     }
 
-    fn write(&mut self) -> u16 {
+    fn write(&mut self) -> u8 {
         self.write_out()
     }
 
@@ -473,7 +485,7 @@ impl RedisLink {
 
 impl RedisLink {
     /// Write now, or arrange for it to be done at the end of this turn, with all that others send until then.
-    fn write_soon(&mut self, at_once: bool) -> u16 {
+    fn write_soon(&mut self, at_once: bool) -> u8 {
         if self.is_stuck {
             return 0;
         }
