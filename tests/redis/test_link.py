@@ -156,6 +156,16 @@ def test_a_link_may_be_used_while_it_makes_objects_of_replies() -> None:
     made.socket.close()
 
 
+def test_a_request_without_commands_or_with_a_wrong_one_is_not_sent(server: Server) -> None:
+    with pytest.raises(ValueError, match="no command"):
+        server.link.exchange([], "test")
+    with pytest.raises(TypeError):
+        server.link.exchange([("PING",), ("GET", None)], "test")  # type: ignore[list-item]  # the point of the test
+    assert server.link.under_way == (0, 0, 0)
+    server.link.exchange([("PING",)], "test")
+    assert server.socket.recv(100) == pack_command(("PING",))
+
+
 def test_replies_of_several_commands_are_a_list_however_they_come(server: Server) -> None:
     server.link.exchange([("GET", "a"), ("GET", "b"), ("GET", "c")], "test")
     server.link.exchange([("PING",)], "test")

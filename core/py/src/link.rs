@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use korvet_proto::pipeline::{Answered, Due, Limits, Owner, Pipeline, Request, Time};
 use korvet_proto::resp::Inbox;
-use pyo3::exceptions::PyMemoryError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use rustix::buffer::spare_capacity;
@@ -357,6 +357,9 @@ impl RedisLink {
         drop(link);
         let waiter = new_waiter.bind(py).call0()?;
         let (packed, count) = pack(commands)?;
+        if count == 0 {
+            return Err(PyValueError::new_err("a request has no command"));
+        }
         let timeout = timeout_s.map(seconds).transpose()?.unwrap_or(timeout);
         let mut link = slf.borrow_mut();
         if link.lost.is_some() {
@@ -413,8 +416,12 @@ impl RedisLink {
         let events = {
             let mut link = slf.borrow_mut();
             let data = data.get(slf.py());
-            if link.is_building || link.lost.is_some() {
+            if link.lost.is_some() {
                 return (done, todo);
+            }
+            if link.is_building {
+                // The bytes before these are away. To drop these would give replies to the wrong waiters.
+                return (done, link.lose("bytes came while replies were read"));
             }
             let room = link.inbox.room(data.len()).map(|room| room.extend_from_slice(data));
             if room.is_ok() {
@@ -497,6 +504,5 @@ impl RedisLink {
 }
 
 fn seconds(number: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(number.max(0.0))
-        .map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
+    Duration::try_from_secs_f64(number.max(0.0)).map_err(|error| PyValueError::new_err(error.to_string()))
 }
