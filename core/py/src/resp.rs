@@ -3,8 +3,8 @@
 //! A status, a string and a verbatim string are `bytes`, an error is what a callable makes of its text, a map is a list of
 //! pairs, a set and a push are lists; attributes are left out. Objects are made from the bytes where they were received.
 //!
-//! To make an object may run any code of Python, by the garbage collector or in the callable: nothing here holds a borrow
-//! of an object of this module meanwhile.
+//! To make an object may run any code of Python, by the garbage collector or in the callable: nothing but a [`RespReader`]
+//! is borrowed meanwhile, which only its owner calls.
 
 use korvet_proto::Malformed;
 use korvet_proto::pipeline::Packed;
@@ -262,14 +262,10 @@ impl RespReader {
     }
 
     #[pyo3(signature = (missing, /))]
-    fn next_reply<'py>(slf: &Bound<'py, Self>, missing: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let (reply, builder) = {
-            let mut reader = slf.borrow_mut();
-            let Some(range) = reader.inbox.next_reply().map_err(not_resp)? else { return Ok(missing) };
-            // A copy: the callable may feed this reader.
-            let reply = reader.inbox.bytes().get(range).unwrap_or_default().to_vec();
-            (reply, Builder::new(slf.py(), &reader.error_of))
-        };
-        builder.build(&reply)
+    fn next_reply<'py>(&mut self, missing: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(reply) = self.inbox.next_reply().map_err(not_resp)? else { return Ok(missing) };
+        // Where they were received: a copy of a large reply costs more than its objects. So nobody may call this reader
+        // meanwhile, and who does gets an error of PyO3, for it is borrowed.
+        Builder::new(missing.py(), &self.error_of).build(self.inbox.bytes().get(reply).unwrap_or_default())
     }
 }
