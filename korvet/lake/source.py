@@ -28,6 +28,7 @@ from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.replication import BlockingReplicas
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.entry_ids import DENSE
@@ -144,11 +145,10 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
         opened: list[Redis] = []
 
         def connection() -> Redis:
-            made = Redis(
+            made = blocking_redis(
                 self.redis_url,
                 timeout_ms=self.timeout_ms,
                 connect_timeout_ms=self.connect_timeout_ms,
-                blocking=True,
             )
             opened.append(made)
             return made

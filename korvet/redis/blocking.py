@@ -1,4 +1,7 @@
-"""redis-py's client, for processes that may block: supervisor, ops, doctor. Workers and keeper use `client.Redis`."""
+"""redis-py, for processes that may block: supervisor, ops, doctor, and the lake by blocking_node.py.
+
+Workers and keeper use `client.Redis`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
+from redis.connection import (
+    AbstractConnection,
+    Connection,
+    ConnectionPool,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
 from redis.crc import key_slot
 from redis.exceptions import NoPermissionError
 from redis.retry import Retry
@@ -144,66 +154,107 @@ class Masters:
         return made or self._clients.setdefault(str(address), connect_to(address, self._settings))
 
 
+class TimeLimits(NamedTuple):
+    """How long, in ms, a connection may take and how long each answer."""
+
+    reply_ms: int
+    connect_ms: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> TimeLimits:
+        """Return the limits of the settings."""
+        return cls(settings.redis_timeout_ms, settings.redis_connect_timeout_ms)
+
+
 def connect(target: RedisTarget, settings: Settings) -> redis.Redis:
     """Return such a client of one server, or of the master that Sentinels name."""
-    if target.kind == "sentinel":
-        pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # untyped there
-            target.master_name, _Sentinels(target, settings), **_options(target.login, settings)
-        )
-        return redis.Redis.from_pool(pool)
-    return connect_to(target.addresses[0], settings)
+    limits = TimeLimits.of(settings)
+    if target.kind != "sentinel":
+        return _client(target.addresses[0], limits)
+    pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # untyped there
+        target.master_name,
+        _Sentinels(target, limits),
+        ssl=target.login.tls is not None,
+        **_options(target.login, limits),
+    )
+    return redis.Redis.from_pool(pool)
 
 
 def connect_to(address: RedisAddress, settings: Settings) -> redis.Redis:
     """Return such a client of one server, or of one Sentinel."""
-    return redis.Redis(**_options(address, settings))
+    return _client(address, TimeLimits.of(settings))
+
+
+def connection_to(address: RedisAddress, limits: TimeLimits, **more: Any) -> Any:  # noqa: ANN401 - untyped there
+    """Return redis-py's connection to one server, which is not open yet, with `more` of its options."""
+    return _kind(address)(**_options(address, limits), **more)
+
+
+def find_master(target: RedisTarget, limits: TimeLimits) -> RedisAddress:
+    """Return the first server that a Sentinel names and that is a master, as workers find it (`sentinel.py`).
+
+    The limits are those of each server that is asked. Raises redis.RedisError.
+    """
+    problems = []
+    for address in target.addresses:
+        try:
+            with _client(address, limits) as sentinel:
+                named = sentinel.sentinel_get_master_addr_by_name(target.master_name)
+            if named is None:
+                problems.append(f"{address} knows no master {target.master_name}")
+                continue
+            master = target.at(named[0].decode(errors="replace"), int(named[1]))
+            with _client(master, limits) as server:
+                if server.info("replication").get("role") == "master":
+                    return master
+            problems.append(f"{address} names {master}, which is no master")
+        except redis.RedisError as error:
+            problems.append(f"{address}: {one_line(error)}")
+    raise MasterNotFoundError("; ".join(problems))
 
 
 class _Sentinels:
     """What redis-py asks for the master at each new connection. It leaves no connection open itself."""
 
-    def __init__(self, target: RedisTarget, settings: Settings) -> None:
-        self._target, self._settings = target, settings
+    def __init__(self, target: RedisTarget, limits: TimeLimits) -> None:
+        self._target, self._limits = target, limits
 
-    def discover_master(self, name: str) -> tuple[str, int]:
-        """Return the first server that a Sentinel names and that is a master, as workers find it (`sentinel.py`)."""
-        problems = []
-        for address in self._target.addresses:
-            try:
-                with connect_to(address, self._settings) as sentinel:
-                    named = sentinel.sentinel_get_master_addr_by_name(name)
-                if named is None:
-                    problems.append(f"{address} knows no master {name}")
-                    continue
-                host, port = named[0].decode(errors="replace"), int(named[1])
-                with connect_to(self._target.at(host, port), self._settings) as server:
-                    if server.info("replication").get("role") == "master":
-                        return host, port
-                problems.append(f"{address} names {host}:{port}, which is no master")
-            except redis.RedisError as error:
-                problems.append(f"{address}: {one_line(error)}")
-        raise MasterNotFoundError("; ".join(problems))
+    def discover_master(self, _name: str) -> tuple[str, int]:
+        master = find_master(self._target, self._limits)
+        return master.host, master.port
 
 
-def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
+def _client(address: RedisAddress, limits: TimeLimits) -> redis.Redis:
+    pool = ConnectionPool(connection_class=_kind(address), **_options(address, limits))
+    return redis.Redis.from_pool(pool)
+
+
+def _kind(address: RedisAddress) -> type[AbstractConnection]:
+    if address.path:
+        return UnixDomainSocketConnection
+    return Connection if address.tls is None else SSLConnection
+
+
+def _options(address: RedisAddress, limits: TimeLimits) -> dict[str, Any]:
     """Return redis-py's options for a connection to a server."""
     options: dict[str, Any] = {
         "username": address.username or None,
         "password": address.password or None,
         "db": address.db,
-        "socket_timeout": settings.redis_timeout_ms / 1000,
-        "socket_connect_timeout": settings.redis_connect_timeout_ms / 1000,
+        "socket_timeout": limits.reply_ms / 1000,
+        "socket_connect_timeout": limits.connect_ms / 1000,
         "retry": Retry(NoBackoff(), 0),
         # HELLO is unknown to old servers, whose version the check of a start wants to name.
         "protocol": 2,
+        # Two commands less for each connection, which users of an access control list may not send.
+        "driver_info": None,
     }
     if address.path:
-        return options | {"unix_socket_path": address.path}
+        return options | {"path": address.path}
     if address.host:
         options |= {"host": address.host, "port": address.port}
     if (tls := address.tls) is not None:
         options |= {
-            "ssl": True,
             "ssl_ca_certs": tls.ca_certs,
             "ssl_cert_reqs": "required" if tls.verify else "none",
             "ssl_check_hostname": tls.check_hostname,
@@ -245,5 +296,6 @@ def is_away(error: redis.RedisError) -> bool:
 def one_line(error: Exception) -> str:
     """Return what an error says on one line; redis-py puts no credentials there."""
     # redis-py writes the address around the system's reason, which the caller's message has already.
-    reason = error.__context__.strerror if isinstance(error.__context__, OSError) else None
+    cause = error if isinstance(error, OSError) else error.__context__
+    reason = cause.strerror if isinstance(cause, OSError) else None
     return " ".join((reason or str(error)).split()) or type(error).__name__

@@ -18,14 +18,13 @@ from typing import Any, cast
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.pending import Pending, SendOrder
 from korvet.redis import url as redis_url
-from korvet.redis.blocking_node import BlockingNode, BlockingSlotMap
 from korvet.redis.cluster import ClusterReplies, RedisCluster
 from korvet.redis.connection import NO_OBSERVER, Arg, NodeLimits, Observer
 from korvet.redis.node import PendingReplies, RedisNode, ScriptCall
 from korvet.redis.replies import HistoryChangedError, Reply, RespError, listed, name_of, value_of
 from korvet.redis.scripts import Script
 from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags
-from korvet.redis.url import RedisAddress, RedisTarget
+from korvet.redis.url import RedisAddress, RedisTarget, server_at
 
 __all__ = ["Arg", "HistoryChangedError", "PendingReplies", "Redis", "Reply", "RespError", "ScriptCall"]
 
@@ -62,7 +61,7 @@ class Redis:
         operation: str = "commands",
         slots: SlotMap | None = None,
         load: Sequence[Script] = (),
-        blocking: bool = False,
+        node: Callable[[RedisTarget, SendOrder], RedisNode] | None = None,
     ) -> None:
         """Raise ConfigError for a malformed `url`. The limits are those of each node's connection.
 
@@ -70,7 +69,7 @@ class Redis:
         callers expect them to weigh. `operation` is the name under which `observer` hears of commands that are not
         scripts. `slots` is the map of the cluster that `url` names, for several clients to share. Each connection loads
         the scripts `load` before anything else is sent over it: a script that has to be loaded first is overtaken.
-        `blocking`: for one thread, which may block, without gevent (blocking_node.py).
+        `node` makes another client of a server, for threads that have no event loop (blocking_node.py).
         """
         self.timeout_s = timeout_ms / 1000
         self._observer = observer
@@ -78,22 +77,23 @@ class Redis:
         limits = NodeLimits(timeout_ms, connect_timeout_ms, commands_max, bytes_max, reply_bytes_max)
         self.order = SendOrder()
         """Of all that is sent to the nodes, appends among it."""
-        kind = BlockingNode if blocking else RedisNode
-
-        def node(address: RedisAddress) -> RedisNode:
-            server = RedisTarget(kind="server", addresses=(address,), login=address)
-            return kind(server, limits, observer, operation, self.order, load, fails_fast=True)
-
         self.is_cluster = target.kind == "cluster"
         """Whether this is a cluster: then requests are prevented one by one."""
+        fails_fast = self.is_cluster
+
+        def made(server: RedisTarget) -> RedisNode:
+            if node is not None:
+                return node(server, self.order)
+            return RedisNode(server, limits, observer, operation, self.order, load, fails_fast=fails_fast)
+
         self._cluster: RedisCluster | None = None
         self._only: RedisNode
         if self.is_cluster:
-            slots = slots or (BlockingSlotMap if blocking else SlotMap)(target, connect_timeout_ms)
+            slots = slots or SlotMap(target, connect_timeout_ms)
             slots.follow(self.order.change)
-            self._cluster = RedisCluster(slots, timeout_ms, node)
+            self._cluster = RedisCluster(slots, timeout_ms, lambda address: made(server_at(address)))
         else:
-            self._only = kind(target, limits, observer, operation, self.order, load, fails_fast=False)
+            self._only = made(target)
 
     def node_of(self, key: str | bytes) -> RedisNode:
         """Return the node that has a key; raises StorageUnavailableError."""

@@ -101,6 +101,17 @@ def spread_tags(
     return found
 
 
+def bounds_of(masters: Sequence[RedisAddress | None]) -> dict[RedisAddress, tuple[int, int]]:
+    """Return the lowest and the highest slot of each master; `masters` has the master of each slot."""
+    lowest: dict[RedisAddress, int] = {}
+    highest: dict[RedisAddress, int] = {}
+    for slot, address in enumerate(masters):
+        if address is not None:
+            lowest.setdefault(address, slot)
+            highest[address] = slot
+    return {address: (slot, highest[address]) for address, slot in lowest.items()}
+
+
 class SlotMap:
     """Which master has which slot, as far as is known."""
 
@@ -140,13 +151,7 @@ class SlotMap:
 
     def known_masters(self) -> dict[RedisAddress, tuple[int, int]]:
         """Return those that are known, as `masters` does."""
-        lowest: dict[RedisAddress, int] = {}
-        highest: dict[RedisAddress, int] = {}
-        for slot, address in enumerate(self._masters):
-            if address is not None:
-                lowest.setdefault(address, slot)
-                highest[address] = slot
-        return {address: (slot, highest[address]) for address, slot in lowest.items()}
+        return bounds_of(self._masters)
 
     def spread_tags(self, taken: Sequence[str], more: int, seed: str) -> list[str]:
         """Return what `spread_tags` does by the map as it is now; raises StorageUnavailableError."""

@@ -106,6 +106,11 @@ class RedisTarget(msgspec.Struct, frozen=True, kw_only=True):
         return f"unix://{hosts}?db={db}" if self.addresses[0].path else f"{scheme}://{hosts}/{db}"
 
 
+def server_at(address: RedisAddress) -> RedisTarget:
+    """Return the target that is one server."""
+    return RedisTarget(kind="server", addresses=(address,), login=address)
+
+
 def parse_url(url: str) -> RedisTarget:
     """Parse a Redis URL of any form; raises ConfigError that says what is wrong and never repeats the URL."""
     parts = _URL.fullmatch(url)

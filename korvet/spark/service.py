@@ -25,7 +25,7 @@ from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.child import ChildConfig
-from korvet.redis.client import Redis
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.keys import Keys
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ArchiverLease:
         """Return a store for the calling thread: a connection belongs to one."""
         settings = self._settings
         connect_ms = min(settings.redis_connect_timeout_ms, timeout_ms)
-        redis = Redis(settings.redis_url, timeout_ms=timeout_ms, connect_timeout_ms=connect_ms, blocking=True)
+        redis = blocking_redis(settings.redis_url, timeout_ms=timeout_ms, connect_timeout_ms=connect_ms)
         keys = Keys(settings.namespace)
         return LeaseStore(redis, keys.archiver_lease, keys.archiver_fence)
 

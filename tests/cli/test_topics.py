@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
 from confluent_kafka.admin._config import ConfigResource
 
-from korvet.redis.client import Redis
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import id_text, new_id
 from korvet.topics.store import TopicStore
@@ -135,7 +135,7 @@ def test_a_topic_with_slot_tags_is_described_with_its_streams_and_what_is_descri
     """As a topic of a cluster with redis.placement=even has them."""
     tags = "0aB1cD"
     row = TopicRow(name=name, id=id_text(new_id()), partitions=2, tags=tags)
-    with closing(Redis(broker.redis_url, timeout_ms=5000, connect_timeout_ms=5000, blocking=True)) as redis:
+    with closing(blocking_redis(broker.redis_url, timeout_ms=5000, connect_timeout_ms=5000)) as redis:
         store = TopicStore(redis, Keys("korvet"))
         text = store._rows.create(row, 0)
         assert text is not None

@@ -21,6 +21,7 @@ from korvet.cluster.pipelines import (
     QueryPosition,
     QueryStatus,
 )
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.permissions import user_line
@@ -88,7 +89,7 @@ def test_a_pipeline_is_forgotten_with_all_its_keys(store: PipelineStore, raw_red
 
 @pytest.mark.slow
 def test_on_a_cluster_rows_and_leases_lie_on_any_node(redis_cluster: RedisCluster) -> None:
-    redis = Redis(redis_cluster.url, timeout_ms=10_000, connect_timeout_ms=10_000, blocking=True)
+    redis = blocking_redis(redis_cluster.url, timeout_ms=10_000, connect_timeout_ms=10_000)
     store = PipelineStore(redis, KEYS)
     names = [f"p{number}" for number in range(20)]
     assert len({redis.node_of(KEYS.pipeline_lease(name)).name for name in names}) == 3
@@ -107,11 +108,10 @@ def test_on_a_cluster_rows_and_leases_lie_on_any_node(redis_cluster: RedisCluste
 def test_the_user_that_korvet_prints_may_do_all_of_it() -> None:
     with embedded_server() as url, connected(url) as admin:
         admin.execute_command("ACL", "SETUSER", *user_line("korvet", "korvet", "secret").split()[1:])
-        redis = Redis(
+        redis = blocking_redis(
             url.replace("unix://", "unix://korvet:secret@"),
             timeout_ms=10_000,
             connect_timeout_ms=10_000,
-            blocking=True,
         )
         store = PipelineStore(redis, KEYS)
         assert redis.call("PING") == b"PONG"

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from korvet.cluster.pipelines import PipelineStatus, PipelineStore, QueryPosition, QueryStatus
-from korvet.redis.client import Redis
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.keys import Keys
 from tests.deploy.files import DEPLOY
 from tests.deploy.test_prometheus import KAFKA_EXPORTER
@@ -136,7 +136,7 @@ def test_every_panel_and_name_of_kafka_exporter_shows_a_broker_with_clients_and_
     pipeline = PipelineStatus(
         name="a", state="running", since_ms=1, started_ms=1, holder="h/1/m/1", queries=queries
     )
-    redis = Redis(server.url, timeout_ms=5000, connect_timeout_ms=5000, blocking=True)
+    redis = blocking_redis(server.url, timeout_ms=5000, connect_timeout_ms=5000)
     with contextlib.closing(redis):
         PipelineStore(redis, Keys("korvet")).write(pipeline)
     with Work(broker.bootstrap):

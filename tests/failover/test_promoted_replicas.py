@@ -11,6 +11,7 @@ import pytest
 from gevent.event import Event
 
 from korvet.redis import scripts
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
@@ -51,8 +52,9 @@ def test_a_killed_master_is_replaced_and_joins_again() -> None:
         assert cluster.replicas_of(killed) == [replica]
 
 
-def test_requests_find_a_promoted_replica(cluster: RedisCluster) -> None:
-    client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+@pytest.mark.parametrize("connect", [Redis, blocking_redis])
+def test_requests_find_a_promoted_replica(cluster: RedisCluster, connect: Callable[..., Redis]) -> None:
+    client = connect(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
     client.pipeline([("SET", key, "1") for key in STREAMS])
     gone = cluster.node_of(STREAMS[0])
     gone.call("WAIT", 1, 5000)

@@ -1,11 +1,17 @@
-"""korvet/redis/blocking_node.py: the client without gevent, over one server, TLS, Sentinels and a cluster."""
+"""The client of threads that may block, over one server, TLS, Sentinels and a cluster: nothing of it uses gevent.
+
+What both clients answer is tested in test_client.py and test_cluster.py.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,10 +21,16 @@ from gevent._hub_local import get_hub_if_exists
 from korvet.config.sources import with_password
 from korvet.errors import OutcomeUnknownError, StorageUnavailableError
 from korvet.lake.source import LakeSource
-from korvet.redis.client import Redis
+from korvet.pending import SendOrder
+from korvet.redis.blocking import TimeLimits
+from korvet.redis.blocking_node import BlockingNode, ReplyParser, blocking_redis
+from korvet.redis.client import Redis, Reply
+from korvet.redis.connection import NO_OBSERVER, NodeLimits
+from korvet.redis.node import RedisNode
 from korvet.redis.replies import RespError
 from korvet.redis.scripts import Script
 from korvet.redis.slots import slot_of
+from korvet.redis.url import parse_url
 from tests.support import redis_servers
 from tests.support.archives import topics_in
 from tests.support.processes import wait_until
@@ -28,7 +40,7 @@ from tests.support.sentinels import watched
 
 
 def client(url: str, timeout_ms: int = 10_000) -> Redis:
-    return Redis(url, timeout_ms=timeout_ms, connect_timeout_ms=4000, blocking=True)
+    return blocking_redis(url, timeout_ms=timeout_ms, connect_timeout_ms=4000)
 
 
 @pytest.fixture
@@ -96,6 +108,22 @@ def test_a_connection_that_was_lost_is_made_again(connection: Redis, raw_redis: 
     assert connection.call("PING") == b"PONG"
 
 
+def test_replies_to_a_request_that_was_interrupted_are_not_those_of_the_next_request(
+    connection: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_parser: ReplyParser, _count: int) -> list[Reply]:
+        raise KeyboardInterrupt
+
+    interrupted = connection.begin_pipeline([("ECHO", "1"), ("ECHO", "2")])
+    with monkeypatch.context() as patched:
+        patched.setattr(ReplyParser, "replies", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.result()
+    assert connection.call("ECHO", "3") == b"3"
+    with pytest.raises(OutcomeUnknownError, match="the program was interrupted"):
+        interrupted.result()
+
+
 def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -> None:
     impatient = client(redis_url, timeout_ms=500)
     with pytest.raises(OutcomeUnknownError, match="did not answer within 500 ms"):
@@ -108,14 +136,75 @@ def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -
         client("unix:///nowhere/server.sock").call("PING")
 
 
+def test_a_node_has_what_stores_ask_a_node_of_workers_for() -> None:
+    target, order = parse_url("redis://127.0.0.1:1"), SendOrder()
+    limits = NodeLimits(1, 1, 1, 1, 1)
+    workers = RedisNode(target, limits, NO_OBSERVER, "commands", order, [], fails_fast=False)
+    lacking = {name for name in dir(workers) if not name.startswith("_")} - set(
+        dir(BlockingNode(target, TimeLimits(1, 1), order))
+    )
+    # These are of a worker's lease and of memory as the keeper sees it, or steps of other methods.
+    assert lacking == {
+        "check_history",
+        "lease_ended",
+        "memory_refused",
+        "note_failed",
+        "rerun_full",
+        "rerun_missing",
+        "under_way",
+    }
+
+
+@contextmanager
+def says(*answers: bytes) -> Iterator[str]:
+    """Give the URL of a server that answers each request with the next bytes, and then closes the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connected, _ = server.accept()
+            with connected:
+                for answer in answers:
+                    connected.recv(65536)
+                    connected.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"redis://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+GREETED = b"+OK\r\n$0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "reason"),
+    [
+        ([b"SSH-2.0-x\r\n"], StorageUnavailableError, "cannot be reached: it sent what is not RESP"),
+        ([b""], StorageUnavailableError, "cannot be reached: it closed the connection"),
+        ([GREETED, b"HTTP/1.1 400 Bad Request\r\n\r\n"], OutcomeUnknownError, "it sent what is not RESP"),
+        ([GREETED, b"$5\r\nhal"], OutcomeUnknownError, "it closed the connection"),
+    ],
+)
+def test_what_is_no_reply_ends_the_connection(
+    answers: list[bytes], error: type[StorageUnavailableError], reason: str
+) -> None:
+    with says(*answers) as url, closing(client(url)) as connection:
+        with pytest.raises(StorageUnavailableError, match=reason) as caught:
+            connection.call("PING")
+        assert type(caught.value) is error
+
+
 @pytest.mark.slow
 def test_logins_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
     with secured_redis(tmp_path) as secured:
         made = client(with_password(secured.url, str(secured.password_file)))
         assert made.call("HSET", "korvet:topics", "a", "b") == 1
         made.close()
-        with pytest.raises(StorageUnavailableError, match=r"refused the connection \(AUTH\)"):
+        with pytest.raises(StorageUnavailableError, match=r"refused the connection: .*WRONGPASS"):
             client(secured.url.replace("korvet@", "korvet:wrong@")).call("PING")
+        untrusted = with_password(re.sub("ssl_ca_certs=[^&]*&?", "", secured.url), str(secured.password_file))
+        with pytest.raises(StorageUnavailableError, match=r"(?i)cannot be reached: .*certificate"):
+            client(untrusted).call("PING")
         with pytest.raises(StorageUnavailableError, match=r"redis\.url must name one by ssl_certfile"):
             client(secured.anonymous_url).call("PING")
 

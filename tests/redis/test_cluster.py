@@ -12,6 +12,7 @@ from redis.crc import key_slot
 
 from korvet.errors import NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis import scripts
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.replies import MovedError
@@ -28,9 +29,13 @@ KEYS = Keys("korvet")
 STREAMS = [KEYS.stream("orders", index) for index in range(12)]
 
 
-@pytest.fixture
-def client(redis_cluster: RedisCluster) -> Iterator[Redis]:
-    connected = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+Connect = Callable[..., Redis]
+of_both = pytest.mark.parametrize("connect", [Redis, blocking_redis])
+
+
+@pytest.fixture(params=[Redis, blocking_redis])
+def client(request: pytest.FixtureRequest, redis_cluster: RedisCluster) -> Iterator[Redis]:
+    connected = request.param(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
     yield connected
     connected.close()
 
@@ -130,8 +135,9 @@ def test_a_node_that_has_not_heard_of_a_move_is_not_believed() -> None:
         until(lambda: str(slots.master_of(5)) == cluster.nodes[0].address)
 
 
-def test_a_request_follows_its_slot(redis_cluster: RedisCluster) -> None:
-    client = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+@of_both
+def test_a_request_follows_its_slot(redis_cluster: RedisCluster, connect: Connect) -> None:
+    client = connect(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
     [key] = [stream for stream in STREAMS if redis_cluster.node_of(stream) is redis_cluster.nodes[0]][:1]
     assert client.call("INCR", key) == 1
     redis_cluster.move_slot(slot_of(key), redis_cluster.nodes[1])
@@ -140,10 +146,11 @@ def test_a_request_follows_its_slot(redis_cluster: RedisCluster) -> None:
     client.close()
 
 
+@of_both
 def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it(
-    redis_cluster: RedisCluster,
+    redis_cluster: RedisCluster, connect: Connect
 ) -> None:
-    client = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+    client = connect(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
     keys = ("{x}:lease", "{x}:fence")
     old = client.node_of(keys[0])
     new = next(each for each in redis_cluster.nodes if each.address != old.name)
@@ -155,10 +162,11 @@ def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it(
     client.close()
 
 
-def test_a_master_that_another_client_has_learned_of_is_found() -> None:
+@of_both
+def test_a_master_that_another_client_has_learned_of_is_found(connect: Connect) -> None:
     """As by a client that only waits for replicas: it sends nothing that could show that its map is old."""
     with started_cluster(masters=1, replicas=1) as cluster:
-        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+        client = connect(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
         [old] = cluster.masters()
         [new] = cluster.replicas_of(old)
         client.tag_of(old.address)
@@ -176,13 +184,14 @@ def test_a_master_that_another_client_has_learned_of_is_found() -> None:
         client.close()
 
 
+@of_both
 def test_nodes_that_are_to_be_called_by_hostnames_and_have_none_are_found(
-    redis_cluster: RedisCluster,
+    redis_cluster: RedisCluster, connect: Connect
 ) -> None:
     first, second, _ = redis_cluster.nodes
     with redis_cluster.configured("cluster-preferred-endpoint-type", "hostname"):
         # The one seed has another name, which is not that of the other nodes.
-        client = Redis(f"redis+cluster://localhost:{first.port}", timeout_ms=5000, connect_timeout_ms=2000)
+        client = connect(f"redis+cluster://localhost:{first.port}", timeout_ms=5000, connect_timeout_ms=2000)
         assert [node.name for node in client.nodes()] == [node.address for node in redis_cluster.nodes]
         key = next(stream for stream in STREAMS if redis_cluster.node_of(stream) is first)
         assert client.call("INCR", key) == 1
@@ -212,9 +221,10 @@ def test_a_script_waits_for_a_slot_on_its_way(redis_cluster: RedisCluster) -> No
     client.close()
 
 
-def test_a_node_that_is_away_costs_only_what_it_has() -> None:
+@of_both
+def test_a_node_that_is_away_costs_only_what_it_has(connect: Connect) -> None:
     with started_cluster(masters=3) as cluster:
-        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+        client = connect(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
         assert client.pipeline([("SET", key, "1") for key in STREAMS]) == [b"OK"] * len(STREAMS)
         gone = cluster.nodes[0]
         theirs = [key for key in STREAMS if cluster.node_of(key) is gone]

@@ -39,7 +39,7 @@ from korvet.lake.scan import PartitionSnapshot, count_records, snapshots
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.log.index import Lag
 from korvet.log.types import LogPosition
-from korvet.redis.client import Redis
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.keys import Keys
 from korvet.spark.pipelines.spec import UNREAD, PipelineError
 
@@ -54,11 +54,10 @@ _log = logs.Log(__name__)
 @contextlib.contextmanager
 def opened(source: LakeSource) -> Iterator[PipelineStore]:
     """Give the store of a Redis, for the thread that calls."""
-    redis = Redis(
+    redis = blocking_redis(
         source.redis_url,
         timeout_ms=source.timeout_ms,
         connect_timeout_ms=source.connect_timeout_ms,
-        blocking=True,
     )
     try:
         yield PipelineStore(redis, Keys(source.namespace))

@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from korvet.cluster.pipelines import PipelineStatus, PipelineStore
 from korvet.lake.source import LakeSource
-from korvet.redis.client import Redis
+from korvet.redis.blocking_node import blocking_redis
 from korvet.redis.keys import Keys
 from tests.jvm.spark import jars
 from tests.support.archives import Topics, topics_in, where
@@ -102,7 +102,7 @@ def values(topics: Topics) -> Counter[str]:
 
 
 def status(source: LakeSource) -> PipelineStatus:
-    redis = Redis(source.redis_url, timeout_ms=60_000, connect_timeout_ms=10_000, blocking=True)
+    redis = blocking_redis(source.redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
     [found] = PipelineStore(redis, Keys(source.namespace)).read()
     redis.close()
     return found
