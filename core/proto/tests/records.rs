@@ -183,7 +183,11 @@ proptest! {
         prop_assume!(codec != Codec::None);
         let stored = codec.compress(&encoded(&records)).unwrap();
         let cut = &stored[..stored.len().saturating_sub(missing)];
-        prop_assert_eq!(codec.decompress(cut, PLAIN_BYTES_MAX).unwrap_err().code, ErrorCode::InvalidRecord);
+        match codec.decompress(cut, PLAIN_BYTES_MAX) {
+            Err(refusal) => prop_assert_eq!(refusal.code, ErrorCode::InvalidRecord),
+            // Java's header of snappy alone, if the only block is what is missing.
+            Ok(plain) => prop_assert!(codec == Codec::Snappy && plain.is_empty()),
+        }
     }
 }
 
