@@ -21,6 +21,7 @@ from korvet.protocol.wire import (
     int16,
     int32,
     int64,
+    record_pieces,
     string,
     uint16,
     uint32,
@@ -68,6 +69,16 @@ class KindsResponse(Message, kw_only=True):
     ids: list[uuid]
     raws: list[bytestring]
     texts: list[string]
+
+
+class TaggedBytesRequest(Message, kw_only=True):
+    """Values that are passed on elsewhere, in tagged fields."""
+
+    api = Api(key=993, versions=(0, 0), flexible=0)
+
+    before: int16
+    raw: Annotated[bytestring, since(0, tag=0)] = b""
+    records: Annotated[record_pieces | None, since(0, tag=1)] = None
 
 
 class ForgottenDefaultRequest(Message, kw_only=True):
@@ -180,6 +191,15 @@ def test_long_values_of_bytes_are_passed_on_as_they_are() -> None:
     chunks = encode(message, 1)
     assert [chunk is long for chunk in chunks] == [False, True, False, True, False]
     assert decode(KindsResponse, 1, b"".join(chunks)) == message
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_tagged_bytes_and_records_lie_within_their_fields(size: int, pieces: int) -> None:
+    part = memoryview(bytes(size))
+    sent = TaggedBytesRequest(before=9, raw=bytes(part), records=part if pieces == 1 else [part, part])
+    read = decode(TaggedBytesRequest, 0, bytes_of(sent, 0))
+    assert read == TaggedBytesRequest(before=9, raw=bytes(size), records=memoryview(bytes(size * pieces)))
 
 
 def test_long_arrays_are_made_and_gone_through_by_the_callers_functions() -> None:

@@ -380,7 +380,7 @@ impl<'py> Encoder<'py> {
                 let content: Bytes = value.extract()?;
                 let content = content.get(value.py());
                 self.length(content.len(), false)?;
-                if content.len() < LONG_BYTES_MIN || self.in_tag {
+                if content.len() < LONG_BYTES_MIN {
                     self.out.extend_from_slice(content);
                 } else {
                     self.pass_on(value)?;
@@ -415,6 +415,11 @@ impl<'py> Encoder<'py> {
     }
 
     fn pass_on(&mut self, chunk: &Bound<'py, PyAny>) -> PyResult<()> {
+        if self.in_tag {
+            // The size of the tagged field stands before it, and is not known yet.
+            self.out.extend_from_slice(chunk.extract::<Bytes>()?.get(chunk.py()));
+            return Ok(());
+        }
         self.flush()?;
         self.chunks.append(chunk)
     }
