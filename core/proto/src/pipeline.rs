@@ -4,7 +4,7 @@
 //! bookkeeping. A [`Pipeline`] takes requests, says which bytes to write next and whose each reply is. Its owner has
 //! the socket and the clock, and says how many bytes were written and when a reply has arrived.
 //!
-//! * Small commands are joined to one piece, payloads stay where they are: a write takes pieces.
+//! * Small commands are joined to pieces, payloads stay where they are: a write takes pieces.
 //! * A request that is due and not answered is given up ([`Pipeline::tick`]): its token is reported, and its replies
 //!   are dropped when they come. If nothing at all was heard meanwhile, the connection is lost.
 //! * A loss ends the connection, whatever its reason: [`Pipeline::lose`] returns the token of each request that is
@@ -19,6 +19,10 @@ use crate::resp;
 
 /// Time since any beginning, the same for all calls.
 pub type Time = Duration;
+
+/// From this size on a piece of text takes no more commands. A piece is freed once it is written: one that always takes
+/// more while the kernel is full would keep all that was ever written.
+const JOINED_BYTES_MAX: usize = 64 << 10;
 
 /// How much may be under way, in commands and bytes, and in bytes that large replies are expected to have.
 ///
@@ -105,10 +109,10 @@ struct Outbox<B> {
 
 impl<B: AsRef<[u8]>> Outbox<B> {
     fn put_text(&mut self, text: &[u8]) {
-        if let Some(Piece::Text(last)) = self.pieces.back_mut() {
-            last.extend_from_slice(text);
-        } else if !text.is_empty() {
-            self.pieces.push_back(Piece::Text(text.to_vec()));
+        match self.pieces.back_mut() {
+            Some(Piece::Text(last)) if last.len() < JOINED_BYTES_MAX => last.extend_from_slice(text),
+            _ if text.is_empty() => {}
+            _ => self.pieces.push_back(Piece::Text(text.to_vec())),
         }
     }
 
@@ -363,5 +367,34 @@ impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
         self.outbox = Outbox { pieces: VecDeque::new(), written: 0 };
         (self.commands, self.bytes, self.reply_bytes, self.check_at) = (0, 0, 0, None);
         self.pending.drain(..).filter(|pending| !pending.has_given_up).map(|pending| pending.token).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JOINED_BYTES_MAX, Outbox, Packed, Piece, VecDeque};
+
+    fn command(bytes: usize) -> Packed<Vec<u8>> {
+        Packed { text: vec![b'c'; bytes], ..Packed::default() }
+    }
+
+    #[test]
+    fn text_that_was_written_is_freed_though_more_of_it_always_waits() {
+        const COMMAND_BYTES: usize = 1_000;
+        let mut outbox = Outbox { pieces: VecDeque::new(), written: 0 };
+        outbox.put(command(COMMAND_BYTES));
+        for _ in 0..5_000 {
+            outbox.put(command(COMMAND_BYTES));
+            outbox.wrote(COMMAND_BYTES);
+            let held = outbox.pieces.iter().map(|piece| match piece {
+                Piece::Text(text) => text.capacity(),
+                Piece::Payload(_) => 0,
+            });
+            assert!(held.sum::<usize>() <= 4 * JOINED_BYTES_MAX);
+        }
+        assert_eq!(
+            outbox.pieces.iter().map(|piece| piece.as_ref().len()).sum::<usize>() - outbox.written,
+            COMMAND_BYTES
+        );
     }
 }
