@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
-from korvet_core import pack_command
+from korvet_core import RespReader, pack_command
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import replies
@@ -342,6 +344,33 @@ def test_nothing_connects_before_the_first_call(redis_url: str, raw_redis: redis
 
 def test_packed_commands_are_what_redis_reads() -> None:
     assert pack_command(("GET", b"k", 1)) == b"*3\r\n$3\r\nGET\r\n$1\r\nk\r\n$1\r\n1\r\n"
+
+
+def test_any_number_of_attributes_may_stand_before_a_reply() -> None:
+    reader = RespReader(error_of)
+    reader.feed(b"*2\r\n" + b"|1\r\n+a\r\n|0\r\n:1\r\n" * 300_000 + b"+OK\r\n|0\r\n:2\r\n")
+    assert reader.next_reply(None) == [b"OK", 2]
+
+
+@pytest.mark.slow
+def test_a_reply_for_which_there_is_no_memory_is_an_error_and_not_the_end_of_the_process() -> None:
+    program = """
+import resource
+from korvet_core import RespReader
+
+reader, size = RespReader(str), 192 << 20
+reader.feed(b"$%d\\r\\n" % size)
+reader.feed(bytes(size))
+reader.feed(b"\\r\\n")
+with open("/proc/self/statm") as pages:
+    used = int(pages.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + size // 2, used + size // 2))
+try:
+    reader.next_reply(None)
+except MemoryError:
+    print("no memory")
+"""
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "no memory\n"
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use korvet_proto::pipeline::{Answered, Due, Limits, Owner, Pipeline, Request, Time};
 use korvet_proto::resp::Inbox;
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
 use crate::buffer::Bytes;
-use crate::resp::{Builder, Payload, pack};
+use crate::resp::{Builder, Payload, no_memory, pack};
 
 /// The kernel takes no more: `write` is to be called when it does, and then until it says something else.
 const STUCK: u8 = 1;
@@ -442,7 +442,7 @@ impl RedisLink {
         for piece in self.pipeline.unwritten() {
             let left = size_max.saturating_sub(joined.len());
             let piece = piece.get(..left).unwrap_or(piece);
-            joined.try_reserve(piece.len()).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+            joined.try_reserve(piece.len()).map_err(no_memory)?;
             joined.extend_from_slice(piece);
             if joined.len() >= size_max {
                 break;

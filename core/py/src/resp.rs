@@ -6,10 +6,12 @@
 //! To make an object may run any code of Python, by the garbage collector or in the callable: nothing but a [`RespReader`]
 //! is borrowed meanwhile, which only its owner calls.
 
+use std::collections::TryReserveError;
+
 use korvet_proto::Malformed;
 use korvet_proto::pipeline::Packed;
 use korvet_proto::resp::{Element, Elements, Inbox, put_argument, put_count, put_digits};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::types::{PyBytes, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 use pyo3::{Borrowed, ffi, prelude::*};
 
@@ -174,29 +176,32 @@ impl<'py> Builder<'py> {
 
     fn next(&self, elements: &mut Elements<'_>) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
-        let element = elements.next().ok_or_else(|| PyValueError::new_err("a reply is not whole"))?;
-        Ok(match element {
-            Element::Bulk(bytes) | Element::Simple(bytes) | Element::Verbatim(bytes) => bytes_of(py, bytes)?,
-            Element::Integer(number) => number.into_pyobject(py)?.into_any(),
-            Element::Null => py.None().into_bound(py),
-            Element::Array(count) | Element::Set(count) | Element::Push(count) => {
-                list_of(py, count, || self.next(elements))?
-            }
-            Element::Map(count) => list_of(py, count, || {
-                let pair = [self.next(elements)?, self.next(elements)?];
-                Ok(PyTuple::new(py, pair)?.into_any())
-            })?,
-            Element::Attribute(count) => {
-                for _ in 0..count * 2 {
-                    self.next(elements)?;
+        loop {
+            let element = elements.next().ok_or_else(|| PyValueError::new_err("a reply is not whole"))?;
+            return Ok(match element {
+                Element::Bulk(bytes) | Element::Simple(bytes) | Element::Verbatim(bytes) => bytes_of(py, bytes)?,
+                Element::Integer(number) => number.into_pyobject(py)?.into_any(),
+                Element::Null => py.None().into_bound(py),
+                Element::Array(count) | Element::Set(count) | Element::Push(count) => {
+                    list_of(py, count, || self.next(elements))?
                 }
-                self.next(elements)?
-            }
-            Element::Error(text) => self.error(text),
-            Element::Double(number) => number.into_pyobject(py)?.into_any(),
-            Element::Boolean(is_true) => is_true.into_pyobject(py)?.to_owned().into_any(),
-            Element::BigNumber(digits) => py.get_type::<PyInt>().call1((String::from_utf8_lossy(digits),))?,
-        })
+                Element::Map(count) => list_of(py, count, || {
+                    let pair = [self.next(elements)?, self.next(elements)?];
+                    Ok(PyTuple::new(py, pair)?.into_any())
+                })?,
+                Element::Attribute(count) => {
+                    for _ in 0..count * 2 {
+                        self.next(elements)?;
+                    }
+                    // Not a call: any number of attributes may follow one another, and each call takes stack.
+                    continue;
+                }
+                Element::Error(text) => self.error(text),
+                Element::Double(number) => number.into_pyobject(py)?.into_any(),
+                Element::Boolean(is_true) => is_true.into_pyobject(py)?.to_owned().into_any(),
+                Element::BigNumber(digits) => py.get_type::<PyInt>().call1((String::from_utf8_lossy(digits),))?,
+            });
+        }
     }
 
     /// What the callable makes of an error. If it fails, that is the reply: the others must not be lost.
@@ -233,6 +238,10 @@ fn list_of<'py>(
     Ok(list)
 }
 
+pub fn no_memory(error: TryReserveError) -> PyErr {
+    PyMemoryError::new_err(error.to_string())
+}
+
 pub fn not_resp(malformed: Malformed) -> PyErr {
     NotRespError::new_err(malformed.to_string())
 }
@@ -255,9 +264,7 @@ impl RespReader {
     #[pyo3(signature = (data, /))]
     fn feed(&mut self, py: Python<'_>, data: Bytes) -> PyResult<()> {
         let data = data.get(py);
-        let room =
-            self.inbox.room(data.len()).map_err(|error| pyo3::exceptions::PyMemoryError::new_err(error.to_string()))?;
-        room.extend_from_slice(data);
+        self.inbox.room(data.len()).map_err(no_memory)?.extend_from_slice(data);
         Ok(())
     }
 
