@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 
 import pytest
 from hypothesis import settings
@@ -64,6 +66,20 @@ def test_records_of_any_size_come_back(version: int, size: int) -> None:
     content = b"".join(encode(request, version))
     assert decode(ProduceRequest, version, content) == request
     assert content == reference.encode(request, version)
+
+
+def test_messages_that_are_gone_leave_no_memory_behind() -> None:
+    partitions = [PartitionProduceData(index=index, records=bytes(1000)) for index in range(3)]
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(partition_data=partitions)])
+
+    def blocks_after(count: int) -> int:
+        for _ in range(count):
+            decode(ProduceRequest, 9, b"".join(encode(request, 9)))
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = blocks_after(100)
+    assert blocks_after(1000) - before < 500
 
 
 def test_decoded_messages_share_no_list() -> None:
