@@ -239,7 +239,7 @@ _Done: TypeAlias = tuple[_Waiter | None, Any, str, float]
 """Waiter, or None if `tick` returned it before; reply, or list of replies; operation; seconds."""
 
 def pack_command(command: _Command, /) -> bytes:
-    """Return a command as Redis reads it."""
+    """Return a command as Redis reads it; raises ValueError if it has no words, which Redis does not answer."""
 
 class NotRespError(ValueError):
     """A server sent what is not RESP; the argument is a sentence."""
@@ -339,7 +339,8 @@ class RedisLink(Generic[_Waiter]):
         Returns None, and sends nothing, if there is no room (with `is_forced` they take it) or the connection is lost.
         The first request leaves at once, and so does a large one; others at the end of the turn. `reply_bytes` are
         those of large replies, 0 for small ones; after `timeout_s`, or that of the link, the waiter is given up.
-        `operation` names them for metrics. A memoryview must show the same until it is written.
+        `operation` names them for metrics. A memoryview must show the same until it is written. Raises ValueError for
+        no commands and for one without words, which Redis does not answer.
         """
 
     def send(self, commands: Sequence[_Command], /) -> int:

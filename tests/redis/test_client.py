@@ -342,6 +342,17 @@ def test_nothing_connects_before_the_first_call(redis_url: str, raw_redis: redis
         made.call("PING")
 
 
+def test_what_redis_does_not_answer_is_refused_and_takes_no_reply_of_another_caller(redis_url: str) -> None:
+    connection = Redis(redis_url, timeout_ms=10_000, connect_timeout_ms=10_000)
+    for unanswered in ([], [()], [("PING",), ()]):
+        before = connection.begin_pipeline([("ECHO", "before")])
+        with pytest.raises(ValueError, match=r"no commands|no words"):
+            connection.begin_pipeline(unanswered)
+        assert connection.call("ECHO", "after") == b"after"
+        assert before.result() == [b"before"]
+    connection.close()
+
+
 def test_packed_commands_are_what_redis_reads() -> None:
     assert pack_command(("GET", b"k", 1)) == b"*3\r\n$3\r\nGET\r\n$1\r\nk\r\n$1\r\n1\r\n"
 

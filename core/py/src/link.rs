@@ -357,9 +357,6 @@ impl RedisLink {
         drop(link);
         let waiter = new_waiter.bind(py).call0()?;
         let (packed, count) = pack(commands)?;
-        if count == 0 {
-            return Err(PyValueError::new_err("a request has no command"));
-        }
         let timeout = timeout_s.map(seconds).transpose()?.unwrap_or(timeout);
         let mut link = slf.borrow_mut();
         if link.lost.is_some() {

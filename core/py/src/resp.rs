@@ -134,11 +134,14 @@ fn put_command(packed: &mut Packed<Payload>, command: Borrowed<'_, '_, PyAny>) -
         count += if is_sequence(&item) { item.len()? } else { 1 };
         Ok(())
     })?;
+    if count == 0 {
+        return Err(PyValueError::new_err("a command has no words: Redis would not answer it"));
+    }
     put_count(&mut packed.text, count);
     each_of(&command, |item| put_item(packed, item, false))
 }
 
-/// Commands as bytes, and how many they are.
+/// Commands as bytes, and how many they are: at least one, for a request without replies would get another one's.
 pub fn pack(commands: &Bound<'_, PyAny>) -> PyResult<(Packed<Payload>, usize)> {
     let mut packed = Packed::default();
     packed.text.reserve(TEXT_BYTES);
@@ -147,6 +150,9 @@ pub fn pack(commands: &Bound<'_, PyAny>) -> PyResult<(Packed<Payload>, usize)> {
         count += 1;
         put_command(&mut packed, command)
     })?;
+    if count == 0 {
+        return Err(PyValueError::new_err("a request has no commands"));
+    }
     Ok((packed, count))
 }
 
