@@ -292,6 +292,17 @@ fn a_line_has_a_longest_size_and_a_number_a_smaller_one() {
 }
 
 #[test]
+fn a_line_that_is_too_long_is_refused_whole_as_in_pieces() {
+    for (line, bytes_max) in [(":", 64), (",", 64), ("$", 64), ("*", 64), ("+", LINE_BYTES_MAX)] {
+        let longest = format!("{line}{}\r\n", "0".repeat(bytes_max));
+        assert_eq!(scan_in_pieces(longest.as_bytes(), [2, longest.len()]).1, None);
+        let longer = format!("{line}{}\r\n", "0".repeat(bytes_max + 1));
+        let whole = scan_in_pieces(longer.as_bytes(), [longer.len()]);
+        assert!(whole.1.is_some() && whole == scan_in_pieces(longer.as_bytes(), [longer.len() - 2, 2]));
+    }
+}
+
+#[test]
 fn a_long_reply_byte_by_byte_is_looked_at_once() {
     // Bytes that are looked at again with each piece would be 5 * 10^11.
     let (line, string) = ("x".repeat(LINE_BYTES_MAX - 1), "y".repeat(1 << 20));
