@@ -206,6 +206,22 @@ def test_a_link_closes_its_socket_once_when_its_owner_says_so() -> None:
     server.socket.close()
 
 
+def test_a_descriptor_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="the descriptor is none"):
+        RedisLink(
+            -1,
+            error_of,
+            str,
+            print,
+            timeout_s=1.0,
+            silence_s=None,
+            commands_max=1,
+            bytes_max=1,
+            reply_bytes_max=1,
+            takes_unasked=False,
+        )
+
+
 def test_a_reply_without_a_request_is_handed_over_where_it_is_wanted() -> None:
     server = Server(takes_unasked=True)
     server.link.send([("SSUBSCRIBE", ["a", "b"])])

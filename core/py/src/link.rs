@@ -290,6 +290,9 @@ impl RedisLink {
         let timeout = seconds(timeout_s)?;
         let silence = silence_s.map(seconds).transpose()?;
         let limits = Limits { commands_max, bytes_max, reply_bytes_max, timeout, silence };
+        if fd.is_some_and(|fd| fd < 0) {
+            return Err(PyValueError::new_err("the descriptor is none"));
+        }
         // SAFETY: the caller has detached the descriptor from its socket, and hands it over.
         let socket = fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self {
