@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -61,6 +63,22 @@ def is_there(connection: Redis, *command: str) -> bool:
 def script(source: str) -> Script:
     return Script("test", source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
+
+# Its reply has arrived when it may take no more than half as much.
+_TOO_LITTLE_MEMORY = """
+import pathlib, resource
+from korvet_core import RespReader
+reader, size = RespReader(ValueError), 1 << 26
+reader.feed(b"$%d\\r\\n" % size)
+reader.feed(b"x" * size)
+reader.feed(b"\\r\\n")
+pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size // 2,) * 2)
+try:
+    reader.next_reply(None)
+except MemoryError:
+    print("refused")
+"""
 
 TWICE = script("redis.call('INCR', KEYS[1]) return {KEYS[1], ARGV[1]}")
 
@@ -279,3 +297,11 @@ def test_what_replicas_have_is_known_without_an_event_loop() -> None:
         thread.start()
         thread.join()
         assert held[1:] == [None]
+
+
+@pytest.mark.slow  # a process
+def test_a_reply_for_which_there_is_no_memory_is_an_error_and_does_not_end_the_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TOO_LITTLE_MEMORY], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "refused\n"
