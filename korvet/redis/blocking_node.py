@@ -2,8 +2,8 @@
 
 gevent gives each thread an event loop that it keeps, with two files, until the process ends, so threads that come and
 go must not use it. redis-py opens the connections (TLS, login, database) and asks the Sentinels, as for the supervisor
-(blocking.py). cluster.py says which request goes to which node: redis-py's own client of a cluster sends again what was
-not answered, and needs the right to COMMAND.
+(blocking.py). cluster.py says which request goes to which node: redis-py's own client of a cluster repeats requests
+that got no answer, and needs the right to COMMAND.
 
 A request is sent when it is begun. Its replies are read when they are taken, or before the next request to the same
 node: so requests to several nodes are under way at once. A connection is for one thread at a time; an idle one learns
@@ -181,11 +181,11 @@ class _ScriptExchange:
         """
         replies = self._sent.result()
         self._run_again(
-            {at: self._calls[at] for at, reply in enumerate(replies) if is_missing(reply)}, replies
+            {index: self._calls[index] for index, reply in enumerate(replies) if is_missing(reply)}, replies
         )
         full = {
-            at: (when_full, keys, args)
-            for at, (reply, (script, keys, args)) in enumerate(zip(replies, self._calls, strict=True))
+            index: (when_full, keys, args)
+            for index, (reply, (script, keys, args)) in enumerate(zip(replies, self._calls, strict=True))
             if isinstance(reply, MemoryFullError) and (when_full := script.when_full)
         }
         self._run_again(full, replies)
@@ -203,10 +203,10 @@ class _ScriptExchange:
         except StorageUnavailableError as error:
             late = [error.without_frames()] * len(commands)
         loaded = dict(zip(loads, late, strict=False))
-        for (at, (script, _, _)), reply in zip(calls.items(), late[len(loads) :], strict=True):
+        for (index, (script, _, _)), reply in zip(calls.items(), late[len(loads) :], strict=True):
             # A script that does not compile fails when it is loaded, and that says why.
             load = loaded[script.sha]
-            replies[at] = load if isinstance(load, Exception) else reply
+            replies[index] = load if isinstance(load, Exception) else reply
 
     def _command(self, call: ScriptCall) -> Command:
         script, keys, args = call

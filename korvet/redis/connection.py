@@ -278,8 +278,8 @@ class RedisConnection:
             return
         on_round_trip = self._on_round_trip
         waited_for: list[tuple[Waiter[Reply], Reply]] = []
-        # First those that nobody waits for yet: a caller that waits for the oldest of several finds all of them. We are
-        # in the loop: what the woken greenlets ask next leaves in one write again.
+        # First requests without a waiting caller: a caller who waits for the oldest of several then finds all answered.
+        # The requests of the woken greenlets leave in one write again, for the event loop runs this.
         for waiter, reply, operation, seconds in done:
             if on_round_trip is not None:
                 on_round_trip(operation, seconds)

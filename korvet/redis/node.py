@@ -99,11 +99,11 @@ class PendingReplies:
         replies, failed = self._take(runs_full=True)
         if not failed:
             return replies
-        missing = [place for place in failed if is_missing(replies[place])]
+        missing = [index for index in failed if is_missing(replies[index])]
         if missing:
             self._node.rerun_missing(self._calls, self._commands, missing, replies, self._history)
-        full = [place for place, reply in enumerate(replies) if isinstance(reply, MemoryFullError)]
-        again = [place for place in full if self._calls[place][0].when_full]
+        full = [index for index, reply in enumerate(replies) if isinstance(reply, MemoryFullError)]
+        again = [index for index in full if self._calls[index][0].when_full]
         if again:
             self._node.rerun_full(self._calls, again, replies, self._history)
         return replies
@@ -113,9 +113,9 @@ class PendingReplies:
         return self._take(runs_full=False)[0]
 
     def _take(self, *, runs_full: bool) -> tuple[list[Reply], list[int]]:
-        """Return the replies, and the places of errors among them, which are reported."""
+        """Return the replies, and the indexes of errors among them, which are reported."""
         replies = [] if self._waiter is None else _replies_of(self._waiter, len(self._commands))
-        failed = [place for place, reply in enumerate(replies) if isinstance(reply, Exception)]
+        failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
             self._node.note_failed(self._calls, failed, replies, runs_full=runs_full)
         return replies, failed
@@ -278,12 +278,12 @@ class RedisNode:
         self.note_failed(calls, missing, replies, runs_full=True)
 
     def rerun_full(
-        self, calls: Sequence[ScriptCall], places: list[int], replies: list[Reply], history: str | None
+        self, calls: Sequence[ScriptCall], indexes: list[int], replies: list[Reply], history: str | None
     ) -> None:
-        """Run the calls at `places` as Redis takes them while its memory is full; `replies` gets the new replies."""
+        """Run the calls at `indexes` as Redis takes them while its memory is full; `replies` gets the new replies."""
         again = [
             (full, keys, args)
-            for full, keys, args in ((calls[place][0].when_full, *calls[place][1:]) for place in places)
+            for full, keys, args in ((calls[index][0].when_full, *calls[index][1:]) for index in indexes)
             if full
         ]
         try:
@@ -291,22 +291,22 @@ class RedisNode:
             late = self.begin_scripts(again, history).result()
         except StorageUnavailableError as error:
             late = [error] * len(again)
-        for place, reply in zip(places, late, strict=True):
-            replies[place] = reply
+        for index, reply in zip(indexes, late, strict=True):
+            replies[index] = reply
 
     def note_failed(
-        self, calls: Sequence[ScriptCall], places: Iterable[int], replies: list[Reply], *, runs_full: bool
+        self, calls: Sequence[ScriptCall], indexes: Iterable[int], replies: list[Reply], *, runs_full: bool
     ) -> None:
-        """Report which of the calls at `places` have failed, but for what is run again.
+        """Report which of the calls at `indexes` have failed, but for what is run again.
 
         `runs_full`: `rerun_full` runs scripts again that a full memory has refused.
         """
-        for place in places:
-            reply = replies[place]
-            if runs_full and isinstance(reply, MemoryFullError) and calls[place][0].when_full:
+        for index in indexes:
+            reply = replies[index]
+            if runs_full and isinstance(reply, MemoryFullError) and calls[index][0].when_full:
                 self.memory_refused = True
             elif isinstance(reply, RespError | KafkaError) and not is_missing(reply):
-                self._observer.script_failed(calls[place][0].name, name_of(reply))
+                self._observer.script_failed(calls[index][0].name, name_of(reply))
                 self.lease_ended = self.lease_ended or isinstance(reply, LeaseEndedError)
                 self.memory_refused = self.memory_refused or isinstance(reply, MemoryFullError)
 

@@ -121,14 +121,14 @@ def test_a_batch_that_cannot_be_read_is_an_error_with_the_offset_after_it(
             assert error.next_offset == end
             assert admin.records.offset_of_last(key, 0, end + 1, 1) == end
             values.append(kind.encode())
-    found = []
+    contents = []
     while offset <= end:
         slice_ = admin.records.read({key: offset}, decompressed_bytes_max=16_000_000)[key]
-        found += [record.value for record in slice_.records] if isinstance(slice_, LogSlice) else []
+        contents += [record.value for record in slice_.records] if isinstance(slice_, LogSlice) else []
         assert slice_.next_offset is not None
         assert slice_.next_offset > offset
         offset = slice_.next_offset
-    assert found == values
+    assert contents == values
 
 
 def test_an_answer_above_the_limit_is_not_read_and_the_client_goes_on(

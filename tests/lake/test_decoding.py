@@ -34,7 +34,7 @@ RECORDS = st.lists(
 
 def expected(batches: list[StoredBatch]) -> list[object]:
     """Return the records as the reader of the log yields them."""
-    return [record for each in batches for record in each.records(BYTES_MAX)]
+    return [record for batch in batches for record in batch.records(BYTES_MAX)]
 
 
 @settings(deadline=None)

@@ -362,7 +362,7 @@ impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
         if is_silent { Due::Silence } else { Due::Nothing }
     }
 
-    /// End the connection; returns the tokens of requests that are pending, but of those that were given up.
+    /// End the connection; returns the tokens of pending requests, without requests that were given up.
     pub fn lose(&mut self) -> Vec<T> {
         self.outbox = Outbox { pieces: VecDeque::new(), written: 0 };
         (self.commands, self.bytes, self.reply_bytes, self.check_at) = (0, 0, 0, None);

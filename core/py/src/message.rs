@@ -89,7 +89,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Field {
     }
 }
 
-/// A struct: its class, its fields in their order, those with a tag by their tags, and those that may not be set.
+/// A struct: its class, its fields in wire order, its tagged fields by their tags, and fields that must hold a default.
 #[derive(FromPyObject)]
 struct Part(Py<PyAny>, Vec<Field>, Vec<Field>, Vec<(Py<PyString>, Py<PyAny>)>);
 
