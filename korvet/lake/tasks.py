@@ -346,7 +346,7 @@ class RangeReader:
             if not found.more:
                 self._pass_rest(found)
             # Columns that nobody wants are no part of the rows.
-            size = max(size, sum(each.size_bytes for each in found.batches))
+            size = max(size, sum(batch.size_bytes for batch in found.batches))
             written += size
             entries = _next_entries(len(found.batches or found.records), size)
 

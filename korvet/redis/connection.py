@@ -68,7 +68,7 @@ _UNKNOWN = "the outcome of the request is unknown"
 
 
 class NodeLimits(NamedTuple):
-    """What bounds the traffic of one connection: times in ms, what is in flight, the replies by what they may weigh."""
+    """Limits of one connection: times in ms, commands and bytes in flight, bytes of large replies that are expected."""
 
     timeout_ms: int
     connect_timeout_ms: int
@@ -116,8 +116,8 @@ def reconnect_backoff() -> Backoff:
 class RedisConnection:
     """A live connection that any number of greenlets share, from its first request to its loss.
 
-    What computes is `korvet_core.RedisLink`, which has the socket; here are gevent's watchers, which call it. They are
-    callbacks of the loop and not greenlets: a switch to one would cost every command as much as what it does there.
+    `korvet_core.RedisLink` has the socket and all state. gevent's watchers call it here, as callbacks of the loop: a
+    switch to a greenlet would cost each command as much again.
 
     `exchange` is the link's; its waiter raises OutcomeUnknownError if no answer comes. Error replies are returned.
     """

@@ -163,7 +163,7 @@ class RedisNode:
         self._timeout_ms, self._connect_timeout_ms = limits.timeout_ms, limits.connect_timeout_ms
         self._timeout_s = limits.timeout_ms / 1000
         self._limits = limits
-        # Those who wait for room, and those who wait for room for large replies: what expects small ones does not.
+        # Callers that wait for room; callers with large replies wait in a queue of their own, so small ones pass them.
         self._waiting, self._waiting_for_replies = RoomQueue(), RoomQueue()
         self._fails_fast = fails_fast
         self._connection: RedisConnection | None = None

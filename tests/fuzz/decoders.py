@@ -130,9 +130,11 @@ def _stored_case(rng: Random, produced: ProducedBatch) -> None:
         records = list(stored.records(BYTES_MAX))
     except KafkaError:
         records = []
-    kept = [each for each in records if rng.random() < 0.5]
-    if kept and all(0 <= each[0] - stored.base_offset <= stored.header.last_offset_delta for each in kept):
-        offsets = [each[0] for each in kept]
+    kept = [record for record in records if rng.random() < 0.5]
+    if kept and all(
+        0 <= record[0] - stored.base_offset <= stored.header.last_offset_delta for record in kept
+    ):
+        offsets = [record[0] for record in kept]
         try:
             retained = retained_batch(stored.stored, stored.base_offset, kept)
         except KafkaError:

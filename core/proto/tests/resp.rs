@@ -107,7 +107,7 @@ fn scan(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     Scanner::default().scan(bytes)
 }
 
-/// What scanners say of bytes that come in pieces: the sizes of all replies, and the error that follows them.
+/// Scan bytes in pieces; returns each whole reply, and the error after them, if there is one.
 fn scan_in_pieces(bytes: &[u8], sizes: impl IntoIterator<Item = usize>) -> (Vec<Vec<u8>>, Option<Malformed>) {
     let (mut inbox, mut replies, mut left) = (Inbox::default(), Vec::new(), bytes);
     for size in sizes {

@@ -47,8 +47,8 @@ def test_every_batch_of_a_producer_passes_and_keeps_its_records(sent: list[Recor
 @given(sent=st.lists(RECORDS, max_size=9))
 def test_the_name_of_a_header_may_be_no_utf_8(sent: list[Record]) -> None:
     good = batch(*sent, Record(headers=(("name", b"x"),)))
-    place = good.rindex(b"name")
-    other = sealed(good[:place] + b"\xffa\xe2\x82" + good[place + 4 :])
+    name_at = good.rindex(b"name")
+    other = sealed(good[:name_at] + b"\xffa\xe2\x82" + good[name_at + 4 :])
     records, walk = produced_batch(other, LIMIT).decode(LIMIT)
     before, walk_before = produced_batch(good, LIMIT).decode(LIMIT)
     assert ([record[:4] for record in records], walk) == ([record[:4] for record in before], walk_before)
