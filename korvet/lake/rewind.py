@@ -1,10 +1,10 @@
 """Bringing tables back to the logs of a Redis that was restored, or has lost its last writes.
 
-Records are committed to the lake before Redis may trim them. So the table of a living lake, or of a copy that was made
-after that of Redis, has the records that Redis lacks, and rows that were lost there: rows past the end of a log
-or in a transaction that is open there again, and rows at whose offsets others were written since. These rows
-leave the table by one commit, and the partition is archived again from the first of them on: Redis still holds all
-that it does not know as archived. What has expired in the lake since Redis was copied leaves the log there too.
+Records are committed to the lake before Redis may trim them. So the table of a living lake, or a copy of it that is
+newer than the copy of Redis, has all records that Redis lacks. It also has rows that Redis has lost: past the end of a
+log, in a transaction that is open there again, or at offsets that got other records since. These rows leave the table
+by one commit, and the partition is archived again from the first of them on, for Redis still holds all records that it
+does not know as archived. Records that expired in the lake since Redis was copied leave the log there too.
 
 A crash leaves the table as it was, or as it will be. Bytes of batches that do not decode go before the commit: a
 second run removes what then has no bytes.
