@@ -5,7 +5,7 @@ the epoch, -1 for a record without one. Every function raises TypeError for an a
 """
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 __version__: str
 
@@ -234,10 +234,6 @@ _Arg: TypeAlias = bytes | str | int | memoryview
 _Command: TypeAlias = Sequence[_Arg | Sequence[_Arg]]
 """A command's words; those of an inner tuple or list stand in its place. TypeError for a bool or another type."""
 
-_Waiter = TypeVar("_Waiter")
-_Done: TypeAlias = tuple[_Waiter | None, Any, str, float]
-"""Waiter, or None if `tick` returned it before; reply, or list of replies; operation; seconds."""
-
 def pack_command(command: _Command, /) -> bytes:
     """Return a command as Redis reads it; raises ValueError if it has no words, which Redis does not answer."""
 
@@ -258,117 +254,199 @@ class RespReader:
     def next_reply(self, missing: object, /) -> object:
         """Return the next reply, or `missing` if it is not whole yet; raises NotRespError."""
 
-class RedisLink(Generic[_Waiter]):
-    """One connection to Redis: pipelined requests, whose replies come in their order.
+_Waiter = TypeVar("_Waiter")
 
-    Its constants are bits of what the owner is to do: methods return them, and `exchange` calls `act` with them.
+_ScriptCall: TypeAlias = tuple[Any, Sequence[str | bytes], Sequence[_Arg]]
+"""A script, an object with `sha`, `source`, `leased` and `when_full`; its keys; its arguments."""
+
+_Done: TypeAlias = tuple[_Waiter | None, list[Any], str, float]
+"""Who waits, the replies, one in each place, the operation, and the seconds of the last exchange; < 0 if none ended."""
+
+_Action: TypeAlias = tuple[Any, ...]
+"""What the driver is to do, or to know; the first member says which:
+
+`open`, connection, host, port, whether it is of a Sentinel: open a socket, then call `opened` or `failed`. Host is the
+path of a Unix socket. `close`, connection: stop watching it, or the attempt, close it if it is TLS, and call `closed`.
+`flush`, connection: write at the end of this turn of the event loop. `write`, connection: with TLS, write now. `stuck`,
+connection: call `writable` when the socket takes more, until `unstuck`. `timer`: `due_s` has changed.
+
+`connected`, lane, node, history, whether it is so again. `refused`, lane, node, text: an attempt failed. `lost`, lane,
+node, reason. `replies`, lane, node, list: of a feed. `reordered`: what was refused until now is not refused from then
+on. `map`: the map changed. `failover`: a connection that led to a replica was replaced.
+"""
+
+_Turn: TypeAlias = tuple[list[_Done[_Waiter]], list[_Action]]
+
+def slot_of(key: str | bytes, /) -> int:
+    """Return the slot of a key: of its hash tag, which is what stands in its first pair of braces, if it has one."""
+
+class RedisClient(Generic[_Waiter]):
+    """Connections to Redis, be it one server, the master that Sentinels name, or a cluster, without an event loop.
+
+    A node is a server, by its number: 0 for the one server. A lane has a connection of its own to each node. A driver
+    opens the sockets, calls the methods in which something arrives, and does the actions that they return; `begin` and
+    others call `act` with actions.
     """
-
-    STUCK: Final[int]
-    """Call `write` when the socket takes more, until it returns something else."""
-    FLUSH: Final[int]
-    """Call `write` at the end of this turn of the event loop."""
-    TIMER: Final[int]
-    """Call `tick` after `due_s`, which has changed."""
-    LOST: Final[int]
-    """The connection is lost: stop watching the socket, and call `close`."""
-    READ_ONLY: Final[int]
-    """The server refused a write, since it is a replica."""
-    SILENT: Final[int]
-    """Nothing was heard for `silence_s` while a reply was pending."""
-    WRITE: Final[int]
-    """Without a socket: write what is `unwritten` now."""
 
     def __init__(
         self,
-        fd: int | None,
-        error_of: Callable[[str], object],
+        kind: str,
+        addresses: Sequence[tuple[str, int]],
+        master_name: str,
+        login: tuple[str, str, int],
+        sentinel_login: tuple[str, str],
+        error_of: Callable[[str], Exception],
+        prevented: Callable[[str, str], Exception],
         new_waiter: Callable[[], _Waiter],
-        act: Callable[[int], None],
+        act: Callable[[list[_Action]], object],
         *,
         timeout_s: float,
-        silence_s: float | None,
+        connect_timeout_s: float,
+        seed: int,
+        watches: bool = True,
+    ) -> None:
+        """`kind` is `server`, `sentinel` or `cluster`; `login` is user name, password and database.
+
+        `error_of` returns the exception of an error reply's text, and `prevented` that of a request without a reply, by
+        its kind and text: `away` (not sent: the node cannot be reached), `unknown` (sent, no answer), `history` (not
+        sent: another history), `full` (not sent: too much is in flight), `closed`. `act` must not raise.
+        """
+
+    def add_lane(
+        self,
+        *,
         commands_max: int,
         bytes_max: int,
         reply_bytes_max: int,
-        takes_unasked: bool,
-    ) -> None:
-        """Take over a connected socket that does not block; None: the caller has it, as with TLS.
+        first: Sequence[_Command] = (),
+        ping_s: float | None = None,
+    ) -> int:
+        """Return a new lane; the limits bound what is in flight over each of its connections.
 
-        Of what is under way the limits bound commands, bytes, and bytes of large replies: the request that reaches one
-        may exceed it. After `timeout_s` without a byte while a reply is due the connection is lost. A reply that no
-        request asked for ends it too, unless `takes_unasked`. `error_of` as in RespReader; `new_waiter` makes what a
-        request comes back with. `act` must not raise.
+        `first` is sent first over each connection, and the replies are dropped. With `ping_s` it is a feed: replies
+        belong to no request, and after this time of silence a PING finds out whether the server lives.
         """
 
-    @property
-    def lost(self) -> str | None:
-        """Why the connection is lost."""
+    def begin(
+        self, lane: int, commands: Sequence[_Command], operation: str, node: int | None, reply_bytes: int, /
+    ) -> _Waiter:
+        """Send commands, at least one, and return who waits for their replies; what prevents one stands in its place.
+
+        Without a node to those of the keys, wherever a slot moves; those from MULTI to EXEC go together. `reply_bytes`
+        are those of large replies, 0 for small ones.
+        """
+
+    def begin_scripts(
+        self,
+        lane: int,
+        calls: Sequence[_ScriptCall],
+        operation: str,
+        node: int | None,
+        history: str | None,
+        sent: list[tuple[int, str]] | None,
+        as_they_are: bool,
+        /,
+    ) -> _Waiter:
+        """Send scripts as `begin` does commands; with `history` to that one only.
+
+        One that Redis lacks is loaded and run again, and for one that a full memory refuses `when_full` is run; not
+        with `as_they_are`. `sent` gets node and history of what is sent, when it is.
+        """
+
+    def send(self, lane: int, node: int, commands: Sequence[_Command], /) -> None:
+        """Send commands over a feed."""
+
+    def connect(self, lane: int, node: int, /) -> _Waiter:
+        """Return who waits for a connection: it gets an empty list, or what prevented it."""
+
+    def keep(self, lane: int, node: int, is_kept: bool, pings: bool, /) -> None:
+        """Open a feed's connection whenever there is none, while it is kept; with `pings` a silent one is asked."""
+
+    def lose(self, lane: int, node: int, reason: str, pauses: bool, /) -> None:
+        """Close a connection; `pauses`: as after an attempt that failed."""
+
+    def close(self, lane: int, /) -> None:
+        """Close a lane for good."""
+
+    def is_ready(self, lane: int, node: int, /) -> bool:
+        """Whether a request is sent at once."""
+
+    def is_busy(self, lane: int, node: int, /) -> bool:
+        """Whether anything is in flight, or about to be."""
+
+    def under_way(self, lane: int, node: int, /) -> tuple[int, int, int]:
+        """Commands, bytes, and bytes of large replies that are in flight."""
+
+    def waiting(self, lane: int, node: int, /) -> tuple[int, int]:
+        """How many calls wait for room, and how many for room for large replies."""
+
+    def set_history(self, lane: int, node: int, history: str, /) -> None:
+        """Note the history to which a connection leads by now."""
+
+    def set_lease(self, lane: int, node: int, end_ms: int, /) -> None:
+        """Set until when scripts with a lease may come, and forget that one came too late; -1: of nodes to come."""
+
+    def lease_end_ms(self, lane: int, node: int, /) -> int:
+        """Return what was set."""
+
+    def lease_ended(self, lane: int, node: int, /) -> bool:
+        """Whether a script came too late since then."""
+
+    def take_memory_refused(self, lane: int, node: int, /) -> bool:
+        """Whether a script was refused for want of memory since this was last asked."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether a request with small replies is taken."""
+    def map_version(self) -> int:
+        """Changes with the map of the cluster; 0 before it is known."""
 
-    @property
-    def has_reply_room(self) -> bool:
-        """Whether there is room for large replies."""
+    def read_map(self, /) -> _Waiter:
+        """Read the map; the waiter gets an empty list, or what prevented it."""
 
-    @property
-    def under_way(self) -> tuple[int, int, int]:
-        """Commands, bytes, and bytes of large replies."""
+    def read_map_soon(self, /) -> None:
+        """Read it in the background, unless that was done just now."""
 
-    @property
-    def silent_s(self) -> float:
-        """For how many seconds nothing has arrived."""
+    def node_at(self, slot: int, /) -> int | None:
+        """Return the node that has a slot, None if none is known."""
+
+    def slots(self, /) -> list[tuple[int, int, int]]:
+        """Return the slots that have a master: first, last, node."""
+
+    def name(self, node: int, /) -> str:
+        """Return HOST:PORT of a node."""
+
+    def address(self, node: int, /) -> tuple[str, int]:
+        """Return the host and the port of a node of a cluster."""
+
+    def moved(self, slot: int, host: str, port: int, /) -> None:
+        """Note where a node said that a slot is."""
+
+    def opened(self, connection: int, fd: int | None, /) -> _Turn[_Waiter]:
+        """Take over a connected socket that does not block; None: the driver has it, as with TLS."""
+
+    def failed(self, connection: int, reason: str, /) -> _Turn[_Waiter]:
+        """Note that a socket could not be opened, or that one with TLS is lost."""
+
+    def closed(self, connection: int, /) -> None:
+        """Close the socket, or forget the attempt: nobody watches it any more. To be called after each `close`."""
+
+    def readable(self, connection: int, /) -> _Turn[_Waiter]:
+        """Read what there is, but no more than a turn's."""
+
+    def received(self, connection: int, data: Buffer, /) -> _Turn[_Waiter]:
+        """Do the same with bytes that the driver has read."""
+
+    def writable(self, connection: int, /) -> _Turn[_Waiter]:
+        """Write what the socket takes."""
+
+    def unwritten(self, connection: int, size_max: int, /) -> bytes:
+        """Return the next bytes that are to be written to a connection that the driver has."""
+
+    def wrote(self, connection: int, size: int, /) -> None:
+        """Note how many of them were written."""
+
+    def tick(self, /) -> _Turn[_Waiter]:
+        """Do what is due."""
 
     @property
     def due_s(self) -> float | None:
         """After how many seconds `tick` is to be called."""
-
-    def exchange(
-        self,
-        commands: Sequence[_Command],
-        operation: str,
-        reply_bytes: int = 0,
-        timeout_s: float | None = None,
-        is_forced: bool = False,
-        /,
-    ) -> _Waiter | None:
-        """Send commands, at least one, and return who waits for their replies: of one command its reply, else a list.
-
-        Returns None, and sends nothing, if there is no room (with `is_forced` they take it) or the connection is lost.
-        The first request leaves at once, and so does a large one; others at the end of the turn. `reply_bytes` are
-        those of large replies, 0 for small ones; after `timeout_s`, or that of the link, the waiter is given up.
-        `operation` names them for metrics. A memoryview must show the same until it is written. Raises ValueError for
-        no commands and for one without words, which Redis does not answer.
-        """
-
-    def send(self, commands: Sequence[_Command], /) -> int:
-        """Send commands whose replies nobody waits for."""
-
-    def write(self) -> int:
-        """Write what the socket takes."""
-
-    def receive(self) -> tuple[list[_Done[_Waiter]], int]:
-        """Read what there is, but no more than a turn's; returns what is finished by it, and bits.
-
-        A reply without a request has neither waiter nor operation.
-        """
-
-    def received(self, data: Buffer, /) -> tuple[list[_Done[_Waiter]], int]:
-        """Do as `receive` with bytes that the caller has read."""
-
-    def unwritten(self, size_max: int, /) -> bytes:
-        """Return the next bytes that are to be written, without a socket."""
-
-    def wrote(self, size: int, /) -> None:
-        """Note how many of them were written."""
-
-    def tick(self) -> tuple[list[_Waiter], int]:
-        """Look at the clock; returns the waiters whose time is up."""
-
-    def lose_for(self, reason: str, /) -> None:
-        """Give the connection up, unless it is lost already."""
-
-    def close(self) -> list[_Waiter]:
-        """Close the socket; returns the waiters of requests whose outcome is unknown, each once."""

@@ -203,6 +203,9 @@ class RecordsRefusedError(KafkaError):
 class StorageUnavailableError(KafkaError):
     """Redis is away, slow or refusing, and a retry is right. Nothing was done, unless it is an OutcomeUnknownError."""
 
+    was_prevented = False
+    """Whether it stands in the place of a reply: the request was not sent, or not answered."""
+
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 

@@ -70,7 +70,7 @@ WAIT_FOR_PROCESSES = re.compile(
 WAITS = re.compile(r"(?<!clock\.)\bsleep\(|\btime\.monotonic\b|\bcommandstats\b")
 # They go with what they test; no file joins them. test_virtual_clock names what is looked for.
 STILL_WAIT = {
-    "tests/redis/test_blocking_node.py",
+    "tests/redis/test_blocking_driver.py",
     "tests/redis/test_sentinel.py",
     "tests/server/test_bad_input.py",
     "tests/server/test_budget.py",

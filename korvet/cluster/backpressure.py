@@ -19,8 +19,7 @@ from korvet.cluster.usage import UNUSED, Disk, ServerUsage, Share, UsageStore, d
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.logs import Log
-from korvet.redis.client import Redis
-from korvet.redis.node import RedisNode
+from korvet.redis.client import Redis, RedisNode
 from korvet.telemetry import metrics
 
 _log = Log(__name__)
@@ -122,8 +121,7 @@ class Backpressure:
         if self._only:
             return self._only.memory_full()
         for node, server in self._nodes.items():
-            if node.memory_refused:
-                node.memory_refused = False
+            if node.take_memory_refused():
                 server.memory_full()
         return 0
 

@@ -25,9 +25,8 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.pending import Pending, Then
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError, errors_about, value_of
+from korvet.redis.replies import Arg, Reply, RespError, errors_about, value_of
 
 _LOG = logging.getLogger(__name__)
 _REGISTER = scripts.get("broker/register")

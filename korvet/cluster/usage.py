@@ -15,8 +15,7 @@ from korvet.errors import StorageUnavailableError
 from korvet.redis.replies import RespError, value_of
 
 if TYPE_CHECKING:  # the supervisor reads a disk too, and loads no gevent
-    from korvet.redis.client import Redis
-    from korvet.redis.node import RedisNode
+    from korvet.redis.client import Redis, RedisNode
 
 _FILE_DIRECTORY = "appendonlydir"  # the server's own name for it (appenddirname)
 

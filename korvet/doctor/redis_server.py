@@ -37,8 +37,8 @@ _SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
 _FORK_SLOW_US = 1_000_000
 _MIN_INSYNC, _BITS = "min.insync.replicas", "offset.sequence.bits"
 _GROUPS_AT_ONCE = 500
-# Small commands, large replies, waits for replicas, news of appends; keeper, ops and what a restart overlaps.
-_CONNECTIONS_PER_WORKER, _CONNECTIONS_BESIDE = 4, 8
+# Small commands, appends, large replies, waits for replicas, news of appends; keeper, ops and what a restart overlaps.
+_CONNECTIONS_PER_WORKER, _CONNECTIONS_BESIDE = 5, 8
 
 
 class _TopicConfigs(msgspec.Struct):

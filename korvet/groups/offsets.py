@@ -28,9 +28,8 @@ from korvet.groups.types import EMPTY
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, listed, parsed, time_ms, value_of
+from korvet.redis.replies import Arg, Reply, listed, parsed, time_ms, value_of
 from korvet.redis.scripts import Script
 from korvet.topics.registry import Topic, TopicRegistry, check_name, id_text
 from korvet.topics.types import Partition, PartitionRef

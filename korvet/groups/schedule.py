@@ -23,9 +23,8 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.deferred import Deferred
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import encode_group_id
-from korvet.redis.replies import Reply, errors_about, listed
+from korvet.redis.replies import Arg, Reply, errors_about, listed
 from korvet.turns import in_parts
 
 _WRITE = scripts.get("schedule/write")

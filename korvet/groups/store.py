@@ -34,9 +34,8 @@ from korvet.groups.types import (
 )
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError, parsed, value_of
+from korvet.redis.replies import Arg, Reply, RespError, parsed, value_of
 from korvet.redis.scripts import Script
 from korvet.turns import in_parts
 

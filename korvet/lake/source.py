@@ -28,7 +28,7 @@ from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.replication import BlockingReplicas
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.entry_ids import DENSE

@@ -18,8 +18,7 @@ from korvet.log.epochs import NO_EPOCH
 from korvet.log.types import ABORT, COMMIT, NO_TRANSACTION, RECORDS, AppendBatch, AppendRecords
 from korvet.redis import scripts
 from korvet.redis.client import ScriptCall
-from korvet.redis.connection import Arg
-from korvet.redis.replies import MemoryFullError
+from korvet.redis.replies import Arg, MemoryFullError
 from korvet.redis.scripts import Script
 from korvet.topics.entry_ids import OFFSETS_END
 from korvet.topics.types import Partition

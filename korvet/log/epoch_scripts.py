@@ -1,23 +1,22 @@
 """Scripts that write to logs: each carries the leader epoch of its node, and goes only to the history that has it.
 
 One that was refused because a later epoch has begun, or because its slot is at another node or on its way there, was
-not run: it is sent again, with the epoch that it needs there.
+not run, and one that met another history was not sent: it is sent again, with the epoch that it needs there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError, OutcomeUnknownError, StorageUnavailableError
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs, later_epoch
-from korvet.redis.client import HistoryChangedError, Redis, ScriptCall
-from korvet.redis.cluster import connected_first, is_elsewhere
-from korvet.redis.node import PendingReplies, RedisNode, is_missing
-from korvet.redis.replies import Reply
+from korvet.pending import Pending
+from korvet.redis.client import HistoryChangedError, Redis, RedisNode, ScriptCall
+from korvet.redis.replies import Reply, is_elsewhere, is_missing
 
 EPOCH_AT = 1
 """Where the leader epoch stands in the arguments of a script that carries it."""
@@ -37,6 +36,7 @@ class ScriptReply(NamedTuple):
 
 _NO_ANSWER = ScriptReply(None)
 _ARE_READY = attrgetter("replies.ready")
+_IS_CONNECTED = attrgetter("connected")
 
 
 class NodeScripts(NamedTuple):
@@ -46,7 +46,7 @@ class NodeScripts(NamedTuple):
     node: str
     history: str
     epoch: int
-    replies: PendingReplies
+    replies: Pending[list[Reply]]
 
 
 def send_in_epoch(
@@ -54,11 +54,13 @@ def send_in_epoch(
     epochs: LeaderEpochs,
     calls: Sequence[ScriptCall],
     places: Sequence[int],
-    tries: int = _HISTORIES_MAX,
+    *,
+    as_they_are: bool = False,
 ) -> NodeScripts:
     """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records.
 
-    Where the arguments of one are a list, that at EPOCH_AT becomes the epoch. Raises KafkaError if nothing was sent.
+    Where the arguments of one are a list, that at EPOCH_AT becomes the epoch. `as_they_are`: none runs a second time.
+    Raises KafkaError if nothing was sent; if the connection leads to another history by then, that is the outcome.
     """
     try:
         epoch = epochs.of(node)
@@ -68,17 +70,13 @@ def send_in_epoch(
     for _, _, args in calls:
         if isinstance(args, list):
             args[EPOCH_AT] = epoch
-    try:
-        return NodeScripts(places, node.name, history, epoch, node.begin_scripts(calls, history))
-    except HistoryChangedError:
-        if tries == 1:
-            raise
-    return send_in_epoch(node, epochs, calls, places, tries - 1)
+    sent = node.begin_scripts(calls, history, as_they_are=as_they_are)
+    return NodeScripts(places, node.name, history, epoch, sent)
 
 
 def was_not_run(reply: Reply) -> bool:
     """Return whether a script was refused for a reason that ends: nothing was done, and it is to be sent again."""
-    return _is_stale(reply) or is_elsewhere(reply) or is_missing(reply)
+    return _is_stale(reply) or is_elsewhere(reply) or is_missing(reply) or _met_another_history(reply)
 
 
 class EpochScripts:
@@ -102,9 +100,10 @@ class EpochScripts:
             return self._answers
         deadline = time.monotonic() + self._redis.timeout_s
         stale = [place for place, answer in enumerate(self._answers) if _is_stale(answer.reply)]
-        moved = self._moved()
+        moved, unsent = self._refused(is_elsewhere), self._refused(_met_another_history)
         attempt = 0
-        while (stale or moved) and time.monotonic() < deadline:
+        tries_left = _HISTORIES_MAX - 1
+        while (stale or moved or unsent) and time.monotonic() < deadline:
             # Nothing was written: once more, with the epoch that there is now.
             for place in stale:
                 self._learn(self._answers[place])
@@ -112,14 +111,16 @@ class EpochScripts:
                 self._redis.follow([self._answers[place].reply for place in moved], attempt)
                 attempt += 1
             self._redis.order.change()
-            self._begin(sorted(stale + moved))
+            self._begin(sorted(stale + moved + unsent))
             self._collect()
+            tries_left -= 1
             # A second time another worker is ahead of this one: its client may try again.
-            stale, moved = [], self._moved()
+            stale, moved = [], self._refused(is_elsewhere)
+            unsent = self._refused(_met_another_history) if tries_left > 0 else []
         return self._answers
 
-    def _moved(self) -> list[int]:
-        return [place for place, answer in enumerate(self._answers) if is_elsewhere(answer.reply)]
+    def _refused(self, is_refusal: Callable[[Reply], bool]) -> list[int]:
+        return [place for place, answer in enumerate(self._answers) if is_refusal(answer.reply)]
 
     def _learn(self, stale: ScriptReply) -> None:
         with contextlib.suppress(KafkaError):
@@ -146,7 +147,8 @@ class EpochScripts:
                 self._fail((place,), error)
             else:
                 by_node.setdefault(node, []).append(place)
-        for node in connected_first(by_node):
+        # First nodes that need not be connected to: one that hangs must not hold up the others.
+        for node in sorted(by_node, key=_IS_CONNECTED, reverse=True):
             try:
                 self._under_way.append(self._sent(node, by_node[node]))
             except KafkaError as error:
@@ -183,3 +185,8 @@ class EpochScripts:
 def _is_stale(reply: Reply) -> bool:
     """Return whether a script refused because a later leader epoch than that of this worker has begun."""
     return isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _met_another_history(reply: Reply) -> bool:
+    """Return whether a script was not sent, for the connection leads to another history than the one it was for."""
+    return isinstance(reply, HistoryChangedError)

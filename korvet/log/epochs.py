@@ -23,11 +23,9 @@ from typing import NamedTuple, TypeAlias, cast
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis import scripts
-from korvet.redis.client import Redis
-from korvet.redis.cluster import is_elsewhere
+from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
-from korvet.redis.node import RedisNode
-from korvet.redis.replies import MovedError, Reply, RespError, value_of
+from korvet.redis.replies import MovedError, Reply, RespError, is_elsewhere, value_of
 from korvet.topics.types import Partition
 from korvet.turns import in_turns
 

@@ -28,8 +28,7 @@ from korvet.log.epoch_scripts import EpochScripts, NodeScripts, ScriptReply, sen
 from korvet.log.epochs import KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, report_moved
 from korvet.log.types import NO_TRANSACTION, AppendBatch, Appended, AppendRecords
-from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.node import RedisNode
+from korvet.redis.client import Redis, RedisNode, ScriptCall
 from korvet.redis.replies import MemoryFullError, Reply, RespError, malformed, refused
 from korvet.topics.types import Partition
 
@@ -122,7 +121,7 @@ class _AppendGroup:
                     append_call(call.partition, call.batches, transactional=call.transactional)
                     for call in calls
                 ]
-                self._sent = send_in_epoch(node, epochs, made, range(len(made)))
+                self._sent = send_in_epoch(node, epochs, made, range(len(made)), as_they_are=True)
         except KafkaError as error:
             self._answers = [ScriptReply(self._redis.failed(error))] * len(calls)
         except BaseException:
@@ -156,7 +155,7 @@ class _AppendGroup:
     def _take(self, sent: NodeScripts) -> None:
         self._taking = True
         try:
-            replies = sent.replies.as_they_are()
+            replies = sent.replies.result()
             self._answers = [ScriptReply(reply, sent.node, sent.history, sent.epoch) for reply in replies]
         except KafkaError as error:
             self._answers = [ScriptReply(self._redis.failed(error))] * len(sent.places)
@@ -231,7 +230,10 @@ class GroupCommit:
             while groups:
                 with contextlib.suppress(KafkaError):
                     self._epochs.of(node)  # waits before the group looks whether anything has changed
-                groups.popleft().send(node, self._epochs)
+                group = groups.popleft()
+                group.send(node, self._epochs)
+                if not node.ready:
+                    group.answers()  # until there is room, what comes gathers in the last group
         finally:
             self._waited_for.discard(node)
             get_hub().loop.run_callback(self._send_to, node)

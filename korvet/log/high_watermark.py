@@ -22,8 +22,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.replication import BegunRound, NodeReplicas, Replicas, Round
 from korvet.log.types import Bounds, Fetched
-from korvet.redis.client import Redis
-from korvet.redis.node import RedisNode
+from korvet.redis.client import Redis, RedisNode
 from korvet.topics.types import Partition
 
 WAIT_SECONDS = 0.5

@@ -24,8 +24,7 @@ from korvet.log.types import CheckStep
 from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, checked, malformed
+from korvet.redis.replies import Arg, Reply, checked, malformed
 from korvet.redis.scripts import Script
 from korvet.topics.entry_ids import added_ms, end_of_id
 from korvet.topics.types import Partition

@@ -17,8 +17,7 @@ from korvet.log.state import stale_topic
 from korvet.protocol.records.batch import SEQUENCES
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, listed, malformed
+from korvet.redis.replies import Arg, Reply, listed, malformed
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 

@@ -24,12 +24,18 @@ from gevent.event import AsyncResult
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.types import Appended
-from korvet.redis.client import Redis
-from korvet.redis.cluster import is_elsewhere
-from korvet.redis.connection import Arg
+from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
-from korvet.redis.node import RedisNode
-from korvet.redis.replies import Reply, RespError, history_in, insync_of, replicas_in, replication_info
+from korvet.redis.replies import (
+    Arg,
+    Reply,
+    RespError,
+    history_in,
+    insync_of,
+    is_elsewhere,
+    replicas_in,
+    replication_info,
+)
 from korvet.topics.types import Partition
 
 WAIT_SHARE = 0.8
@@ -106,7 +112,11 @@ class Replicas:
 
     def of(self, node: RedisNode) -> NodeReplicas:
         """Return the replicas of a node, whichever connection it is named by."""
-        return self._nodes.get(node.name) or self._nodes.setdefault(node.name, self._made(node.name))
+        return self.of_name(node.name)
+
+    def of_name(self, name: str) -> NodeReplicas:
+        """Return the replicas of the node of that name."""
+        return self._nodes.get(name) or self._nodes.setdefault(name, self._made(name))
 
     def wait(self, rounds: Sequence[BegunRound], seconds: float) -> None:
         """Wait for the end of all rounds, but not for longer."""
@@ -143,28 +153,31 @@ class Replicas:
         Raises KafkaError `unconfirmed`: before anything is done on a node of which too few replicas are in sync, or if
         too few have the change in time; then it is made, but a failover may lose it.
         Without `refuses` it is always made. If nothing was `changed`, by its result, no replica is asked.
+
+        A script whose slot moves meanwhile goes to a node that was not looked at before it. So of that node it does not
+        hold that nothing is done if too few replicas are in sync: then the change is made there, and `unconfirmed` is
+        raised after it. What is confirmed always holds of the nodes and histories to which scripts were sent indeed.
         """
         if not self.least:
             return change()
-        histories: dict[str, tuple[RedisNode, str]] = {}
+        looked_at: set[str] = set()
 
-        def before(node: RedisNode) -> None:
-            if node.name in histories:
-                return
-            if refuses and self.of(node).insync() <= self.least:
+        def look(node: RedisNode) -> None:
+            if refuses and node.name not in looked_at and self.of(node).insync() <= self.least:
                 raise KafkaError(unconfirmed, "too few replicas of Redis are in sync")
-            # Not the history of a connection that is lost: the change would go to another one.
-            histories[node.name] = node, node.connect()
+            looked_at.add(node.name)
 
-        with self._appends.before_scripts(before):
+        with self._appends.before_writes(look) as writes:
             result = change()
         if not changed(result):
             return result
-        rounds = [
-            (history, self.of(node), self.of(node).begin(self.least)) for node, history in histories.values()
-        ]
+        rounds: list[tuple[str, NodeReplicas, BegunRound]] = []
+        for name, history in sorted(writes.sent()):
+            replicas = self.of_name(name)
+            rounds.append((history, replicas, replicas.begin(self.least)))
         for history, replicas, begun in rounds:
             if not replicas.wait(begun).confirms(history, self.least):
+                writes.refresh_histories()
                 raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
         return result
 
@@ -256,7 +269,7 @@ class NodeReplicas:
 
 
 class BlockingReplicas(Replicas):
-    """The same for one thread that may block (blocking_node.py): a round has ended when it is begun."""
+    """The same for one thread that may block (blocking_driver.py): a round has ended when it is begun."""
 
     def wait(self, rounds: Sequence[BegunRound], seconds: float) -> None:
         """Return at once."""

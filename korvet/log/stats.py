@@ -21,10 +21,8 @@ from korvet.log.index import STATE_FIELDS, IndexStore, read_totals
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, LogPosition, Read
 from korvet.logs import Log
-from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
-from korvet.redis.node import RedisNode
-from korvet.redis.replies import Reply, malformed, time_ms
+from korvet.redis.client import Redis, RedisNode
+from korvet.redis.replies import Arg, Reply, malformed, time_ms
 from korvet.telemetry.stats import LakeLag, LogStats
 from korvet.topics.types import Partition
 

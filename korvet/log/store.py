@@ -60,9 +60,8 @@ from korvet.log.types import (
 from korvet.pending import Pending
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, malformed
+from korvet.redis.replies import Arg, Reply, malformed
 from korvet.topics.entry_ids import BATCH, end_of_id
 from korvet.topics.registry import PARTITIONS_AT_ONCE
 from korvet.topics.types import Partition
@@ -100,7 +99,7 @@ class BegunReads(NamedTuple):
 
 
 class LogStore:
-    """Appends over `redis` and reads over `reads`, so that a large answer does not delay the small ones.
+    """Appends over `redis` and reads over `reads`, so that a large answer delays no append.
 
     `external` takes in what other Redis clients have written.
     """

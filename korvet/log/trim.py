@@ -22,8 +22,7 @@ from korvet.log.store import LogStore
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, parsed, time_ms
+from korvet.redis.replies import Arg, Reply, parsed, time_ms
 from korvet.topics.types import Partition
 
 _log = logs.Log(__name__)

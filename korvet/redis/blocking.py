@@ -1,4 +1,4 @@
-"""redis-py, for processes that may block: supervisor, ops, doctor, and the lake by blocking_node.py.
+"""redis-py, for processes that may block: supervisor, ops, doctor, and the lake by blocking_driver.py.
 
 Workers and keeper use `client.Redis`.
 """
@@ -185,13 +185,8 @@ def connect_to(address: RedisAddress, settings: Settings) -> redis.Redis:
     return _client(address, TimeLimits.of(settings))
 
 
-def connection_to(address: RedisAddress, limits: TimeLimits, **more: Any) -> Any:  # noqa: ANN401 - untyped there
-    """Return redis-py's connection to one server, which is not open yet, with `more` of its options."""
-    return _kind(address)(**_options(address, limits), **more)
-
-
 def find_master(target: RedisTarget, limits: TimeLimits) -> RedisAddress:
-    """Return the first server that a Sentinel names and that is a master, as workers find it (`sentinel.py`).
+    """Return the first server that a Sentinel names and that is a master, as workers find it.
 
     The limits are those of each server that is asked. Raises redis.RedisError.
     """

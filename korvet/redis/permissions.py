@@ -9,7 +9,7 @@ import hashlib
 
 COMMANDS = (
     *("auth", "select", "ping", "info", "config|get", "client|setname"),
-    *("cluster|slots", "cluster|info", "evalsha", "script|load", "multi", "exec", "wait"),
+    *("cluster|slots", "cluster|info", "asking", "evalsha", "script|load", "multi", "exec", "wait"),
     *("spublish", "ssubscribe", "sunsubscribe", "time", "type", "exists", "del", "unlink"),
     *("get", "set", "setnx", "incr", "incrby", "pttl"),
     *("hget", "hmget", "hgetall", "hset", "hincrby", "hexists", "hdel", "hkeys", "hlen", "hscan"),

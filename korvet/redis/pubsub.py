@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 import gevent
 from gevent.event import Event
@@ -29,12 +29,10 @@ from gevent.hub import get_hub
 
 from korvet.clock import CLOCK, Clock
 from korvet.errors import NodeAwayError, StorageUnavailableError
-from korvet.redis import url as redis_url
-from korvet.redis.connection import NO_OBSERVER, Observer
-from korvet.redis.replies import MovedError
-from korvet.redis.slots import SlotMap, slot_of
+from korvet.redis.client import Redis
+from korvet.redis.replies import MovedError, Reply
+from korvet.redis.slots import slot_of
 from korvet.redis.subscriber import Listener, Subscriber, Subscription
-from korvet.redis.url import RedisAddress, RedisTarget
 from korvet.turns import in_turns
 
 __all__ = ["Listener", "Subscriptions", "Watch"]
@@ -52,50 +50,24 @@ class Subscriptions:
     A listener may be called once more just after it was removed, for a message that was under way.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        connect_timeout_ms: int,
-        linger_ms: int,
-        ping_interval_ms: int = _PING_INTERVAL_MS,
-        observer: Observer = NO_OBSERVER,
-        slots: SlotMap | None = None,
-    ) -> None:
-        """Raise ConfigError for a malformed `url`; `connect_timeout_ms` bounds a connect and a confirmation.
-
-        `slots` is the map of the cluster that `url` names, to be shared with its other clients.
-        """
-        target = redis_url.parse_url(url)
-        if target.kind == "cluster" and slots is None:
-            slots = SlotMap(target, connect_timeout_ms)
-        self._timeout_ms, self._linger_s = connect_timeout_ms, linger_ms / 1000
+    def __init__(self, redis: Redis, *, linger_ms: int, ping_interval_ms: int = _PING_INTERVAL_MS) -> None:
+        """Listen over connections of their own of the client of `redis`, whose time for one bounds a confirmation."""
+        self._driver = driver = redis.driver
+        self._timeout_ms, self._linger_s = redis.connect_timeout_ms, linger_ms / 1000
         self._channels: dict[bytes, Subscription] = {}
         # Channels without listeners -> when to unsubscribe; the linger is the same for all, so the order is in time.
         self._idle: dict[bytes, float] = {}
         self._sweeping = False
         self._closed = False
-
-        def subscriber(server: RedisTarget) -> Subscriber:
-            return Subscriber(
-                server,
-                slots,
-                timeout_ms=connect_timeout_ms,
-                ping_interval_s=ping_interval_ms / 1000,
-                observer=observer,
-                on_idle=self._release,
-                on_moved=self._on_moved,
-            )
-
-        self._make = subscriber
-        self._slots = slots
-        self._only = subscriber(target) if slots is None else None
-        self._subscribers: dict[RedisAddress, Subscriber] = {}
+        self._lane = driver.add_lane(
+            self, commands_max=1, bytes_max=1, reply_bytes_max=1, ping_s=ping_interval_ms / 1000
+        )
+        self._subscribers: dict[int, Subscriber] = {}
         self._following: gevent.Greenlet[[], None] | None = None
         self._map_changed = False
         self._refused_slots: set[int] = set()
-        if slots is not None:
-            slots.follow(self._on_map_change)
+        if not driver.is_cluster:
+            self._subscriber_at(0)
 
     def listen(self, channel: str, listener: Listener) -> bool:
         """Call `listener` with every message on `channel` until it is removed, and with None to read again.
@@ -141,14 +113,14 @@ class Subscriptions:
         if entry is None or listener not in entry.listeners:
             return
         del entry.listeners[listener]
-        entry.subscriber.listeners -= 1
+        entry.subscriber.count(-1)
         if not entry.listeners:
             self._release(name, entry)
 
     @property
     def listeners(self) -> int:
         """How many listeners there are."""
-        return sum(each.listeners for each in self._all())
+        return sum(subscriber.listeners for subscriber in self._subscribers.values())
 
     def live(self, channel: str) -> bool:
         """Whether Redis has confirmed the channel on the present connection."""
@@ -157,7 +129,7 @@ class Subscriptions:
 
     def reconnect(self, reason: str) -> None:
         """Close the connections and subscribe over others; listeners are called with None."""
-        for subscriber in self._all():
+        for subscriber in self._subscribers.values():
             subscriber.reconnect(reason)
 
     def close(self) -> None:
@@ -165,13 +137,38 @@ class Subscriptions:
         self._closed = True
         self._channels.clear()
         self._idle.clear()
-        for subscriber in self._all():
+        for subscriber in self._subscribers.values():
             subscriber.close()
+        self._driver.close_lane(self._lane)
         if self._following is not None:
             self._following.kill(block=False)
 
-    def _all(self) -> list[Subscriber]:
-        return [self._only] if self._only else list(self._subscribers.values())
+    def on_connected(self, node: int, history: str) -> None:  # noqa: ARG002 - that of LaneOwner
+        """Note a new connection to a node (LaneOwner)."""
+        if (subscriber := self._subscribers.get(node)) is not None:
+            subscriber.on_connected()
+
+    def on_refused(self, node: int, reason: str) -> None:
+        """Note that a node could not be reached (LaneOwner)."""
+        if (subscriber := self._subscribers.get(node)) is not None:
+            subscriber.on_refused(reason)
+
+    def on_lost(self, node: int, reason: str) -> None:
+        """Note that a connection was lost (LaneOwner)."""
+        if (subscriber := self._subscribers.get(node)) is not None:
+            subscriber.on_lost(reason)
+
+    def on_replies(self, node: int, replies: list[Reply]) -> None:
+        """Take what a node sent (LaneOwner)."""
+        if (subscriber := self._subscribers.get(node)) is not None:
+            subscriber.on_replies(replies)
+
+    def on_map(self) -> None:
+        """Take channels to the nodes that have them by now, soon (LaneOwner)."""
+        self._map_changed = True
+        # An error may have ended the last one.
+        if self._driver.is_cluster and not self._following and not self._closed:
+            self._following = gevent.spawn(self._follow)
 
     def _add(self, name: bytes, listener: Listener) -> Subscription | StorageUnavailableError:
         entry = self._channels.get(name)
@@ -183,11 +180,11 @@ class Subscriptions:
         self._idle.pop(name, None)
         if listener not in entry.listeners:
             entry.listeners[listener] = None
-            entry.subscriber.listeners += 1
+            entry.subscriber.count(1)
         return entry
 
     def _added(self, name: bytes) -> Subscription:
-        slot = slot_of(name) if self._slots else 0
+        slot = slot_of(name) if self._driver.is_cluster else 0
         subscriber = self._subscriber_at(slot)
         entry = self._channels.get(name)  # another listener may have come meanwhile
         if entry is None:
@@ -197,15 +194,14 @@ class Subscriptions:
 
     def _subscriber_at(self, slot: int) -> Subscriber:
         """Return that of the node that has a slot; raises StorageUnavailableError."""
-        if self._slots is None:
-            return cast("Subscriber", self._only)
-        address = self._slots.master_of(slot)
-        if self._closed:
+        number = self._driver.number_at(slot) if self._driver.is_cluster else 0
+        if self._closed and self._driver.is_cluster:
             raise StorageUnavailableError("the subscriptions on the Redis cluster are closed")
-        found = self._subscribers.get(address)
+        found = self._subscribers.get(number)
         if found is None:
-            server = RedisTarget(kind="server", addresses=(address,), login=address)
-            found = self._subscribers[address] = self._make(server)
+            found = self._subscribers[number] = Subscriber(
+                self._driver, self._lane, number, on_idle=self._release, on_moved=self._on_moved
+            )
         return found
 
     def _await_confirmation(
@@ -220,7 +216,7 @@ class Subscriptions:
         reason = entry.subscriber.refusal
         if not answered:
             reason = f"{entry.subscriber.name} did not confirm a subscription within {self._timeout_ms} ms"
-        return NodeAwayError(reason) if self._slots else StorageUnavailableError(reason)
+        return NodeAwayError(reason) if self._driver.is_cluster else StorageUnavailableError(reason)
 
     def _release(self, name: bytes, entry: Subscription) -> None:
         """Unsubscribe from a channel without listeners, now or after the linger."""
@@ -255,14 +251,8 @@ class Subscriptions:
 
     def _on_moved(self, error: MovedError) -> None:
         self._refused_slots.add(error.slot)
-        cast("SlotMap", self._slots).moved(error)
-        self._on_map_change()
-
-    def _on_map_change(self) -> None:
-        self._map_changed = True
-        # An error may have ended the last one.
-        if not self._following and not self._closed:
-            self._following = gevent.spawn(self._follow)
+        self._driver.core.moved(error.slot, error.host, error.port)
+        self.on_map()
 
     def _follow(self) -> None:
         """Take each channel whose slot moved to the node that has it now."""
@@ -282,10 +272,10 @@ class Subscriptions:
                     self._move(name, entry, subscriber)
                 elif entry.slot in refused and not entry.live:
                     subscriber.subscribe(name, entry)
-            for address, each in list(self._subscribers.items()):
-                if not each.channels:
-                    del self._subscribers[address]
-                    each.close()
+            for number, unused in list(self._subscribers.items()):
+                if not unused.channels:
+                    del self._subscribers[number]
+                    unused.close()
             gevent.sleep(_FOLLOW_S_MIN)
 
     def _move(self, name: bytes, entry: Subscription, to: Subscriber) -> None:

@@ -1,13 +1,20 @@
-"""Replies of Redis, and the ONE place where its error replies become Korvet's errors."""
+"""Replies of Redis, and the ONE place where its error replies, and what prevents replies, become Korvet's errors."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, Union, cast
 
-from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
+from korvet.errors import (
+    ErrorCode,
+    KafkaError,
+    LeaseEndedError,
+    NodeAwayError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
 
 # The server refuses for a reason that lies in its state, not in the command: the same command can succeed
 # later, or after an operator has acted. Source: the shared error objects of Redis and Valkey
@@ -91,6 +98,11 @@ _NAMES: dict[type[KafkaError], str] = {
     SlotMovingError: "TRYAGAIN",
 }
 
+# A memoryview must be contiguous, and show the same until it is written: large ones are not copied.
+Arg: TypeAlias = bytes | str | int | memoryview
+Command: TypeAlias = Sequence[Arg | Sequence[Arg]]
+"""A command's words; those of an inner sequence stand in its place."""
+
 Parsed = TypeVar("Parsed")
 ReplyError: TypeAlias = RespError | KafkaError
 Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]  # noqa: UP007 - recursive
@@ -109,6 +121,34 @@ def error_of(text: str) -> ReplyError:
     if name in _CODES:
         return KafkaError(_CODES[name], message)
     return RespError(name, message)
+
+
+def prevented(kind: str, text: str, *, is_cluster: bool) -> StorageUnavailableError:
+    """Return the exception for a request that was not sent, or not answered; `kind` is a word of korvet_core."""
+    error = StorageUnavailableError(text)
+    if kind == "unknown":
+        error = OutcomeUnknownError(text)
+    elif kind == "history":
+        error = HistoryChangedError(text)
+    elif kind == "away" and is_cluster:
+        error = NodeAwayError(text)
+    error.was_prevented = True
+    return error
+
+
+def is_prevented(reply: Reply) -> bool:
+    """Return whether there is no reply: the request was not sent, or not answered."""
+    return isinstance(reply, StorageUnavailableError) and reply.was_prevented
+
+
+def is_missing(reply: Reply) -> bool:
+    """Return whether Redis lacks a script: it was not run."""
+    return isinstance(reply, RespError) and reply.name == "NOSCRIPT"
+
+
+def is_elsewhere(reply: Reply) -> bool:
+    """Return whether a node refused because it does not have the slot, or is moving it."""
+    return isinstance(reply, MovedError | SlotMovingError)
 
 
 def name_of(error: ReplyError) -> str:

@@ -1,32 +1,27 @@
-"""One connection to one node for sharded pub/sub: subscribes, finds out what is lost, and connects again.
+"""The channels that one node serves for sharded pub/sub: subscribes to them over each new connection.
 
-A node of a cluster unsubscribes its clients from a channel whose slot moves away, and refuses to subscribe to channels
-of other nodes' slots (MOVED). The owner of the channels then takes them to the node that has the slot (pubsub.py).
+The core connects again whenever the connection is lost, as long as there are channels. A node of a cluster
+unsubscribes its clients from a channel whose slot moves away, and refuses to subscribe to channels of other slots
+(MOVED). The owner of the channels then takes them to the node that has the slot (pubsub.py).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from korvet.errors import StorageUnavailableError
-from korvet.redis.connection import Observer, RedisConnection, reconnect_backoff
+from korvet.redis.base_driver import BaseDriver
 from korvet.redis.replies import MovedError, Reply
-from korvet.redis.sentinel import connect_to
-from korvet.redis.slots import SlotMap
-from korvet.redis.url import RedisTarget
 
 Listener: TypeAlias = Callable[[bytes | None], None]
 
 # Channels per SSUBSCRIBE: Redis serves other clients between two commands, not within one.
 _CHANNELS_PER_COMMAND = 1000
 
-_SUBSCRIBE, _UNSUBSCRIBE, _PING = "SSUBSCRIBE", "SUNSUBSCRIBE", ("PING",)
+_SUBSCRIBE, _UNSUBSCRIBE = "SSUBSCRIBE", "SUNSUBSCRIBE"
 
 
 class Subscription:
@@ -63,85 +58,81 @@ class Subscription:
 
 
 class Subscriber:
-    """The channels of one process that one node serves. It connects when there is one."""
+    """The channels of one process that one node serves."""
 
     def __init__(
         self,
-        target: RedisTarget,
-        slots: SlotMap | None,
+        driver: BaseDriver,
+        lane: int,
+        number: int,
         *,
-        timeout_ms: int,
-        ping_interval_s: float,
-        observer: Observer,
         on_idle: Callable[[bytes, Subscription], None],
         on_moved: Callable[[MovedError], None],
     ) -> None:
-        """`slots`: the map of the cluster of which this is a node.
+        """Use a feed, the lane `lane`, for the node of that number.
 
         `on_idle` is called for each channel without listeners that turns out to be live, or was lost, and `on_moved`
-        if the node refused to subscribe to the channels of a slot, since another node has it.
+        if the node of a cluster refused to subscribe to the channels of a slot, since another node has it.
         """
-        self.name = f"Redis at {target}"
+        self.name = f"Redis at {driver.core.name(number) if driver.is_cluster else driver.target}"
         self.channels: dict[bytes, Subscription] = {}
         self.listeners = 0
-        """How many listeners its channels have: it finds out whether a silent node lives only if there are any."""
+        """How many listeners its channels have: whether a silent node lives is found out only if there are any."""
         self.refusal = ""
         """Why the node could not be reached last."""
-        self._target, self._slots = target, slots
-        self._timeout_ms, self._timeout_s = timeout_ms, timeout_ms / 1000
-        self._ping_interval_s = ping_interval_s
-        self._observer = observer
+        self.connected = False
+        """Whether there is a connection now."""
+        self._core, self._lane, self._number = driver.core, lane, number
+        self._is_cluster = driver.is_cluster
         self._on_idle, self._on_moved = on_idle, on_moved
-        self._served = False
         self._queued: list[tuple[str, int, bytes]] = []
-        self._connection: RedisConnection | None = None
-        self._runner: gevent.Greenlet[[], None] | None = None
-        self._gone = Event()
-        self._away = False
-        self._confirmations = 0
-        self._refused = False
-        self._backoff = reconnect_backoff()
-        self._closed = False
+        self._kept = False, False
+        self._away = self._closed = False
+        self._is_confirmed = False
 
     @property
     def away(self) -> bool:
         """Whether nobody is to wait for a confirmation, for the last attempt to get one failed: `refusal`."""
         return self._away or self._closed
 
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection now."""
-        return self._connection is not None
-
     def add(self, name: bytes, entry: Subscription) -> None:
         """Take over a channel that is not live, and subscribe to it."""
         entry.subscriber = self
         self.channels[name] = entry
-        self.listeners += len(entry.listeners)
         if self.away:
             entry.fail()
         self.subscribe(name, entry)
-        if self._runner is None and not self._closed:
-            self._runner = gevent.spawn(self._run)
+        self.count(len(entry.listeners))
+
+    def count(self, more: int) -> None:
+        """Note that there are more listeners; the core keeps the connection accordingly."""
+        self.listeners += more
+        kept = bool(self.channels), self.listeners > 0
+        if kept != self._kept and not self._closed:
+            self._kept = kept
+            self._core.keep(self._lane, self._number, *kept)
+            if not self.channels:
+                self._away = False
 
     def subscribe(self, name: bytes, entry: Subscription) -> None:
         """Subscribe to a channel over the present connection; the next one does so by itself."""
-        if self._connection is not None:
+        if self.connected:
             self._queue(_SUBSCRIBE, entry.slot, name)
 
     def remove(self, name: bytes) -> None:
         """Forget a channel without unsubscribing: the node does so when it learns that it has the slot no more."""
-        self.listeners -= len(self.channels.pop(name).listeners)
+        self.count(-len(self.channels.pop(name).listeners))
 
     def unsubscribe(self, name: bytes) -> None:
         """Unsubscribe from a channel that is live."""
         entry = self.channels.pop(name)
         self._queue(_UNSUBSCRIBE, entry.slot, name)
+        self.count(0)
 
     def reconnect(self, reason: str) -> None:
         """Close the connection, and subscribe to all channels over another one."""
-        if self._connection is not None:
-            self._connection.lose(reason)
+        if self.connected:
+            self._core.lose(self._lane, self._number, reason, False)  # noqa: FBT003 - without a pause
 
     def close(self) -> None:
         """End the connection and call nobody any more."""
@@ -151,10 +142,59 @@ class Subscriber:
         for entry in channels.values():
             entry.answered.set()
         self.listeners = 0
-        if self._runner is not None:
-            self._runner.kill(block=False)
-        if self._connection is not None:
-            self._connection.lose("closed by this broker")
+        self._core.keep(self._lane, self._number, False, False)  # noqa: FBT003 - neither kept nor asked whether it lives
+        if self.connected:
+            self._core.lose(self._lane, self._number, "closed by this broker", False)  # noqa: FBT003 - as above
+
+    def on_connected(self) -> None:
+        """Subscribe to all channels over a new connection."""
+        self.connected, self._is_confirmed = True, False
+        self._away = self._away and self._is_cluster
+        self._queued.clear()
+        for name, entry in self.channels.items():
+            self._queue(_SUBSCRIBE, entry.slot, name)
+
+    def on_refused(self, reason: str) -> None:
+        """Let nobody wait for a node that could not be reached."""
+        if not self._closed:
+            self.refusal = reason
+            self._give_up()
+
+    def on_lost(self, reason: str) -> None:
+        """Note that messages may be missed from now on."""
+        self.connected = False
+        if self._closed:
+            return
+        self.refusal = f"the connection to {self.name} was lost ({reason})"
+        for name, entry in list(self.channels.items()):
+            entry.interrupt()
+            if not entry.listeners:
+                self._on_idle(name, entry)
+        # A Redis that accepts the connection and then refuses is away as well.
+        if not self._is_confirmed:
+            self._give_up()
+
+    def on_replies(self, replies: list[Reply]) -> None:
+        """Take what came over the connection."""
+        for reply in replies:
+            match reply:
+                case [b"smessage", bytes(name), bytes(payload)]:
+                    entry = self.channels.get(name)
+                    if entry is not None:
+                        entry.notify(payload)
+                case [b"ssubscribe", bytes(name), int()]:
+                    self._confirmed(name)
+                case [b"sunsubscribe", bytes(name), int()]:
+                    self._unsubscribed(name)
+                case [b"sunsubscribe", *_] | [b"pong", *_] | b"PONG":
+                    pass
+                case MovedError() if self._is_cluster:
+                    self._on_moved(reply)
+                case _:
+                    self._is_confirmed = False
+                    reason = f"it answered {str(reply)[:200]}"
+                    self._core.lose(self._lane, self._number, reason, True)  # noqa: FBT003 - with a pause
+                    return
 
     def _queue(self, command: str, slot: int, name: bytes) -> None:
         if not self._queued:
@@ -168,105 +208,29 @@ class Subscriber:
         for end in range(1, len(queued) + 1):
             run = end - start
             if end == len(queued) or run == _CHANNELS_PER_COMMAND or queued[end][:2] != queued[start][:2]:
-                if self._connection is not None:
+                if self.connected:
                     names = [name for _, _, name in queued[start:end]]
-                    self._connection.send((queued[start][0], names))
+                    self._core.send(self._lane, self._number, ((queued[start][0], names),))
                 start = end
 
-    def _run(self) -> None:
-        """Keep a connection as long as there are channels, from one loss to the next."""
-        on_moved = self.reconnect  # kept, since it is held by a weak reference
-        while self.channels:
-            confirmations, self._refused = self._confirmations, False
-            try:
-                connected = connect_to(self._target, self._timeout_ms, on_moved)[0]
-            except StorageUnavailableError as error:
-                self.refusal = error.message
-                self._observer.connect_failed()
-            else:
-                if self._served:
-                    self._observer.reconnected()
-                self._served = True
-                self._serve(connected)
-            if self._slots is not None:
-                # Another node may have its slots by now, or soon.
-                self._slots.read_soon()
-            # A Redis that accepts the connection and then refuses is away as well.
-            if self._confirmations == confirmations or self._refused:
-                self._pause()
-            else:
-                self._backoff.reset()
-        self._runner = None
-        self._away = False
+    def _give_up(self) -> None:
+        """Let those fail that wait for a confirmation, and those that come until there is a connection.
 
-    def _serve(self, connected: gevent.socket.socket) -> None:
-        self._gone.clear()
-        self._queued.clear()
-        self._connection = connection = RedisConnection(
-            connected, self.name, on_lost=self._on_lost, on_replies=self._on_replies
-        )
-        for name, entry in self.channels.items():
-            self._queue(_SUBSCRIBE, entry.slot, name)
-        pinged_at = 0.0
-        pause_s = self._ping_interval_s
-        while not self._gone.wait(pause_s):
-            now = time.monotonic()
-            pause_s = self._ping_interval_s
-            if pinged_at > connection.heard_at:
-                if now - pinged_at >= self._timeout_s:
-                    connection.lose("it did not answer a PING")
-            elif self.listeners and now - connection.heard_at >= self._ping_interval_s:
-                pinged_at = now
-                pause_s = min(self._ping_interval_s, self._timeout_s)
-                connection.send(_PING)
-
-    def _pause(self) -> None:
-        """Wait until the next attempt; meanwhile those that wait for a confirmation fail, and so do those that come.
-
-        In a cluster they fail until an attempt succeeds, for they wait for channels of other nodes too. Those that
+        In a cluster they fail until there is a confirmation, for they wait for channels of other nodes too. Those that
         listened when the node went away read again now, and find out.
         """
-        tell = self._slots is not None and not self._away
+        tell = self._is_cluster and not self._away
         self._away = True
-        for entry in self.channels.values():
+        for entry in list(self.channels.values()):
             entry.fail()
             if tell and entry.interrupted:
                 entry.notify(None)
-        gevent.sleep(self._backoff.next_s())
-        self._away = self._slots is not None
-
-    def _on_lost(self, reason: str) -> None:
-        self._connection = None
-        if not self._closed:
-            self.refusal = f"the connection to {self.name} was lost ({reason})"
-        for name, entry in list(self.channels.items()):
-            entry.interrupt()
-            if not entry.listeners:
-                self._on_idle(name, entry)
-        self._gone.set()
-
-    def _on_replies(self, replies: list[Reply]) -> None:
-        for reply in replies:
-            match reply:
-                case [b"smessage", bytes(name), bytes(payload)]:
-                    entry = self.channels.get(name)
-                    if entry is not None:
-                        entry.notify(payload)
-                case [b"ssubscribe", bytes(name), int()]:
-                    self._confirmed(name)
-                case [b"sunsubscribe", bytes(name), int()]:
-                    self._unsubscribed(name)
-                case [b"sunsubscribe", *_] | [b"pong", *_] | b"PONG":
-                    pass
-                case MovedError() if self._slots is not None:
-                    self._on_moved(reply)
-                case _:
-                    self._refused = True
-                    self.reconnect(f"it answered {str(reply)[:200]}")
-                    return
+        if self._is_cluster:
+            # Another node may have its slots by now, or soon.
+            self._core.read_map_soon()
 
     def _confirmed(self, name: bytes) -> None:
-        self._confirmations += 1
+        self._is_confirmed = True
         self._away = False
         entry = self.channels.get(name)
         if entry is None:

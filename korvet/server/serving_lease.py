@@ -28,8 +28,7 @@ from gevent.event import Event
 from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.logs import Log
-from korvet.redis.client import Redis
-from korvet.redis.node import RedisNode
+from korvet.redis.client import Redis, RedisNode
 from korvet.redis.replies import RespError, time_ms
 from korvet.turns import SHORTEST_SECONDS
 
@@ -166,9 +165,9 @@ class ServingLease:
         self._looks = {node: look for node, look in before.items() if node in known} | looks
         self._away = False
         for node in known:
-            node.lease_ended = False
-        for node, look in looks.items():
-            node.lease_end_ms = look.ms + self._lease_ms
+            # That of before is set again too: what was refused until now was looked at.
+            look = looks.get(node)
+            node.lease_end_ms = node.lease_end_ms if look is None else look.ms + self._lease_ms
         # The answer may have lain here for as long as the worker was stopped.
         self._end = asked + self._lease_ms / 1000
         if is_late:

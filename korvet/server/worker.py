@@ -69,12 +69,10 @@ from korvet.log.stats import LogDirs
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
-from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.redis.scripts import Script
-from korvet.redis.slots import SlotMap
 from korvet.security.authorizer import AclStore, Authorizer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.credentials import UserCredentials
@@ -127,67 +125,61 @@ GC_THRESHOLD = 200_000
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """A worker's connections: for small commands, large replies, waits and notifications, and to the lake."""
+    """A worker's connections: for small commands, appends, large replies, waits and notifications, and to the lake.
+
+    Each has its own: neither an append nor a reply of a MiB holds up a heartbeat.
+    """
 
     redis: Redis
+    appends: Redis
     reads: Redis
     replicas: Replicas
     subscriptions: Subscriptions
     remote: RemoteClient | None
-    clients: list[Redis]
+    lanes: list[Redis]
 
     @classmethod
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
         """Prepare the connections; each is made at its first use. `lake`: the socket of the lake's process."""
-        clients: list[Redis] = []
-        target = redis_url.parse_url(settings.redis_url)
-        slots = SlotMap(target, settings.redis_connect_timeout_ms) if target.kind == "cluster" else None
+        redis = Redis(
+            settings.redis_url,
+            timeout_ms=settings.redis_timeout_ms,
+            connect_timeout_ms=settings.redis_connect_timeout_ms,
+            reply_bytes_max=settings.redis_read_max_bytes,
+            observer=REDIS_METRICS,
+            operation="commands",
+        )
+        lanes = [redis]
 
-        def client(operation: str, load: Sequence[Script] = ()) -> Redis:
-            made = Redis(
-                settings.redis_url,
-                timeout_ms=settings.redis_timeout_ms,
-                connect_timeout_ms=settings.redis_connect_timeout_ms,
-                reply_bytes_max=settings.redis_read_max_bytes,
-                observer=REDIS_METRICS,
-                operation=operation,
-                slots=slots,
-                load=load,
-            )
-            clients.append(made)
-            return made
+        def lane(operation: str, load: Sequence[Script] = ()) -> Redis:
+            lanes.append(redis.lane(operation, load))
+            return lanes[-1]
 
         def reconnect() -> None:
             # Neither ever writes, so neither gets an error from a replica.
             for each in (reads, subscriptions):
                 each.reconnect("another Redis is the master now")
 
-        subscriptions = Subscriptions(
-            settings.redis_url,
-            connect_timeout_ms=settings.redis_connect_timeout_ms,
-            linger_ms=settings.subscription_linger_ms,
-            observer=REDIS_METRICS,
-            slots=slots,
-        )
-        redis, reads = client("commands", APPEND_SCRIPTS), client("reads")
+        subscriptions = Subscriptions(redis, linger_ms=settings.subscription_linger_ms)
+        appends, reads = lane("appends", APPEND_SCRIPTS), lane("reads")
         redis.on_failover(reconnect)
         remote = RemoteClient(lake, _observe_read) if lake else None
         replicas = Replicas(
-            partial(client, "wait"),
-            redis,
+            partial(lane, "wait"),
+            appends,
             Keys(settings.namespace),
             replicas=settings.replicas,
             timeout_ms=settings.redis_timeout_ms,
         )
-        return cls(redis, reads, replicas, subscriptions, remote, clients)
+        return cls(redis, appends, reads, replicas, subscriptions, remote, lanes)
 
     def close(self) -> None:
         """Close all of them."""
         self.subscriptions.close()
         if self.remote is not None:
             self.remote.close()
-        for client in self.clients:
-            client.close()
+        for lane in self.lanes:
+            lane.close()
 
 
 def main(
@@ -318,7 +310,7 @@ def build_apis(
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys, clock=clock))
     log_dirs = LogDirs(storage.reads, data_dir)
-    pressure = Backpressure(storage.redis, live.settings, data_dir, clock=clock)
+    pressure = Backpressure(storage.appends, live.settings, data_dir, clock=clock)
     live.follow(pressure.use)
     live.follow(logs.remote.use)
     quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, _mutation_windows(settings), clock=clock)
@@ -364,7 +356,7 @@ class _Logs(NamedTuple):
 
 def _logs(settings: Settings, storage: Storage, keys: Keys) -> _Logs:
     store = LogStore(
-        storage.redis,
+        storage.appends,
         storage.reads,
         keys,
         decompressed_bytes_max=settings.record_decompressed_max_bytes,
@@ -538,8 +530,8 @@ def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
     def ask_the_master() -> None:
         # A replica refuses it: a worker that only reads would stay with a master that was replaced, and with what that
         # knew. And a server may have been a replica for a while, and lost records, with all connections alive.
-        for each in (storage.redis, storage.reads):
-            apis.topics.epochs.refresh_all(each)
+        for lane in (storage.redis, storage.appends, storage.reads):
+            apis.topics.epochs.refresh_all(lane)
 
     def exists(name: str, topic_id: str) -> bool:
         topic = api.topics.get_cached(name)

@@ -18,8 +18,7 @@ from korvet.log.epochs import NO_EPOCH, epoch_at, parse_epochs
 from korvet.log.share_parts import convert_redis_groups
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
-from korvet.redis.replies import parsed
+from korvet.redis.replies import Arg, parsed
 from korvet.redis.scripts import Script
 from korvet.share.types import (
     RELEASE,

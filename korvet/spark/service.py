@@ -25,7 +25,7 @@ from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.child import ChildConfig
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.keys import Keys
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from korvet.clock import CLOCK, Clock
-from korvet.redis.connection import Observer
+from korvet.redis.observer import Observer
 from korvet.telemetry import metrics
 from korvet.telemetry.request_timer import STAGES
 

@@ -9,9 +9,8 @@ from korvet.cluster.rows import CHANGES_MAX
 from korvet.errors import KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, errors_about, malformed, parsed
+from korvet.redis.replies import Arg, Reply, errors_about, malformed, parsed
 from korvet.topics.types import TopicRow, encode, unclaimed
 
 _CLAIM = scripts.get("topic/claim")

@@ -14,11 +14,9 @@ import msgspec
 from korvet.clock import CLOCK, Clock
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import scripts
-from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.connection import Arg
+from korvet.redis.client import Redis, RedisNode, ScriptCall
 from korvet.redis.keys import TAG_LENGTH, Keys
-from korvet.redis.node import RedisNode
-from korvet.redis.replies import Reply, checked, errors_about, listed, malformed, value_of
+from korvet.redis.replies import Arg, Reply, checked, errors_about, listed, malformed, value_of
 from korvet.topics.deletion import TopicDeletion, side_keys
 from korvet.topics.rows import CLAIM_MS, CLOCKS_MS, RegistryRows
 from korvet.topics.types import TopicRow, decode, unclaimed

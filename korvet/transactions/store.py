@@ -14,9 +14,8 @@ from korvet.groups.schedule import Schedule
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, decode_group_id
-from korvet.redis.replies import Reply, checked, listed, malformed, parsed, time_ms
+from korvet.redis.replies import Arg, Reply, checked, listed, malformed, parsed, time_ms
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 from korvet.transactions.types import AddedPartition, PreparedTransaction, ProducerIdentity, StoredTransaction

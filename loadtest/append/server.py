@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, cast
 
 from korvet_core import RespReader, pack_command
 
-from korvet.redis.connection import Arg
+from korvet.redis.replies import Arg
 from korvet.server.embedded import EmbeddedServer, open_locked
 
 _MORE = object()

@@ -82,7 +82,7 @@ def ms_of_changes(url: str, others: int) -> list[float]:
         for each in range(others):
             redis.call("HSET", KEYS.acls, f"TOPIC:LITERAL:other-{each}", row)
     here, there = (Authorizer(AclStore(a_client(url), KEYS), Settings()) for _ in "12")
-    subscriptions = Subscriptions(url, connect_timeout_ms=10_000, linger_ms=1000)
+    subscriptions = Subscriptions(Redis(url, timeout_ms=10_000, connect_timeout_ms=10_000), linger_ms=1000)
     here.refresh()
     there.refresh()
     watching = gevent.spawn(registry_watcher.watch, subscriptions, KEYS.topics_channel, [there.refresh])

@@ -150,7 +150,7 @@ def main() -> None:
         f" {'settled':>8} s {'alone':>8} ms"
     )
     with embedded_server() as url, closing(Redis(url, timeout_ms=60_000, connect_timeout_ms=5000)) as redis:
-        subscriptions = Subscriptions(url, connect_timeout_ms=5000, linger_ms=1000)
+        subscriptions = Subscriptions(Redis(url, timeout_ms=5000, connect_timeout_ms=5000), linger_ms=1000)
         for members, partitions in SIZES:
             group = Group(redis, subscriptions, members, partitions)
             for member in group.epochs:

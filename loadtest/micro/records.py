@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from korvet_core import BatchesBuilder
+from korvet_core import BatchesBuilder, RespReader
 
 from korvet.log.record_format import Entry, compress, read_columns, read_entries
 from korvet.protocol.records.record import StoredRecord
-from korvet.redis.connection import new_reader
+from korvet.redis.replies import error_of
 from korvet.topics.types import AtRest
 from loadtest.micro import logs
 
@@ -51,7 +51,7 @@ def answer(value: Callable[[int], bytes], *, key: bool, header: bool, at_rest: A
 
 def parsed(raw: bytes) -> Sequence[Entry]:
     """Return the entries of an answer."""
-    reader = new_reader()
+    reader = RespReader(error_of)
     reader.feed(raw)
     reader.next_reply(None)
     return cast("list[Sequence[Entry]]", reader.next_reply(None))[0]

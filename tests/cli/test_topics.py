@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
 from confluent_kafka.admin._config import ConfigResource
 
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import id_text, new_id
 from korvet.topics.store import TopicStore

@@ -35,8 +35,8 @@ from korvet.cluster.usage import (
 )
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
-from korvet.redis.connection import NO_OBSERVER, Observer
 from korvet.redis.keys import Keys
+from korvet.redis.observer import NO_OBSERVER, Observer
 from korvet.redis.replies import MemoryFullError
 from korvet.telemetry import metrics
 from korvet.topics.store import TopicStore

@@ -21,7 +21,7 @@ from korvet.cluster.pipelines import (
     QueryPosition,
     QueryStatus,
 )
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.permissions import user_line

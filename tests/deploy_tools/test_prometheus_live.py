@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from korvet.cluster.pipelines import PipelineStatus, PipelineStore, QueryPosition, QueryStatus
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.keys import Keys
 from tests.deploy.files import DEPLOY
 from tests.deploy.test_prometheus import KAFKA_EXPORTER

@@ -11,7 +11,7 @@ import pytest
 from gevent.event import Event
 
 from korvet.redis import scripts
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
@@ -69,9 +69,8 @@ def test_requests_find_a_promoted_replica(cluster: RedisCluster, connect: Callab
 def test_a_promoted_replica_has_the_channels(
     cluster: RedisCluster, end: Callable[[ClusterNode], None]
 ) -> None:
-    subscriptions = Subscriptions(
-        cluster.url, connect_timeout_ms=1500, linger_ms=60_000, ping_interval_ms=500
-    )
+    client = Redis(cluster.url, timeout_ms=1500, connect_timeout_ms=1500)
+    subscriptions = Subscriptions(client, linger_ms=60_000, ping_interval_ms=500)
     with contextlib.closing(subscriptions):
         master = cluster.masters()[0]
         [replica] = cluster.replicas_of(master)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.groups.stores import NAME, Stores
 from tests.groups.support import KEYS
 from tests.support.domain import Domain
 from tests.support.log_bench import TOPIC_ID
-from tests.support.redis_requests import requests_of
+from tests.support.redis_requests import around_requests, requests_of
 from tests.support.refusals import value
 from tests.support.virtual_clock import VirtualClock
 
@@ -57,26 +56,22 @@ def test_a_position_that_comes_late_makes_no_redis_group_of_what_was_forgotten(
 
 
 def test_a_position_that_comes_between_two_steps_of_a_deletion_leaves_no_redis_group(
-    worker: Stores, other: Stores, monkeypatch: pytest.MonkeyPatch
+    worker: Stores, other: Stores
 ) -> None:
-    begins = {node: node._begin for node in other.redis.nodes()}
     for at in range(50):
         worker.commit()
         left = itertools.count(at, -1)
         came: list[bool] = []
 
-        def late(begin: Any, *args: Any, left: Any = left, came: list[bool] = came, **options: Any) -> Any:
+        def late(begin: Any, *args: Any, left: Any = left, came: list[bool] = came) -> Any:
             if next(left) == 0:
                 worker.store.flush()
                 came.append(True)
-            return begin(*args, **options)
+            return begin(*args)
 
-        for node, begin in begins.items():
-            monkeypatch.setattr(node, "_begin", partial(late, begin))
-        other.store.delete_group(NAME)
-        worker.store.flush()
-        for node, begin in begins.items():
-            monkeypatch.setattr(node, "_begin", begin)
+        with around_requests(other.redis, late):
+            other.store.delete_group(NAME)
+            worker.store.flush()
         assert worker.redis_groups() == []
         if not came:
             break

@@ -14,8 +14,8 @@ from korvet.groups.offset_reads import Committed
 from korvet.groups.offsets import Commit, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
-from korvet.redis.connection import Observer
 from korvet.redis.keys import Keys
+from korvet.redis.observer import Observer
 from korvet.topics.registry import PARTITIONS_AT_ONCE, TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.lua.support import memory_left

@@ -27,6 +27,7 @@ from tests.groups.stores import LIST, NAME, Stores
 from tests.groups.support import KEYS, Group, refused
 from tests.lua.support import now_ms
 from tests.support.dying import Dying
+from tests.support.redis_requests import around_requests
 from tests.support.virtual_clock import VirtualClock
 
 OF_THE_LIST = {"schedule/write", "schedule/due", "schedule/unlist"}
@@ -384,29 +385,28 @@ def test_an_unlisting_that_comes_twice_or_late_leaves_a_group_that_was_created_a
 
 
 def test_a_group_that_a_member_joins_while_it_is_deleted_stays_or_is_a_new_one(
-    worker: Stores, other: Stores, monkeypatch: pytest.MonkeyPatch
+    worker: Stores, other: Stores
 ) -> None:
     """A member comes before each request of the deletion in turn."""
-    begin, outcomes = worker.redis.nodes()[0]._begin, set[str]()
+    outcomes = set[str]()
     for at in range(50):
         worker.commit()
         worker.flush()
         left = itertools.count(at, -1)
         joined: list[str] = []
 
-        def joining(*args: Any, left: Any = left, joined: list[str] = joined, **options: Any) -> Any:
+        def joining(begin: Any, *args: Any, left: Any = left, joined: list[str] = joined) -> Any:
             if next(left) == 0:
                 joined.append(other.group.joined(new="a").member_id)
-            return begin(*args, **options)
+            return begin(*args)
 
-        monkeypatch.setattr(worker.redis.nodes()[0], "_begin", joining)
         try:
-            worker.store.delete_group(NAME)
+            with around_requests(worker.redis, joining):
+                worker.store.delete_group(NAME)
         except KafkaError as error:
             outcomes.add(error.code.name)
         else:
             outcomes.add("is a new one" if joined else "is gone")
-        monkeypatch.setattr(worker.redis.nodes()[0], "_begin", begin)
         if not joined:
             break
         assert other.group.ids() == {"a"}

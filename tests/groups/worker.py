@@ -7,6 +7,7 @@ from typing import Any
 import gevent
 
 from korvet.groups.types import Joined
+from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions
 from tests.groups.consumer.support import NAME, Consumers
 from tests.groups.support import Group, join_request
@@ -28,7 +29,8 @@ class Worker(Consumers):
 
     def __init__(self, domain: Domain, raw: Any, clock: VirtualClock, events_url: str | None = None) -> None:
         if events_url is not None:
-            domain.subscriptions = Subscriptions(events_url, connect_timeout_ms=5000, linger_ms=30_000)
+            events = Redis(events_url, timeout_ms=5000, connect_timeout_ms=5000)
+            domain.subscriptions = Subscriptions(events, linger_ms=30_000)
         super().__init__(domain, raw, clock=clock)
         self.group = Group(domain.redis, raw)
         self.group.store = self.store

@@ -26,8 +26,7 @@ from korvet.log.types import Appended
 from korvet.pending import Pending
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.slots import SlotMap, slot_of
-from korvet.redis.url import parse_url
+from korvet.redis.slots import slot_of
 from tests.support.commands import commands_of
 from tests.support.log_bench import Bench
 from tests.support.partition_state import change_log
@@ -251,8 +250,7 @@ def test_a_read_of_a_log_of_a_later_epoch_makes_its_node_begin_a_later_one(own: 
 
 def test_nothing_begins_after_appends_that_may_have_to_follow_their_slot(redis_cluster: RedisCluster) -> None:
     """Another greenlet has learned where it is: what began now would overtake them."""
-    slots = SlotMap(parse_url(redis_cluster.url), 5000)
-    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000, slots=slots)
+    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
     source = redis_cluster.node_of(KEYS.stream("orders", 0))
     bench = Bench(redis, source.client, "record")
     bench.append(b"0")
@@ -260,7 +258,7 @@ def test_nothing_begins_after_appends_that_may_have_to_follow_their_slot(redis_c
     redis_cluster.move_slot(slot_of(bench.partition.stream), to)
     begun = bench.logs.begin_append([bench.made(b"1")])
     before = begun.in_order
-    slots.read()
+    redis.driver.read_map()
     assert (before, begun.in_order) == (True, False)
     [outcome] = begun.result()
     assert isinstance(outcome, Appended)

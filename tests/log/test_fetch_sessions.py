@@ -19,6 +19,7 @@ from korvet.log.collect import FetchPartitionSpec, FetchResult
 from korvet.log.fetch_sessions import EVICTION_SECONDS, NO_SESSION, FetchSession, FetchSessions
 from korvet.log.fetch_set import FetchSet
 from korvet.log.types import FetchLimits
+from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions
 from korvet.security.session import Session
 from korvet.telemetry import metrics
@@ -38,7 +39,9 @@ class Cache:
 
     def __init__(self, redis_url: str) -> None:
         self.now = 1000.0
-        self.subscriptions = Subscriptions(redis_url, connect_timeout_ms=5000, linger_ms=100)
+        self.subscriptions = Subscriptions(
+            Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000), linger_ms=100
+        )
         self.sessions = FetchSessions(self.subscriptions, 3, lambda: self.now)
         self.owner = self.connection()
 

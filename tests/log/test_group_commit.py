@@ -15,8 +15,8 @@ from korvet.log import group_commit
 from korvet.log.store import LogStore
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
-from korvet.redis.connection import Observer
 from korvet.redis.keys import Keys
+from korvet.redis.observer import Observer
 from korvet.redis.slots import slot_of
 from tests.support.commands import commands_of
 from tests.support.log_bench import Bench, code_of

@@ -16,8 +16,8 @@ from korvet.log.replication import Replicas
 from korvet.log.types import Appended
 from korvet.log.verification import Verify
 from korvet.redis.client import Redis
-from korvet.redis.connection import Observer
 from korvet.redis.keys import Keys
+from korvet.redis.observer import Observer
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from tests.support.batches import batch

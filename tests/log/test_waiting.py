@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions, Watch
 from tests.support.redis_servers import servers_of
 
@@ -17,7 +18,7 @@ LONG = 30.0
 
 @pytest.fixture
 def subscriptions(redis_url: str) -> Iterator[Subscriptions]:
-    made = Subscriptions(redis_url, connect_timeout_ms=5000, linger_ms=60_000)
+    made = Subscriptions(Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000), linger_ms=60_000)
     yield made
     made.close()
 

@@ -19,7 +19,7 @@ from korvet_core import RespReader, pack_command
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import replies
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.replies import MemoryFullError, RespError, error_of, name_of
 from korvet.redis.scripts import Script
@@ -234,6 +234,7 @@ def test_a_script_that_cannot_be_compiled_says_so(connection: Redis) -> None:
 
 
 def test_an_argument_that_redis_cannot_take_sends_nothing(connection: Redis) -> None:
+    connection.call("PING")
     with pytest.raises(TypeError):
         connection.pipeline([("SET", "k", 1), ("SET", "k", bytearray(b"2"))])  # type: ignore[list-item]  # the point of the test
     assert connection.call("EXISTS", "k") == 0

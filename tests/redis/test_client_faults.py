@@ -13,7 +13,6 @@ import gevent.server
 import pytest
 import redis
 
-from korvet.backoff import Backoff
 from korvet.config.sources import with_password
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
@@ -76,7 +75,7 @@ def in_flight(connection: Redis) -> int:
 def waiting_for_room(connection: Redis) -> int:
     """Return how many callers wait until less is in flight."""
     [node] = connection.nodes()
-    return len(node._waiting.callers)
+    return node.waiting[0]
 
 
 @pytest.mark.parametrize(
@@ -130,19 +129,13 @@ def test_a_silent_connection_is_given_up(network: Proxy, connect: Connect) -> No
     assert network.connections >= 2
 
 
-def test_many_callers_share_one_attempt_to_connect(
-    network: Proxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The last call below lies in the pause, however late it comes.
-    monkeypatch.setattr("korvet.redis.node.reconnect_backoff", lambda: Backoff(first_s=60, max_s=60))
+def test_many_callers_share_one_attempt_to_connect(network: Proxy, connect: Connect) -> None:
     connection = connect(network.url, timeout_ms=400)
     network.silence()
     asked = [gevent.spawn(unavailable, connection, "PING") for _ in range(50)]
     gevent.joinall(asked)
     assert network.connections == 1
-    # In the pause after the failure nobody connects, and nobody waits.
-    assert "did not answer within" in unavailable(connection, "PING")
-    assert network.connections == 1
+    assert all("did not answer within" in str(message.value) for message in asked)
 
 
 def test_a_caller_killed_while_connecting_does_not_stop_the_others(network: Proxy, connect: Connect) -> None:
@@ -286,9 +279,9 @@ def test_no_more_than_the_limit_is_in_flight_and_callers_wait_their_turn(
     raw_redis.rpush("go", "now")
     gevent.joinall(waiting)
     assert blocked.value == [b"go", b"now"]
-    expected = [number for number in range(100) if number not in range(50, 60)]
-    assert [int(number) for number in raw_redis.lrange("order", 0, -1)] == expected
-    assert order == expected
+    # What was begun is sent in its turn, whether or not anybody waits for it.
+    assert [int(number) for number in raw_redis.lrange("order", 0, -1)] == list(range(100))
+    assert order == [number for number in range(100) if number not in range(50, 60)]
 
 
 def test_bytes_in_flight_are_bounded_but_a_larger_request_goes_alone(
@@ -322,11 +315,11 @@ def test_large_replies_wait_for_room_and_small_ones_do_not(
     # Three reach the limit; they, the small one and the blocked one are in flight.
     until(lambda: in_flight(connection) == 5)
     assert connection.nodes()[0].under_way[2] == 12_000
-    gevent.killall(large[4:6])
+    gevent.killall(large[4:6])  # they are sent in their turn all the same
     raw_redis.rpush("go", "now")
     gevent.joinall([small, *large])
     assert blocked.get() == [b"go", b"now"]
-    waited = [f"large {number}".encode() for number in (3, 6, 7, 8, 9)]
+    waited = [f"large {number}".encode() for number in range(3, 10)]
     assert raw_redis.lrange("order", 0, -1) == [b"large 0", b"large 1", b"large 2", b"small", *waited]
 
 
@@ -342,7 +335,7 @@ def test_a_lost_connection_frees_the_room_of_its_replies(network: Proxy, connect
     first = gevent.spawn(refused)
     until(lambda: in_flight(connection))
     second = gevent.spawn(connection.pipeline, [("ECHO", "after")], reply_bytes=1000)
-    until(lambda: connection.nodes()[0]._waiting_for_replies.callers)
+    until(lambda: connection.nodes()[0].waiting[1])
     assert connection.nodes()[0].under_way[2] == 1000
     network.cut()
     network.speak()

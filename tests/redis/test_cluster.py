@@ -12,12 +12,10 @@ from redis.crc import key_slot
 
 from korvet.errors import NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis import scripts
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import MovedError
-from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags, tag_of
-from korvet.redis.url import RedisAddress, parse_url
+from korvet.redis.slots import SLOTS, slot_of, spread_tags, tag_of
 from tests.support.processes import wait_until
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
@@ -57,7 +55,7 @@ def test_slots_are_those_of_the_specification() -> None:
         assert slot_of(f"korvet:epoch:{{{tag_of(slot)}}}") == slot
 
 
-A, B, C = (RedisAddress(host=name) for name in "abc")
+A, B, C = range(3)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +66,7 @@ A, B, C = (RedisAddress(host=name) for name in "abc")
         [A, B, C, C] * 4096,
     ],
 )
-def test_tags_spread_evenly_over_the_masters_that_have_slots(masters: list[RedisAddress | None]) -> None:
+def test_tags_spread_evenly_over_the_masters_that_have_slots(masters: list[int | None]) -> None:
     def counts(tags: list[str]) -> list[int]:
         found = Counter(masters[slot_of(f"{{{tag}}}")] for tag in tags)
         return sorted(found[each] for each in (A, B, C))
@@ -85,7 +83,7 @@ def test_tags_spread_evenly_over_the_masters_that_have_slots(masters: list[Redis
 
 
 def test_topics_of_one_partition_do_not_all_go_to_one_master() -> None:
-    masters = [A, B, C, C] * 4096
+    masters: list[int | None] = [A, B, C, C] * 4096
     firsts = {masters[slot_of(f"{{{spread_tags(masters, [], 1, seed)[0]}}}")] for seed in map(str, range(50))}
     assert firsts == {A, B, C}
 
@@ -116,23 +114,26 @@ def test_scripts_go_to_the_nodes_of_their_keys(client: Redis) -> None:
 def test_a_node_that_left_the_cluster_does_not_empty_the_map(redis_cluster: RedisCluster) -> None:
     node = redis_cluster.nodes[0]
     with contextlib.closing(ClusterNode()) as alone:
-        slots = SlotMap(parse_url(f"redis+cluster://{alone.address},{node.address}"), 2000)
-        for _ in range(3):  # each begins with another node
-            slots.read()
-            assert str(slots.master_of(0)) == node.address
+        url = f"redis+cluster://{alone.address},{node.address}"
+        with contextlib.closing(Redis(url, timeout_ms=2000, connect_timeout_ms=2000)) as client:
+            for _ in range(3):  # each begins with another node
+                client.driver.read_map()
+                assert client.nodes()[0].name == node.address
 
 
 def test_a_node_that_has_not_heard_of_a_move_is_not_believed() -> None:
     with started_cluster(masters=1) as cluster:
-        slots = SlotMap(parse_url(cluster.url), 2000)
-        slots.read()
-        version = slots.version
-        slots.moved(MovedError("Redis refused: another node has the keys (MOVED 5 127.0.0.1:7)"))
-        slots.read()
-        assert str(slots.master_of(5)) == "127.0.0.1:7"
-        assert slots.version == version + 1
+        client = Redis(cluster.url, timeout_ms=2000, connect_timeout_ms=2000)
+        driver = client.driver
+        driver.read_map()
+        version = client.map_version
+        driver.core.moved(5, "127.0.0.1", 7)
+        driver.read_map()
+        assert driver.core.name(driver.number_at(5)) == "127.0.0.1:7"
+        assert client.map_version == version + 1
         # Unless it goes on saying so.
-        until(lambda: str(slots.master_of(5)) == cluster.nodes[0].address)
+        until(lambda: driver.core.name(driver.number_at(5)) == cluster.nodes[0].address)
+        client.close()
 
 
 @of_both
@@ -147,7 +148,7 @@ def test_a_request_follows_its_slot(redis_cluster: RedisCluster, connect: Connec
 
 
 @of_both
-def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it(
+def test_a_change_that_follows_its_slot_is_known_to_have_gone_to_the_node_that_took_it(
     redis_cluster: RedisCluster, connect: Connect
 ) -> None:
     client = connect(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
@@ -156,9 +157,14 @@ def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it(
     new = next(each for each in redis_cluster.nodes if each.address != old.name)
     redis_cluster.move_slot(slot_of(keys[0]), new)
     asked: list[str] = []
-    with client.before_scripts(lambda node: asked.append(node.name)):
+    with client.before_writes(lambda node: asked.append(node.name)) as writes:
         assert client.script(scripts.get("keeper/lease"), keys, ("me", 60_000)) == [1, b"1"]
-    assert list(dict.fromkeys(asked)) == [old.name, new.address]
+        assert client.script(scripts.get("keeper/lease"), keys, ("me", 60_000)) == [1, b"1"]
+        client.announce([keys[0]])
+    # Before the first one nobody knew of the move.
+    assert asked == [old.name, new.address, new.address]
+    histories = {name: client.node_named(name).history for name in (old.name, new.address)}
+    assert writes.sent() == set(histories.items())
     client.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from korvet.errors import StorageUnavailableError
+from korvet.redis.client import Redis
 from korvet.redis.pubsub import Listener, Subscriptions
 from korvet.redis.subscriber import Subscriber
 from tests.support import redis_servers
@@ -27,9 +28,8 @@ def subscribe() -> Iterator[Connect]:
     def subscribed(
         url: str, linger_ms: int = 60_000, timeout_ms: int = 10_000, ping_interval_ms: int = 10_000
     ) -> Subscriptions:
-        one = Subscriptions(
-            url, connect_timeout_ms=timeout_ms, linger_ms=linger_ms, ping_interval_ms=ping_interval_ms
-        )
+        client = Redis(url, timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+        one = Subscriptions(client, linger_ms=linger_ms, ping_interval_ms=ping_interval_ms)
         made.append(one)
         return one
 
@@ -57,7 +57,7 @@ def subscribed_channels(raw: redis.Redis) -> set[str]:
 
 
 def subscriber_of(subscriptions: Subscriptions) -> Subscriber:
-    [only] = subscriptions._all()
+    [only] = subscriptions._subscribers.values()
     return only
 
 
@@ -67,7 +67,7 @@ def test_nothing_connects_before_the_first_listener(
     subscriptions = subscribe(network.url)
     subscriptions.forget("c", Heard())
     assert not subscriptions.live("c")
-    assert subscriber_of(subscriptions)._runner is None
+    assert not subscriber_of(subscriptions).connected
     assert network.connections == 0
 
 
@@ -217,8 +217,8 @@ def test_a_redis_that_is_away_is_reported_and_found_again(redis_url: str, subscr
         with pytest.raises(StorageUnavailableError, match="cannot be reached"):
             subscriptions.listen("c", heard)
     assert not subscriptions.live("c")
-    until(lambda: subscriber_of(subscriptions)._runner is None)
     assert not subscriptions._channels
+    assert not subscriber_of(subscriptions).away
 
 
 def test_a_confirmation_that_does_not_come_is_a_time_out(network: Proxy, subscribe: Connect) -> None:

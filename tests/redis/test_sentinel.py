@@ -71,7 +71,7 @@ def test_a_failover_is_noticed_by_connections_that_only_read_or_listen(
 ) -> None:
     heard: list[bytes | None] = []
     reads, writes = connect(setup.url), connect(setup.url)
-    subscriptions = Subscriptions(setup.url, connect_timeout_ms=4000, linger_ms=1000)
+    subscriptions = Subscriptions(reads, linger_ms=1000)
     subscriptions.listen("channel", heard.append)
     old = setup.master()
     # The old master stays one for itself: nobody but Sentinels says that it is none.

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from korvet.errors import NodeAwayError
+from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions, Watch
-from korvet.redis.replies import MovedError
-from korvet.redis.slots import SlotMap, slot_of
-from korvet.redis.url import RedisAddress, parse_url
+from korvet.redis.slots import slot_of
 from tests.redis.test_pubsub import Heard
 from tests.support.proxy import turn, until
 from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
@@ -27,9 +26,8 @@ def subscribe() -> Iterator[Connect]:
     made: list[Subscriptions] = []
 
     def subscribed(cluster: RedisCluster, timeout_ms: int = TIMEOUT_MS) -> Subscriptions:
-        one = Subscriptions(
-            cluster.url, connect_timeout_ms=timeout_ms, linger_ms=60_000, ping_interval_ms=500
-        )
+        client = Redis(cluster.url, timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+        one = Subscriptions(client, linger_ms=60_000, ping_interval_ms=500)
         made.append(one)
         return one
 
@@ -88,36 +86,30 @@ def test_thousands_of_channels_are_subscribed_in_one_go(
     assert subscriptions.listeners == 0
 
 
-class FaultyMap(SlotMap):
-    """A map with an error."""
-
-    is_faulty = False
-
-    def master_of(self, slot: int) -> RedisAddress:
-        if self.is_faulty:
-            self.is_faulty = False
-            raise LookupError(slot)
-        return super().master_of(slot)
-
-
-def test_channels_follow_their_slots_after_an_error(redis_cluster: RedisCluster) -> None:
-    slots = FaultyMap(parse_url(redis_cluster.url), TIMEOUT_MS)
-    subscriptions = Subscriptions(
-        redis_cluster.url, connect_timeout_ms=TIMEOUT_MS, linger_ms=60_000, slots=slots
-    )
+def test_channels_follow_their_slots_after_an_error(
+    redis_cluster: RedisCluster, subscribe: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscriptions = subscribe(redis_cluster)
     source = redis_cluster.nodes[0]
     channel = channel_at(redis_cluster, source)
     heard = Heard()
     subscriptions.listen(channel, heard)
-    slots.is_faulty = True
-    slots.moved(MovedError("Redis refused: another node has the keys (MOVED 0 127.0.0.1:7)"))
-    until(lambda: not slots.is_faulty)
+    failed: list[int] = []
+
+    def fails(slot: int) -> int:
+        failed.append(slot)
+        raise LookupError(slot)
+
+    driver = subscriptions._driver
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "number_at", fails)
+        driver.core.moved(0, "127.0.0.1", 7)
+        until(lambda: failed)
     to = another(redis_cluster, source)
     redis_cluster.move_slot(slot_of(channel), to)
     try:
         until(lambda: channel in channels_of(to) and subscriptions.live(channel))
     finally:
-        subscriptions.close()
         redis_cluster.move_slot(slot_of(channel), source)
 
 
@@ -178,9 +170,9 @@ def test_a_wrong_map_is_corrected_by_the_node_that_it_names(
     channel, heard = channel_at(redis_cluster, node), Heard()
     subscriptions.listen(channel, heard)
     wrong = another(redis_cluster, node)
-    assert subscriptions._slots is not None
-    subscriptions._slots.moved(MovedError(f"refused (MOVED {slot_of(channel)} 127.0.0.1:{wrong.port})"))
-    assert subscriptions._slots.master_of(slot_of(channel)).port == wrong.port
+    core = subscriptions._driver.core
+    core.moved(slot_of(channel), "127.0.0.1", wrong.port)
+    assert core.name(core.node_at(slot_of(channel)) or 0) == wrong.address
     until(lambda: heard == [None])
     assert subscriptions.live(channel)
     assert publish(redis_cluster, channel, "x") == 1

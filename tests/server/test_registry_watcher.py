@@ -26,6 +26,7 @@ from korvet.protocol.types import (
     PatternType,
     ScramMechanism,
 )
+from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.security.acls import Acl, AclFilter, ResourcePattern, Rule
@@ -47,7 +48,7 @@ ALICE = Principal("User", "alice")
 
 @pytest.fixture
 def through_network(network: Proxy) -> Iterator[Subscriptions]:
-    made = Subscriptions(network.url, connect_timeout_ms=1000, linger_ms=100)
+    made = Subscriptions(Redis(network.url, timeout_ms=1000, connect_timeout_ms=1000), linger_ms=100)
     yield made
     made.close()
 

@@ -16,9 +16,8 @@ from korvet_core import RespReader
 
 from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
-from korvet.redis.client import Redis
+from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
-from korvet.redis.node import RedisNode
 from korvet.redis.replies import time_ms
 from korvet.redis.slots import SLOTS
 from korvet.server import serving_lease

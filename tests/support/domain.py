@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 import gevent
 
@@ -55,9 +56,9 @@ class Domain:
         self.url = url
         keys = Keys("korvet")
         self.redis = Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
-        self.subscriptions = Subscriptions(url, connect_timeout_ms=TIMEOUT_MS, linger_ms=100)
+        self.subscriptions = Subscriptions(self.redis, linger_ms=100)
         self.replicas = Replicas(
-            lambda: Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS),
+            partial(self.redis.lane, "wait"),
             self.redis,
             keys,
             replicas=settings.replicas,

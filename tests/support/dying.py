@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
 from typing import Any
 
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
+from tests.support.redis_requests import around_requests
 
 
 class Dying:
     """Lets a worker be killed by an error of its client, until it `lives` again."""
 
     def __init__(self, redis: Redis) -> None:
-        self._begins = {node: node._begin for node in redis.nodes()}
+        self._redis = redis
+        self._dies = ExitStack()
         self.was_killed = False
 
     def at(self, request: int, *, served: bool = False) -> None:
@@ -23,20 +25,20 @@ class Dying:
         left = itertools.count(request, -1)
         self.was_killed = False
 
-        def killed(begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        def killed(begin: Callable[..., Any], *args: Any) -> Any:
             remaining = next(left)
             if remaining > 0 or (remaining == 0 and served):
-                waiter = begin(*args, **options)
+                waiter = begin(*args)
                 if remaining > 0:
                     return waiter
             self.was_killed = True
             raise StorageUnavailableError("killed")
 
-        for node, begin in self._begins.items():
-            node._begin = partial(killed, begin)  # type: ignore[method-assign]  # the worker dies there
+        self._dies.close()
+        self._dies.enter_context(around_requests(self._redis, killed))
 
     def lives(self) -> None:
         """Let it live again, once Redis has served what it has sent."""
-        for node, begin in self._begins.items():
-            node._begin = begin  # type: ignore[method-assign]  # as it was
+        self._dies.close()
+        for node in self._redis.nodes():
             node.call("PING")

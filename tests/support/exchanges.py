@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from korvet.redis.connection import Observer
+from korvet.redis.observer import Observer
 
 
 class Exchanges(Observer):

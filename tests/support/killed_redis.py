@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 
 from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply
+from korvet.redis.replies import Arg, Reply
 
 
 def _hash_tag(key: str) -> str:

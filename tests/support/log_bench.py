@@ -22,9 +22,8 @@ from korvet.log.types import (
     StoredBatch,
 )
 from korvet.protocol.records.batch import produced_batch
-from korvet.redis.client import Redis
+from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
-from korvet.redis.node import RedisNode
 from korvet.topics.entry_ids import DENSE
 from korvet.topics.store import TopicStore
 from korvet.topics.types import AtRest, Partition, TopicRow

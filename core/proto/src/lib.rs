@@ -15,6 +15,7 @@
 //! * [`frame`] is what stands before every request: its size, and its header.
 //! * [`wire`] are the primitive types of messages.
 //! * [`resp`] finds Redis' replies in what has arrived, and writes commands.
+//! * [`client`] is a client of Redis: one server, the master that Sentinels name, or a cluster.
 //! * [`pipeline`] is one connection to Redis: what is written next, and whose each reply is.
 
 #![forbid(unsafe_code)]
@@ -22,7 +23,7 @@
 
 pub mod batch;
 pub mod build;
-
+pub mod client;
 pub mod columns;
 pub mod compression;
 pub mod cursor;

@@ -54,6 +54,12 @@ impl<B> Default for Packed<B> {
     }
 }
 
+impl<B> From<Vec<u8>> for Packed<B> {
+    fn from(text: Vec<u8>) -> Self {
+        Self { text, payloads: Vec::new(), payload_bytes: 0 }
+    }
+}
+
 impl<B: AsRef<[u8]>> Packed<B> {
     /// Add an argument that stays where it is.
     pub fn put_payload(&mut self, payload: B) {
@@ -176,8 +182,9 @@ struct Pending<T> {
 /// Whose reply it is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Owner<T> {
-    /// One of several to the oldest request; others follow.
-    Part,
+    /// One of several to the oldest request, the `index`th; others follow.
+    #[allow(missing_docs)]
+    Part { token: T, index: usize },
     /// The last, or only, reply to a request.
     Last(Answered<T>),
     /// A reply to a request that was given up; others follow.
@@ -223,7 +230,7 @@ pub struct Pipeline<T, B> {
     check_at: Option<Time>,
 }
 
-impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
+impl<T: Copy, B: AsRef<[u8]>> Pipeline<T, B> {
     /// Begin with a connection that is there since `now`.
     pub fn new(limits: Limits, now: Time) -> Self {
         Self {
@@ -320,7 +327,8 @@ impl<T, B: AsRef<[u8]>> Pipeline<T, B> {
         let Some(oldest) = self.pending.front_mut() else { return Owner::Nobody };
         oldest.answered += 1;
         if oldest.answered < oldest.count {
-            return if oldest.has_given_up { Owner::Dropped } else { Owner::Part };
+            let (token, index) = (oldest.token, oldest.answered - 1);
+            return if oldest.has_given_up { Owner::Dropped } else { Owner::Part { token, index } };
         }
         let Some(pending) = self.pending.pop_front() else { return Owner::Nobody };
         self.commands -= pending.count;

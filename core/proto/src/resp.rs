@@ -374,6 +374,10 @@ impl Inbox {
     /// Give the bytes back.
     pub fn give_back(&mut self, bytes: Vec<u8>) {
         self.bytes = bytes;
+        if self.begin == self.bytes.len() && self.bytes.capacity() > KEPT_BYTES_MAX {
+            // A connection that is idle keeps no large reply.
+            (self.bytes, self.begin) = (Vec::new(), 0);
+        }
     }
 }
 
@@ -407,6 +411,9 @@ fn put_number(text: &mut Vec<u8>, kind: u8, number: usize) {
 
 /// Write a number in decimal digits.
 pub fn put_digits(text: &mut Vec<u8>, number: u64) {
+    if number < 10 {
+        return text.push(b'0' + number as u8);
+    }
     let (mut left, mut digits, mut start) = (number, [0; 20], 20);
     for (position, digit) in digits.iter_mut().enumerate().rev() {
         *digit = b'0' + (left % 10) as u8;

@@ -192,7 +192,11 @@ impl World {
             };
             let line = String::from_utf8(line.to_vec()).unwrap();
             match self.link.answer(self.now()) {
-                Owner::Part => self.parts.push(line),
+                Owner::Part { token, index } => {
+                    assert_eq!(index, self.parts.len());
+                    assert!(line.starts_with(&format!("{token}.{index}=")));
+                    self.parts.push(line);
+                }
                 Owner::Dropped => self.parts.clear(),
                 Owner::Nobody => panic!("nobody asked for {line}"),
                 Owner::Last(answered) if answered.has_given_up => {

@@ -13,11 +13,14 @@
 mod batch;
 mod buffer;
 mod build;
+mod call;
+mod client;
 mod columns;
 mod frame;
-mod link;
 mod message;
 mod resp;
+mod sockets;
+mod turn;
 
 use pyo3::prelude::*;
 
@@ -29,11 +32,11 @@ mod korvet_core {
     #[pymodule_export]
     use crate::build::{BatchesBuilder, retain};
     #[pymodule_export]
+    use crate::client::{RedisClient, slot_of};
+    #[pymodule_export]
     use crate::columns::arrow_columns;
     #[pymodule_export]
     use crate::frame::{ProtocolError, announced_frame, request_header, skip_tagged_fields};
-    #[pymodule_export]
-    use crate::link::RedisLink;
     #[pymodule_export]
     use crate::message::MessageCodec;
     #[pymodule_export]

@@ -10,7 +10,7 @@ use std::collections::TryReserveError;
 
 use korvet_proto::Malformed;
 use korvet_proto::pipeline::Packed;
-use korvet_proto::resp::{Element, Elements, Inbox, put_argument, put_count, put_digits};
+use korvet_proto::resp::{Element, Elements, Inbox, put_argument, put_count, put_digits, put_end, put_length};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::types::{PyBytes, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 use pyo3::{Borrowed, ffi, prelude::*};
@@ -21,7 +21,7 @@ pyo3::create_exception!(korvet_core, NotRespError, PyValueError, "A server sent 
 
 /// From this size on an argument is not copied before it is written.
 const PAYLOAD_BYTES_MIN: usize = 2048;
-/// What most commands need.
+/// What most requests need.
 const TEXT_BYTES: usize = 256;
 
 enum Owner {
@@ -79,23 +79,27 @@ fn put_view(py: Python<'_>, packed: &mut Packed<Payload>, argument: Borrowed<'_,
     Ok(())
 }
 
+/// Write a number as an argument.
+pub fn put_number(text: &mut Vec<u8>, number: i64) {
+    let digits = number.unsigned_abs().checked_ilog10().map_or(1, |tens| tens as usize + 1);
+    put_length(text, digits + usize::from(number < 0));
+    if number < 0 {
+        text.push(b'-');
+    }
+    put_digits(text, number.unsigned_abs());
+    put_end(text);
+}
+
 fn put_int(packed: &mut Packed<Payload>, argument: Borrowed<'_, '_, PyInt>) -> PyResult<()> {
     match argument.extract::<i64>() {
-        Ok(number) => {
-            let mut digits = Vec::with_capacity(20);
-            if number < 0 {
-                digits.push(b'-');
-            }
-            put_digits(&mut digits, number.unsigned_abs());
-            put_argument(&mut packed.text, &digits);
-        }
+        Ok(number) => put_number(&mut packed.text, number),
         Err(_) => put_argument(&mut packed.text, argument.str()?.to_str()?.as_bytes()),
     }
     Ok(())
 }
 
 /// Write an argument, or all of a sequence of arguments.
-fn put_item(packed: &mut Packed<Payload>, item: Borrowed<'_, '_, PyAny>, is_nested: bool) -> PyResult<()> {
+pub fn put_item(packed: &mut Packed<Payload>, item: Borrowed<'_, '_, PyAny>, is_nested: bool) -> PyResult<()> {
     if let Ok(bytes) = item.cast::<PyBytes>() {
         put_bytes(packed, bytes);
     } else if let Ok(text) = item.cast::<PyString>() {
@@ -118,7 +122,10 @@ fn is_sequence(object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Call a function with each item of a tuple, a list or another sequence.
-fn each_of(sequence: &Bound<'_, PyAny>, mut call: impl FnMut(Borrowed<'_, '_, PyAny>) -> PyResult<()>) -> PyResult<()> {
+pub fn each_of(
+    sequence: &Bound<'_, PyAny>,
+    mut call: impl FnMut(Borrowed<'_, '_, PyAny>) -> PyResult<()>,
+) -> PyResult<()> {
     if let Ok(tuple) = sequence.cast::<PyTuple>() {
         return tuple.iter_borrowed().try_for_each(call);
     }
@@ -128,7 +135,8 @@ fn each_of(sequence: &Bound<'_, PyAny>, mut call: impl FnMut(Borrowed<'_, '_, Py
     sequence.try_iter()?.try_for_each(|item| call(item?.as_borrowed()))
 }
 
-fn put_command(packed: &mut Packed<Payload>, command: Borrowed<'_, '_, PyAny>) -> PyResult<()> {
+/// Write a command; fails if it has no words.
+pub fn put_command(packed: &mut Packed<Payload>, command: Borrowed<'_, '_, PyAny>) -> PyResult<()> {
     let mut count = 0;
     each_of(&command, |item| {
         count += if is_sequence(&item) { item.len()? } else { 1 };
@@ -141,19 +149,11 @@ fn put_command(packed: &mut Packed<Payload>, command: Borrowed<'_, '_, PyAny>) -
     each_of(&command, |item| put_item(packed, item, false))
 }
 
-/// Commands as bytes, and how many they are: at least one, for a request without replies would get another one's.
-pub fn pack(commands: &Bound<'_, PyAny>) -> PyResult<(Packed<Payload>, usize)> {
+/// Room for what most requests need.
+pub fn new_packed() -> Packed<Payload> {
     let mut packed = Packed::default();
-    packed.text.reserve(TEXT_BYTES);
-    let mut count = 0;
-    each_of(commands, |command| {
-        count += 1;
-        put_command(&mut packed, command)
-    })?;
-    if count == 0 {
-        return Err(PyValueError::new_err("a request has no commands"));
-    }
-    Ok((packed, count))
+    packed.text = Vec::with_capacity(TEXT_BYTES);
+    packed
 }
 
 #[pyfunction]
@@ -218,7 +218,7 @@ impl<'py> Builder<'py> {
 }
 
 #[allow(unsafe_code)]
-fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+pub fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let size = ffi::Py_ssize_t::try_from(bytes.len())?;
     // SAFETY: the pointer and the size are of one slice, and the call returns a new reference or fails. PyO3's own way
     // panics if there is no memory for a large reply.
@@ -227,7 +227,7 @@ fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
 
 /// A list of `count` objects, which all are there: the reply is whole.
 #[allow(unsafe_code)]
-fn list_of<'py>(
+pub fn list_of<'py>(
     py: Python<'py>,
     count: usize,
     mut make: impl FnMut() -> PyResult<Bound<'py, PyAny>>,

@@ -32,9 +32,8 @@ from korvet.groups.schedule import Schedule
 from korvet.groups.types import CONSUMER, GROUPS_AT_ONCE, SHARE, STREAMS, NamedBytes
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, errors_about, listed, malformed, parsed, time_ms, value_of
+from korvet.redis.replies import Arg, Reply, errors_about, listed, malformed, parsed, time_ms, value_of
 from korvet.redis.scripts import Script
 from korvet.turns import in_parts, in_turns
 

@@ -52,8 +52,12 @@ class Context:
         self.node = ""
         """The master of a cluster on whose logs and groups the run is; "": on all."""
         self.keys = Keys(settings.namespace)
-        self._settings = settings
-        self.redis = self._connect()
+        self.redis = Redis(
+            settings.redis_url,
+            timeout_ms=settings.redis_timeout_ms,
+            connect_timeout_ms=settings.redis_connect_timeout_ms,
+            observer=REDIS_METRICS,
+        )
         self.lease_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
         self.log_store = LogStore(self.redis, self.redis, self.keys)
         self.topics = TopicRegistry(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
@@ -68,18 +72,9 @@ class Context:
         self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))
         self.live.follow(self.topics.apply_settings)
 
-    def _connect(self) -> Redis:
-        settings = self._settings
-        return Redis(
-            settings.redis_url,
-            timeout_ms=settings.redis_timeout_ms,
-            connect_timeout_ms=settings.redis_connect_timeout_ms,
-            observer=REDIS_METRICS,
-        )
-
     def _connection(self) -> Redis:
-        """Return another connection, by which it waits for replicas."""
-        self._waits.append(self._connect())
+        """Return another lane, by which it waits for replicas."""
+        self._waits.append(self.redis.lane("wait"))
         return self._waits[-1]
 
     @property

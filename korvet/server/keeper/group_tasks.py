@@ -15,8 +15,8 @@ from korvet.groups.expiry import OffsetExpiry
 from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.groups.store import GroupStore
+from korvet.redis.client import RedisNode
 from korvet.redis.keys import Keys
-from korvet.redis.node import RedisNode
 from korvet.redis.replies import time_ms
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.server.keeper.due import OUTAGE_MS, DueNames, TakenNames

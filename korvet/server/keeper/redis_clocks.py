@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError
-from korvet.redis.node import RedisNode
+from korvet.redis.client import RedisNode
 from korvet.redis.replies import time_ms
 
 JUMP_MS = 2000

@@ -10,8 +10,8 @@ from korvet.errors import KafkaError
 from korvet.groups.offsets import OffsetStore
 from korvet.groups.pending import PendingOffsets
 from korvet.log.markers import MarkerWriter
+from korvet.redis.client import RedisNode
 from korvet.redis.keys import Keys
-from korvet.redis.node import RedisNode
 from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.server.keeper.due import DueNames, TakenNames
 from korvet.server.keeper.group_tasks import connect

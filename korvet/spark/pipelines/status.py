@@ -39,7 +39,7 @@ from korvet.lake.scan import PartitionSnapshot, count_records, snapshots
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.log.index import Lag
 from korvet.log.types import LogPosition
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.keys import Keys
 from korvet.spark.pipelines.spec import UNREAD, PipelineError
 

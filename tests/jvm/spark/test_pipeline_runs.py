@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from korvet.cluster.pipelines import PipelineStatus, PipelineStore
 from korvet.lake.source import LakeSource
-from korvet.redis.blocking_node import blocking_redis
+from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.keys import Keys
 from tests.jvm.spark import jars
 from tests.support.archives import Topics, topics_in, where

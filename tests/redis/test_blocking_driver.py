@@ -6,14 +6,17 @@ What both clients answer is tested in test_client.py and test_cluster.py.
 from __future__ import annotations
 
 import hashlib
+import random
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,16 +26,12 @@ from gevent._hub_local import get_hub_if_exists
 from korvet.config.sources import with_password
 from korvet.errors import OutcomeUnknownError, StorageUnavailableError
 from korvet.lake.source import LakeSource
-from korvet.pending import SendOrder
-from korvet.redis.blocking import TimeLimits
-from korvet.redis.blocking_node import BlockingNode, ReplyParser, blocking_redis
-from korvet.redis.client import Redis, Reply
-from korvet.redis.connection import NO_OBSERVER, NodeLimits
-from korvet.redis.node import RedisNode
-from korvet.redis.replies import RespError
+from korvet.pending import Pending
+from korvet.redis.blocking_driver import blocking_redis
+from korvet.redis.client import Redis
+from korvet.redis.replies import Reply, RespError
 from korvet.redis.scripts import Script
 from korvet.redis.slots import slot_of
-from korvet.redis.url import parse_url
 from tests.support import redis_servers
 from tests.support.archives import topics_in
 from tests.support.processes import wait_until
@@ -101,7 +100,7 @@ def test_commands_pipelines_transactions_and_scripts_have_their_replies(connecti
 def test_replies_that_nobody_takes_are_not_those_of_the_next_request(connection: Redis) -> None:
     first = connection.begin_pipeline([("ECHO", "1"), ("ECHO", "2")])
     second = connection.begin_pipeline([("ECHO", "3")])
-    assert (first.ready, second.ready) == (True, False)
+    assert not second.ready
     assert connection.call("ECHO", "4") == b"4"
     assert second.result() == [b"3"]
     assert first.result() == [b"1", b"2"]
@@ -126,25 +125,55 @@ def test_a_connection_that_was_lost_is_made_again(connection: Redis, raw_redis: 
     assert connection.call("PING") == b"PONG"
 
 
-def test_replies_to_a_request_that_was_interrupted_are_not_those_of_the_next_request(
-    connection: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(_parser: ReplyParser, _count: int) -> list[Reply]:
+def interrupt_after(seconds: float, work: Callable[[], object]) -> None:
+    """Interrupt some work, as a user does."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    interrupted = connection.begin_pipeline([("ECHO", "1"), ("ECHO", "2")])
-    with monkeypatch.context() as patched:
-        patched.setattr(ReplyParser, "replies", interrupt)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
         with pytest.raises(KeyboardInterrupt):
-            interrupted.result()
+            work()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_replies_to_a_request_that_was_interrupted_are_not_those_of_the_next_request(
+    connection: Redis, raw_redis: redis.Redis
+) -> None:
+    interrupted = connection.begin_pipeline([("ECHO", "1"), ("BLPOP", "list", 0)])
+    interrupt_after(0.05, interrupted.result)
+    raw_redis.rpush("list", "2")
     assert connection.call("ECHO", "3") == b"3"
-    with pytest.raises(OutcomeUnknownError, match="the program was interrupted"):
-        interrupted.result()
+    assert interrupted.result() == [b"1", [b"list", b"2"]]
+
+
+@pytest.mark.slow
+def test_an_interruption_between_any_two_steps_gives_no_reply_to_another_request(redis_url: str) -> None:
+    """Signals come at any moment of some thousand requests."""
+    with closing(client(redis_url)) as connection:
+        begun: list[tuple[bytes, Pending[list[Reply]]]] = []
+
+        def work() -> None:
+            for number in count():
+                asked = str(number).encode()
+                begun[:] = [(asked, connection.begin_pipeline([("ECHO", asked)]))]
+                assert begun[0][1].result() == [asked]
+
+        for _ in range(300):
+            interrupt_after(random.uniform(0.0001, 0.003), work)
+            for asked, pending in begun:
+                assert pending.result() == [asked]
+            assert connection.call("ECHO", "after") == b"after"
 
 
 def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -> None:
     impatient = client(redis_url, timeout_ms=500)
-    with pytest.raises(OutcomeUnknownError, match="did not answer within 500 ms"):
+    impatient.call("PING")
+    with pytest.raises(OutcomeUnknownError, match="nothing was heard"):
         impatient.call("BLPOP", "nothing", 0)
     wait_until(lambda: is_there(impatient), "it answers over another connection")
     impatient.close()
@@ -152,25 +181,6 @@ def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -
         impatient.call("PING")
     with pytest.raises(StorageUnavailableError, match="cannot be reached: No such file"):
         client("unix:///nowhere/server.sock").call("PING")
-
-
-def test_a_node_has_what_stores_ask_a_node_of_workers_for() -> None:
-    target, order = parse_url("redis://127.0.0.1:1"), SendOrder()
-    limits = NodeLimits(1, 1, 1, 1, 1)
-    workers = RedisNode(target, limits, NO_OBSERVER, "commands", order, [], fails_fast=False)
-    lacking = {name for name in dir(workers) if not name.startswith("_")} - set(
-        dir(BlockingNode(target, TimeLimits(1, 1), order))
-    )
-    # These are of a worker's lease and of memory as the keeper sees it, or steps of other methods.
-    assert lacking == {
-        "check_history",
-        "lease_ended",
-        "memory_refused",
-        "note_failed",
-        "rerun_full",
-        "rerun_missing",
-        "under_way",
-    }
 
 
 @contextmanager
@@ -218,7 +228,7 @@ def test_logins_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
         made = client(with_password(secured.url, str(secured.password_file)))
         assert made.call("HSET", "korvet:topics", "a", "b") == 1
         made.close()
-        with pytest.raises(StorageUnavailableError, match=r"refused the connection: .*WRONGPASS"):
+        with pytest.raises(StorageUnavailableError, match=r"refused the connection .*WRONGPASS"):
             client(secured.url.replace("korvet@", "korvet:wrong@")).call("PING")
         untrusted = with_password(re.sub("ssl_ca_certs=[^&]*&?", "", secured.url), str(secured.password_file))
         with pytest.raises(StorageUnavailableError, match=r"(?i)cannot be reached: .*certificate"):
