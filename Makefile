@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 # What korvet-core is built from.
-CORE := $(sort $(shell find core -name target -prune -o -name tests -prune -o -name fuzz -prune -o -type f -print))
+CORE := $(sort $(shell find core -name target -prune -o -name tests -prune -o -name fuzz -prune -o -name simulate -prune -o -type f -print))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
 # The first interpreter that is new enough and can make a virtual environment. Each is tried, not only looked for: a

@@ -76,6 +76,13 @@ def core() -> list[Part]:
     ]
 
 
+def core_simulation() -> Part:
+    """Return ten minutes of histories of the Redis client, some 230,000, after one to compile it."""
+    run = ("run", "--quiet", "--locked", "--release", "--package", "korvet-simulate")
+    where = ("--manifest-path", "core/Cargo.toml")
+    return Part("simulation of the Redis client", ("cargo", *run, *where, "--", "--seconds", "600"))
+
+
 def core_fuzz(target: str) -> Part:
     """Return a minute of a fuzz target of core/, after one to compile it."""
     build = ("--config", "core/fuzz/config.toml", "run", "--quiet", "--locked", "--release")
@@ -163,6 +170,7 @@ def nightly() -> list[Part]:
         pytest("faults", "tests/faults", workers=1),
         pytest("fuzz, frames", "tests/fuzz", workers=1),
         module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
+        core_simulation(),
         *map(core_fuzz, ("batch", "compressed", "frames", "resp")),
         *(jepsen(setup, layout) for setup in SETUPS for layout in ("dense", "batch")),
         *map(upgrade, ("dense", "time", "batch")),
