@@ -120,7 +120,7 @@ class EpochScripts:
         return self._answers
 
     def _refused(self, is_refusal: Callable[[Reply], bool]) -> list[int]:
-        return [place for place, answer in enumerate(self._answers) if is_refusal(answer.reply)]
+        return [index for index, answer in enumerate(self._answers) if is_refusal(answer.reply)]
 
     def _learn(self, stale: ScriptReply) -> None:
         with contextlib.suppress(KafkaError):

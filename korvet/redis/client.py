@@ -223,10 +223,10 @@ class RedisNode:
         A master also begins a new history when its first replica connects.
         """
         connections = self.connections
-        found = history_of(self.call("INFO", "replication"))
+        history = history_of(self.call("INFO", "replication"))
         if connections == self.connections:
-            self.history = found
-            self._core.set_history(self._lane, self.number, found)
+            self.history = history
+            self._core.set_history(self._lane, self.number, history)
 
     def reconnect(self, reason: str) -> None:
         """Close the connection, and open another one for the next call; what is in flight fails with `reason`."""

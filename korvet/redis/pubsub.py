@@ -197,12 +197,12 @@ class Subscriptions:
         number = self._driver.number_at(slot) if self._driver.is_cluster else 0
         if self._closed and self._driver.is_cluster:
             raise StorageUnavailableError("the subscriptions on the Redis cluster are closed")
-        found = self._subscribers.get(number)
-        if found is None:
-            found = self._subscribers[number] = Subscriber(
+        subscriber = self._subscribers.get(number)
+        if subscriber is None:
+            subscriber = self._subscribers[number] = Subscriber(
                 self._driver, self._lane, number, on_idle=self._release, on_moved=self._on_moved
             )
-        return found
+        return subscriber
 
     def _await_confirmation(
         self, entry: Subscription | StorageUnavailableError, deadline: float

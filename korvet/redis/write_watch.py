@@ -32,10 +32,10 @@ class WriteWatch:
 
     def sent(self) -> set[tuple[str, str]]:
         """Return names and histories of the nodes to which anything was sent."""
-        found = {(node.name, history) for node, history in self._announced.items()}
+        histories = {(node.name, history) for node, history in self._announced.items()}
         for redis, nodes in self._sent.items():
-            found.update((redis.node_numbered(number).name, history) for number, history in nodes)
-        return found
+            histories.update((redis.node_numbered(number).name, history) for number, history in nodes)
+        return histories
 
     def refresh_histories(self) -> None:
         """Learn the histories again over the connections that were used: a master begins one with its first replica."""

@@ -14,7 +14,7 @@ Begin = Callable[..., Any]
 
 @contextmanager
 def around_requests(redis: Redis, around: Callable[..., Any]) -> Iterator[None]:
-    """Call `around` for each request of a client, with what begins it and the arguments of that."""
+    """Call `around` for each request of a client, with the function that begins it and its arguments."""
     driver = redis.driver
     begin, begin_scripts = driver.begin, driver.begin_scripts
     driver.begin, driver.begin_scripts = partial(around, begin), partial(around, begin_scripts)

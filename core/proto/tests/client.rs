@@ -102,7 +102,7 @@ impl World {
         call
     }
 
-    /// Push what is ready, and note what has happened; `bytes` are those that replies lie in.
+    /// Push each piece that is ready, and note the events; replies lie in `bytes`.
     fn turn(&mut self, bytes: &[u8]) {
         while let Some(ready) = self.client.next_ready() {
             let way = ready.piece.way;

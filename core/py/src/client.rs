@@ -1,8 +1,8 @@
 //! The client of Redis with its sockets: called by callers with what they ask for, and by a driver at each readiness.
 //!
 //! All state is a `korvet_proto::client::Client`. The driver, which is Python, opens sockets, watches them and has the
-//! clock; what it is to do are actions. Its calls return them, with the calls that are finished. Those of callers,
-//! which seldom have any, call `act`; what is finished in them comes with the driver's next call.
+//! clock. Its calls return actions, which it is to do, and the calls that are finished. Calls of callers seldom have actions,
+//! and give them to `act`; calls that are finished meanwhile come with the driver's next call.
 //!
 //! Commands are packed and objects made of replies while the client is not borrowed, for that may run any Python, which
 //! may call the client. A finalizer that calls it while it is borrowed all the same gets an error of PyO3.
@@ -125,7 +125,7 @@ impl RedisClient {
         Ok(turn.lists())
     }
 
-    /// Take in what `take` appends to the received bytes of a connection; returns what that returns.
+    /// Have `take` append to the received bytes of a connection, and take them in; returns the result of `take`.
     fn take_in<'py>(
         slf: &Bound<'py, Self>,
         turn: &mut Turn<'_, 'py>,

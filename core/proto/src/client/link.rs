@@ -18,6 +18,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PAUSE_SPREAD: u32 = 4;
 
+/// How long the next attempt waits after so many have failed.
+pub(crate) fn pause_after(failures: u32) -> Duration {
+    PAUSE_MAX.min(PAUSE_MIN * 2_u32.pow(failures.min(16)))
+}
+
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -362,7 +367,7 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
     fn pause_link(&mut self, node: NodeId, lane: LaneId, now: Time) {
         let by_chance = self.chance(1_000) as u32;
         let Some(link) = self.link_mut(node, lane) else { return };
-        let pause = PAUSE_MAX.min(PAUSE_MIN * 2_u32.pow(link.failures.min(16)));
+        let pause = pause_after(link.failures);
         link.failures = link.failures.saturating_add(1);
         let least = pause / PAUSE_SPREAD * (PAUSE_SPREAD - 1);
         link.not_before = now + least + pause / PAUSE_SPREAD * 2 * by_chance / 1_000;

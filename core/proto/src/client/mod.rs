@@ -1,8 +1,8 @@
 //! A client of Redis: one server, the master that Sentinels name, or a cluster.
 //!
 //! Theory of operation. The owner has sockets, the clock and the callers; this has everything else. It hears what was
-//! asked ([`Client::begin`]), what arrived ([`Client::received`]) and what time it is ([`Client::tick`]), and says what
-//! to send ([`Client::next_ready`]) and what has happened ([`Client::next_event`]).
+//! asked ([`Client::begin`]), which bytes arrived ([`Client::received`]) and the time ([`Client::tick`]). It says what to
+//! send ([`Client::next_ready`]), and reports events ([`Client::next_event`]).
 //!
 //! * A **node** is a server. A **lane** is a connection of its own to each node for requests of one kind, so that large
 //!   replies do not hold up small ones. A **feed** is a lane for pub/sub.
@@ -14,13 +14,14 @@
 //! * A connection is made when it is first needed, and again when it is needed after a loss. In the pause after a failure
 //!   a call that needs it fails with the reason.
 //!
-//! Files: `link` has the connection of a lane to a node, `state` what the owner reads of it, `reply` what arrives over it,
+//! Files: `options` are given at the start, `link` has the connection of a lane to a node, `state` what the owner reads of it, `reply` what arrives over it,
 //! `cluster` the map of slots and pieces that follow theirs, `sentinel` the search for the master and the watch over it,
 //! `greeting` the first commands of a connection.
 
 mod cluster;
 mod greeting;
 mod link;
+mod options;
 mod reply;
 mod sentinel;
 mod slab;
@@ -28,7 +29,6 @@ mod slots;
 mod state;
 
 use std::collections::{TryReserveError, VecDeque};
-use std::fmt::{self, Display};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ pub use crate::pipeline::Time;
 use crate::pipeline::{Packed, Request};
 use cluster::Reading;
 use link::{Connection, Link, Stage, Waiting};
+pub use options::{Address, LaneOptions, Login, Options, Target};
 use sentinel::Watch;
 use slab::Slab;
 pub use slab::{Id as CallId, Id as ConnectionId};
@@ -46,89 +47,6 @@ pub use slots::{SLOTS, slot_of};
 pub type NodeId = usize;
 /// The number of a lane.
 pub type LaneId = usize;
-
-/// Where a server is: a host and a port, or the path of a Unix socket and 0.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub struct Address {
-    pub host: String,
-    pub port: u16,
-}
-
-impl Display for Address {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.port, self.host.contains(':')) {
-            (0, _) => to.write_str(&self.host),
-            (port, true) => write!(to, "[{}]:{port}", self.host),
-            (port, false) => write!(to, "{}:{port}", self.host),
-        }
-    }
-}
-
-/// What to connect to.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// One server.
-    Server(Address),
-    /// The master of a name, by any of these Sentinels.
-    #[allow(missing_docs)]
-    Sentinels { addresses: Vec<Address>, master: String },
-    /// A cluster, by any of these nodes.
-    Cluster(Vec<Address>),
-}
-
-impl Display for Target {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let listed = |addresses: &[Address]| addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
-        match self {
-            Self::Server(address) => address.fmt(to),
-            Self::Sentinels { addresses, master } => write!(to, "{master} (Sentinels {})", listed(addresses)),
-            Self::Cluster(addresses) => write!(to, "cluster {}", listed(addresses)),
-        }
-    }
-}
-
-/// Who we are at a server; empty and 0 for none.
-#[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
-pub struct Login {
-    pub username: String,
-    pub password: String,
-    pub database: u32,
-}
-
-/// What a client needs to know.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What to connect to.
-    pub target: Target,
-    /// Who we are at servers that keep records.
-    pub login: Login,
-    /// Who we are at Sentinels.
-    pub sentinel_login: Login,
-    /// How long a call may take to be sent and answered, and how long it follows a slot on its way. The last time that it is
-    /// sent, and when it waits for room for large replies, it has this time once more.
-    pub timeout: Duration,
-    /// How long an attempt to connect may take.
-    pub connect_timeout: Duration,
-    /// Of the random numbers that spread attempts to connect.
-    pub seed: u64,
-    /// Whether a Sentinel is watched: a client that is seldom used learns of a failover by its next request.
-    pub is_watching: bool,
-}
-
-/// The limits of a lane's connections (`pipeline::Limits`).
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct LaneOptions {
-    pub commands_max: usize,
-    pub bytes_max: usize,
-    pub reply_bytes_max: usize,
-    /// Commands that are sent before all others over each connection, each packed; their replies are dropped.
-    pub first: Vec<Vec<u8>>,
-    /// A feed: after so long a silence it is asked whether the server lives.
-    pub ping: Option<Duration>,
-}
 
 /// Places of a call that are one piece, and the slot of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +64,7 @@ pub struct Begin<T> {
     pub token: T,
     /// Over which connections.
     pub lane: LaneId,
-    /// To which node; `None`: to those that have the slots, also if they move meanwhile.
+    /// To which node; `None`: to the masters of the slots, also if these move meanwhile.
     pub node: Option<NodeId>,
     /// How large the replies are expected to be in all; 0 if they are small.
     pub reply_bytes: usize,
@@ -328,7 +246,7 @@ pub struct Client<T, B> {
     // Of Sentinels: in the order in which they are asked, and what is heard of them.
     sentinels: Vec<Address>,
     watch: Watch,
-    /// The lease of nodes that are new.
+    /// The lease of new nodes.
     first_lease_end_ms: i64,
 }
 

@@ -1,24 +1,22 @@
 //! Sentinels: which server is the master, and when another one is.
 //!
-//! They are asked in turn, and what one names has to say that it is a master: a Sentinel that was away during a failover
-//! names the old one until it has heard of the new one. One that hangs costs its share of the time. The one that answered
-//! is asked first the next time.
+//! They are asked in turn, and the server that one names has to say itself that it is a master: after a failover a
+//! Sentinel names the old one until it has heard of the new one. One that hangs costs its share of the time. The one that
+//! answered is asked first the next time.
 //!
 //! A failover is noticed without asking: one Sentinel is watched for `+switch-master`, and connections to another server
-//! than the new master are closed. Without that a connection that only reads would not notice that its server became a
-//! replica. A message may get lost, so the Sentinel is asked once after each subscription.
+//! than the new master are closed: a connection for reads would not notice by itself that its server became a replica. A
+//! message may get lost, so the Sentinel is asked once after each subscription.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::link::{Attempt, Purpose, Stage};
+use super::link::{Attempt, Purpose, Stage, pause_after};
 use super::{Address, Caller, Client, ConnectionId, LaneId, NodeId, Time};
 use crate::pipeline::Packed;
 
 /// A Sentinel that died without a word is noticed within twice this time.
 const PING_AFTER: Duration = Duration::from_secs(10);
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// An attempt to connect to the master.
 #[derive(Debug)]
@@ -230,7 +228,7 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
         }
         self.watch.connection = None;
         self.watch.is_up = false;
-        let pause = PAUSE_MAX.min(PAUSE_MIN * 2_u32.pow(self.watch.failures.min(8)));
+        let pause = pause_after(self.watch.failures);
         self.watch.failures += 1;
         // The other Sentinels are tried at once.
         let is_round = self.watch.turn % self.sentinels.len().max(1) == 0;

@@ -58,7 +58,7 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
         self.link(node, lane).map_or("", |link| &link.history)
     }
 
-    /// Set until when a node takes scripts that need a lease; without a node, that of nodes that are new.
+    /// Set until when a node takes scripts that need a lease; without a node, the lease of new nodes.
     pub fn set_lease(&mut self, lane: LaneId, node: Option<NodeId>, end_ms: i64) {
         let Some(node) = node else {
             self.first_lease_end_ms = end_ms;
