@@ -5,6 +5,7 @@ What both clients answer is tested in test_client.py and test_cluster.py.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import random
 import re
@@ -168,6 +169,14 @@ def test_an_interruption_between_any_two_steps_gives_no_reply_to_another_request
             for asked, pending in begun:
                 assert pending.result() == [asked]
             assert connection.call("ECHO", "after") == b"after"
+
+
+def test_clients_that_are_dropped_with_requests_begun_keep_no_descriptor(redis_url: str) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        client(redis_url).begin_pipeline([("ECHO", "nobody takes this")])
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2
 
 
 def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import redis
 from korvet.config.sources import with_password
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
+from korvet.redis.observer import Observer
 from tests.support.proxy import Proxy, proxy, turn, until
 from tests.support.secured_redis import PASSWORD, secured_redis
 
@@ -413,3 +415,17 @@ def test_a_missing_authority_file_is_reported(redis_url: str, connect: Connect) 
 def test_plain_text_to_a_tls_port_fails_in_time(redis_url: str, connect: Connect) -> None:
     with proxy(redis_url, CERTIFICATE, KEY) as network:
         unavailable(connect(network.url.replace("rediss", "redis"), timeout_ms=2000), "PING")
+
+
+def test_an_observer_that_raises_keeps_no_caller_waiting(connect: Connect) -> None:
+    class Faulty(Observer):
+        def connect_failed(self) -> None:
+            raise RuntimeError("a fault of ours")
+
+    with socket.socket() as unbound:
+        unbound.bind(("127.0.0.1", 0))
+        connection = connect(f"redis://127.0.0.1:{unbound.getsockname()[1]}", observer=Faulty())
+        with gevent.Timeout(PATIENCE_S):
+            assert "Connection refused" in unavailable(connection, "PING")
+            # The core's other actions were done all the same: another attempt is made.
+            until(lambda: "Connection refused" in unavailable(connection, "PING"))
