@@ -16,6 +16,7 @@
 //! * [`wire`] are the primitive types of messages.
 //! * [`resp`] finds Redis' replies in what has arrived, and writes commands.
 //! * [`client`] is a client of Redis: one server, the master that Sentinels name, or a cluster.
+//! * [`peer`] are the connections of clients: frames in, answers out.
 //! * [`pipeline`] is one connection to Redis: what is written next, and whose each reply is.
 
 #![forbid(unsafe_code)]
@@ -29,9 +30,11 @@ pub mod compression;
 pub mod cursor;
 pub mod encode;
 pub mod frame;
+pub mod peer;
 pub mod pipeline;
 mod refusal;
 pub mod resp;
+mod slab;
 pub mod wire;
 
 pub use refusal::{ErrorCode, Malformed, Refusal};

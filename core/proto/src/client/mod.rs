@@ -24,7 +24,6 @@ mod link;
 mod options;
 mod reply;
 mod sentinel;
-mod slab;
 mod slots;
 mod state;
 
@@ -34,12 +33,12 @@ use std::time::Duration;
 
 pub use crate::pipeline::Time;
 use crate::pipeline::{Packed, Request};
+use crate::slab::Slab;
+pub use crate::slab::{Id as CallId, Id as ConnectionId};
 use cluster::Reading;
 use link::{Connection, Link, Stage, Waiting};
 pub use options::{Address, LaneOptions, Login, Options, Target};
 use sentinel::Watch;
-use slab::Slab;
-pub use slab::{Id as CallId, Id as ConnectionId};
 use slots::SlotMap;
 pub use slots::{SLOTS, slot_of};
 

@@ -78,6 +78,10 @@ impl<V> Slab<V> {
         self.iter().map(|(id, _)| id).collect()
     }
 
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (Id, &V)> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let id = Id { index: index as u32, generation: entry.generation };
