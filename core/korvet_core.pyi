@@ -5,7 +5,7 @@ the epoch, -1 for a record without one. Every function raises TypeError for an a
 """
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar, final
 
 __version__: str
 
@@ -253,6 +253,142 @@ class RespReader:
 
     def next_reply(self, missing: object, /) -> object:
         """Return the next reply, or `missing` if it is not whole yet; raises NotRespError."""
+
+_Owner = TypeVar("_Owner")
+
+_PeerEvent: TypeAlias = tuple[_Owner | None, str, str | bytes | None]
+"""What has happened to a connection: its owner, a word, and what there is to say.
+
+"open": the TLS handshake is done, before any "frame"; the peer's certificate in DER, or None. "frame": `next_frame`
+has something, after it had nothing. "written": all answers are with the kernel, after `answer` returned False.
+"timer", without an owner: `due_s` has changed.
+
+After the others nothing comes: "closed" by the peer, "idle", "slow", "malformed" (text), "over budget" (text), "lost"
+(text), "ended" by the owner, "handshake" (text: why it failed; None: the first bytes are none of TLS), "refused" (text:
+why the peer's certificate is not accepted).
+"""
+
+@final
+class TlsServer:
+    """TLS of a listener, for connections that begin from now on."""
+
+    def __init__(
+        self,
+        *,
+        key_store: str,
+        trust_store: str,
+        client_auth: str,
+        versions: Sequence[str],
+        suites: Sequence[str],
+    ) -> None:
+        """Take PEM: the private key and the chain, the own certificate first; and what clients are trusted by.
+
+        `client_auth`: "none", "requested", "required". `versions`: "TLSv1.2", "TLSv1.3". `suites`: IANA's names, all if
+        there are none. Raises ValueError, with a sentence.
+        """
+
+    @staticmethod
+    def all_suites() -> list[str]:
+        """Return IANA's names of the suites that there are."""
+
+@final
+class ClientSockets(Generic[_Owner]):
+    """The connections of a worker's clients: sockets, frames, and bounds on both. Sizes in bytes, times in seconds.
+
+    A connection has a number that is never given again. What is called with that of a connection that is gone does
+    nothing. Every call may end other connections, whose owners learn it from the same call, or else from `turn`.
+    """
+
+    def __init__(
+        self,
+        *,
+        idle_s: float | None,
+        receive_s: float,
+        produce_frame_max: int,
+        other_frame_max: int,
+        frames_max: int,
+        ahead_bytes: int,
+        budget_bytes: int,
+        login_budget_bytes: int,
+        half_budget_bytes: int,
+        handshakes_max: int,
+        now_s: float,
+    ) -> None:
+        """Begin without connections.
+
+        A peer may say nothing for `idle_s`, and take `receive_s` for the next bytes of a frame, for those of an
+        answer and for a TLS handshake. `frames_max` of its frames are with the owner at once, and `ahead_bytes` of
+        the next are read. Budgets: large frames, those before a login, incomplete small ones. `now_s` is
+        `time.monotonic()`. Raises OSError, ValueError.
+        """
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `turn` has something to do."""
+
+    @property
+    def due_s(self) -> float | None:
+        """After how many seconds `tick` is to be called."""
+
+    @property
+    def count(self) -> int:
+        """How many connections there are."""
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        """What is held of each budget, in the order of the arguments."""
+
+    def adopt(self, fd: int, owner: _Owner, login: tuple[int, float] | None, tls: TlsServer | None, /) -> int:
+        """Take over a connected socket, and return the number of the connection.
+
+        `login`: the largest frame before the peer has logged in, and how long that may take. Raises OSError,
+        ValueError; the descriptor is closed then.
+        """
+
+    def turn(self) -> list[_PeerEvent[_Owner]]:
+        """Read and write where there is something to read, or room. Raises OSError."""
+
+    def tick(self) -> list[_PeerEvent[_Owner]]:
+        """Do what is due."""
+
+    def next_frame(self, connection: int, /) -> tuple[int, memoryview, bool, float, float] | None:
+        """Take the next frame, if the peer may have it served now.
+
+        Returns its number, its bytes, whether it is a Produce request, when the last of it arrived, and when the socket
+        was last found empty before its first; both by `time.monotonic()`.
+        """
+
+    def answer(
+        self, connection: int, answers: Sequence[tuple[int, Sequence[Buffer]]], /
+    ) -> tuple[bool, list[_PeerEvent[_Owner]]]:
+        """Answer frames, by their numbers, in one write; without a buffer if the client expects nothing.
+
+        The buffers are not to change before they are written. Returns whether all of them are with the kernel.
+        """
+
+    def mute(self, connection: int, seconds: float, /) -> None:
+        """Take no further frame of the peer for so long."""
+
+    def set_login(self, connection: int, frame_max: int | None, is_token: bool, left_s: float, /) -> None:
+        """Change what the peer may send before it has logged in, and how long that may take; None: it has.
+
+        With `is_token` the next frame is a SASL token without a request's header.
+        """
+
+    def leave(self, connection: int, linger_s: float, shuts_down: bool, /) -> list[_PeerEvent[_Owner]]:
+        """Take no further frame, and end the connection when all is answered and the peer has closed too.
+
+        A frame that has arrived in part while none is served is taken still. After `linger_s` it ends in any case. With
+        `shuts_down` the peer sees the end of what it is sent.
+        """
+
+    def end(self, connection: int, /) -> list[_PeerEvent[_Owner]]:
+        """End the connection when the answers that were given are written; there will be none to other frames."""
+
+    def close(self, connection: int, /) -> list[_PeerEvent[_Owner]]:
+        """End the connection at once."""
+
+    def is_gone(self, connection: int, /) -> bool:
+        """Whether the peer has closed, or at least its sending half, even if not all is received yet."""
 
 _Waiter = TypeVar("_Waiter")
 

@@ -38,12 +38,20 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
 
 /// Bytes that Python may read, and nobody changes.
 #[pyclass(module = "korvet_core", frozen)]
-pub struct Owned(Vec<u8>);
+pub struct Owned {
+    bytes: Vec<u8>,
+    begin: usize,
+}
 
 impl Owned {
     /// Take bytes, which are freed with the object and its views.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self::from(bytes, 0)
+    }
+
+    /// Show only what follows `begin`.
+    pub fn from(bytes: Vec<u8>, begin: usize) -> Self {
+        Self { bytes, begin }
     }
 
     /// A view of the bytes.
@@ -56,7 +64,8 @@ impl Owned {
 impl Owned {
     #[allow(unsafe_code)]
     unsafe fn __getbuffer__(owned: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let bytes = &owned.get().0;
+        let Self { bytes, begin } = owned.get();
+        let bytes = bytes.get(*begin..).unwrap_or_default();
         let size = ffi::Py_ssize_t::try_from(bytes.len())?;
         // SAFETY: Python gives a view to fill in. It keeps the object as long as the view, and neither the vector nor
         // its bytes change, for the object is frozen and the view is read-only.

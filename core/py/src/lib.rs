@@ -18,6 +18,9 @@ mod client;
 mod columns;
 mod frame;
 mod message;
+mod peer_sockets;
+mod peers;
+mod poller;
 mod resp;
 mod sockets;
 mod turn;
@@ -39,6 +42,8 @@ mod korvet_core {
     use crate::frame::{ProtocolError, announced_frame, request_header, skip_tagged_fields};
     #[pymodule_export]
     use crate::message::MessageCodec;
+    #[pymodule_export]
+    use crate::peers::{ClientSockets, TlsServer};
     #[pymodule_export]
     use crate::resp::{NotRespError, RespReader, pack_command};
     #[pymodule_export]

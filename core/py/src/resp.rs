@@ -58,6 +58,17 @@ impl AsRef<[u8]> for Payload {
     }
 }
 
+/// Bytes of Python where they are: `bytes`, or another contiguous buffer.
+pub fn payload_of(object: &Bound<'_, PyAny>) -> PyResult<Payload> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(Payload::new(Owner::Bytes(bytes.clone().unbind()), bytes.as_bytes()));
+    }
+    let view: Bytes = object.extract()?;
+    let bytes = view.get(object.py());
+    let (start, size) = (bytes.as_ptr(), bytes.len());
+    Ok(Payload { _owner: Owner::View(view), start, size })
+}
+
 fn put_bytes(packed: &mut Packed<Payload>, argument: Borrowed<'_, '_, PyBytes>) {
     let bytes = argument.as_bytes();
     if bytes.len() < PAYLOAD_BYTES_MIN {

@@ -25,7 +25,7 @@ const READ_BYTES: usize = 128 * 1024;
 /// From this size on a request is written at once: its bytes cost more than a write.
 const LARGE_BYTES: usize = 8 * 1024;
 /// How many pieces one write takes.
-const PIECES_MAX: usize = 64;
+pub const PIECES_MAX: usize = 64;
 
 pub const NO_MEMORY: &str = "there is no memory for what it sent";
 
@@ -80,13 +80,13 @@ fn socket_of(sockets: &mut [Option<Socket>], connection: ConnectionId) -> Option
 }
 
 /// The system's words for an error, without its number.
-fn reason_of(error: Errno) -> String {
+pub fn reason_of(error: Errno) -> String {
     let text = std::io::Error::from(error).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Write once, of `count` pieces as many as one write takes; the second result is their size.
-fn write_pieces<'a>(
+pub fn write_pieces<'a>(
     fd: &OwnedFd,
     count: usize,
     mut pieces: impl Iterator<Item = &'a [u8]>,
