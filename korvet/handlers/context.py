@@ -50,6 +50,7 @@ from korvet.share.sessions import ShareSessions
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config_admin import ConfigAdmin
+from korvet.topics.metadata_view import MetadataView
 from korvet.topics.registry import TopicRegistry
 from korvet.transactions.coordinator import TransactionCoordinator
 
@@ -169,6 +170,7 @@ class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     live: LiveSettings
     topics: TopicRegistry
     cluster: ClusterView
+    view: MetadataView
     replicas: Replicas
     epochs: LeaderEpochs
     quotas: ClientQuotas

@@ -13,7 +13,7 @@ import math
 
 import msgspec
 
-from korvet.cluster.brokers import NOBODY, LiveBrokers, ReachableBrokers
+from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import authorized, authorized_on_cluster
 from korvet.handlers.context import Caller, TopicApi
@@ -43,8 +43,9 @@ _AT_ONCE = -math.inf
 def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Reply:
     """Describe the cluster and the topics asked for."""
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
-    brokers, outage = _refresh(api)
-    live = brokers.on(caller.listener)
+    # Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
+    outage = api.view.refresh()
+    live = api.cluster.live.on(caller.listener)
     # As in Kafka nothing is refused here: who creates topics so is only throttled.
     mutations = caller.mutations(api.quotas, VERSION_MAX)
     if request.topics is None or (caller.version == 0 and not request.topics):
@@ -78,19 +79,6 @@ def refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) ->
         for topic in request.topics or ()
     ]
     return wire.MetadataResponse(topics=topics, error_code=error.code)
-
-
-def _refresh(api: TopicApi) -> tuple[LiveBrokers, StorageUnavailableError | None]:
-    """Return the brokers, and why the topics could not be read again.
-
-    Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
-    """
-    try:
-        with api.cluster.refreshing():
-            api.topics.refresh()
-    except StorageUnavailableError as error:
-        return api.cluster.live, error
-    return api.cluster.live, None
 
 
 def _asked(

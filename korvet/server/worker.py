@@ -102,6 +102,7 @@ from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 from korvet.telemetry.snapshot import own_file
 from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
 from korvet.topics.config_admin import ConfigAdmin
+from korvet.topics.metadata_view import MetadataView
 from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.store import TopicStore
 from korvet.transactions.coordinator import TransactionCoordinator
@@ -327,6 +328,7 @@ def build_apis(
             live=live,
             topics=topics,
             cluster=cluster,
+            view=MetadataView(cluster, topics),
             replicas=storage.replicas,
             epochs=logs.store.epochs,
             quotas=quotas,
