@@ -65,7 +65,7 @@ CONFINED = {
         "doctor",
     },  # redis-py: all but the workers, which speak RESP themselves
     "jwt": {"security"},
-    "cryptography": set[str](),  # by PyJWT alone
+    "cryptography": {"security"},  # for private keys that are encrypted; else by PyJWT alone
     "click": {"cli"},
     "prompt_toolkit": {"cli"},
     "prometheus_client": {"telemetry", "server"},

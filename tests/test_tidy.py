@@ -74,7 +74,6 @@ STILL_WAIT = {
     "tests/redis/test_sentinel.py",
     "tests/server/test_bad_input.py",
     "tests/server/test_budget.py",
-    "tests/server/test_channel.py",
     "tests/server/test_dispatch.py",
     "tests/server/test_serving_lease.py",
     "tests/server/test_tls.py",

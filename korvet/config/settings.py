@@ -98,7 +98,7 @@ class Settings:
     )
     ssl_protocol: Literal["TLSv1.2", "TLSv1.3"] = _of_listener("TLSv1.3", "Newest version of TLS.")
     ssl_cipher_suites: str = _of_listener(
-        "", "Cipher suites, by IANA's or OpenSSL's names; empty: OpenSSL's choice.", type=ConfigType.LIST
+        "", "Cipher suites, by IANA's or OpenSSL's names; empty: all.", type=ConfigType.LIST
     )
     ssl_principal_mapping_rules: str = _of_listener(
         "DEFAULT", "`RULE:PATTERN/REPLACEMENT/[LU],...,DEFAULT`: from a certificate's name to a user's."

@@ -11,7 +11,6 @@ connection. A user who is deleted or has another password is cut off then at the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from math import inf
 from typing import Protocol
 
@@ -137,10 +136,10 @@ class Authenticator:
         self.complete = self.failed = self.raw = False
         self.expires_at = inf
 
-    def time_limit(self) -> AbstractContextManager[object]:
-        """Return a context that raises TimeoutError when the login has taken too long."""
-        left = self._began + self._listener.login_seconds_max - self._clock.monotonic()
-        return self._clock.timeout(max(0.0, left), TimeoutError())
+    @property
+    def seconds_left(self) -> float:
+        """How long the login may still take."""
+        return max(0.0, self._began + self._listener.login_seconds_max - self._clock.monotonic())
 
     @property
     def token_bytes_max(self) -> int:

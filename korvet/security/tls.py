@@ -1,7 +1,8 @@
-"""TLS of listeners: contexts from Kafka's ssl.* settings, made again when their files change.
+"""TLS of listeners, from Kafka's ssl.* settings, made again when their files change.
 
-Key stores and trust stores are PEM (KIP-651), in files or in the settings themselves. Nothing of a private key or of
-its password is written anywhere: errors name settings and files.
+The core does that of clients, Python's ssl that of `ops.listen`. Key stores and trust stores are PEM (KIP-651), in
+files or in the settings themselves. Nothing of a private key or of its password is written anywhere: errors name
+settings and files.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import ssl
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+
+from korvet_core import TlsServer
 
 from korvet.config.settings import Settings
 from korvet.config.values import file_in_memory, listed
@@ -24,7 +27,6 @@ from korvet.security.session import ANONYMOUS, Principal
 _log = Log(__name__)
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _CERTIFICATE = "CERTIFICATE"
 OPS = "OPS.LISTEN"
 """What stands for the name of a listener in metrics and in the log; no listener can have a dot in its name."""
@@ -35,7 +37,13 @@ class NoPrincipalError(Exception):
 
 
 class ListenerTls:
-    """TLS of one listener: `context` is for new connections, `expires_at` the end of its certificates' validity."""
+    """TLS of one listener: `server` is for new connections, `expires_at` the end of its certificates' validity.
+
+    That of `ops.listen` has `context` in place of `server`.
+    """
+
+    server: TlsServer
+    context: ssl.SSLContext
 
     def __init__(self, listener: str, settings: Settings) -> None:
         """Read keys and certificates; raises ConfigError."""
@@ -50,7 +58,7 @@ class ListenerTls:
             self._client_auth = self._settings.ssl_client_auth
         self._mapper = PrincipalMapper(self._settings.ssl_principal_mapping_rules)
         self._files = self._refused = self._look()
-        self.context, self.expires_at = self._load()
+        self.expires_at = self._load()
 
     def refresh(self) -> None:
         """Read the files again if they have changed; while they cannot be used the former ones stay in use."""
@@ -58,7 +66,7 @@ class ListenerTls:
         if files == self._files:
             return
         try:
-            self.context, self.expires_at = self._load()
+            self.expires_at = self._load()
         except (ConfigError, OSError) as error:
             # Tried again each time: the reason may be a lack of descriptors, or permissions that are still to be given.
             if files != self._refused:
@@ -96,11 +104,18 @@ class ListenerTls:
             found.append((status.st_mtime_ns, status.st_size, status.st_ino) if status else ())
         return found
 
-    def _load(self) -> tuple[ssl.SSLContext, float]:
+    def _load(self) -> float:
+        """Make `server` or `context` of the files as they are; returns `expires_at`."""
         try:
-            return _context(self._settings, self._client_auth)
+            blocks = _key_store(self._settings)
+            expires = min(_expires_at(block) for block in blocks if block.label == _CERTIFICATE)
+            if self.listener == OPS:
+                self.context = _context(self._settings, blocks)
+            else:
+                self.server = _server(self._settings, blocks, self._client_auth)
         except ConfigError as error:
             raise ConfigError(f"listener {self.listener}: {error}") from None
+        return expires
 
 
 def listeners_tls(names: Iterable[str], settings: Settings) -> dict[str, ListenerTls]:
@@ -128,65 +143,86 @@ def ops_tls(settings: Settings) -> ListenerTls | None:
         raise ConfigError(str(error).replace(f"listener {OPS}: ssl.", "ops.ssl.")) from None
 
 
-def _context(settings: Settings, client_auth: str) -> tuple[ssl.SSLContext, float]:
+def _server(settings: Settings, blocks: Iterable[PemBlock], client_auth: str) -> TlsServer:
+    """Return TLS for clients; raises ConfigError. It is made in the process that forks too, as a check.
+
+    What the core does then leaves neither descriptors nor random state: that is made for the first connection.
+    """
+    suites = _suites(settings)
+    versions = _versions(settings, suites)
+    what, trusted = _trust_store(settings, client_auth) if client_auth != "none" else ("", "")
+    try:
+        return TlsServer(
+            key_store=_text(blocks),
+            trust_store=trusted,
+            client_auth=client_auth,
+            versions=versions,
+            suites=suites,
+        )
+    except ValueError as error:
+        store, _, said = str(error).partition(": ")
+        named = what if store == "trust store" else _named_key_store(settings)
+        raise ConfigError(f"{named}: {said}") from None
+
+
+def _context(settings: Settings, blocks: Iterable[PemBlock]) -> ssl.SSLContext:
+    """Return TLS for `ops.listen`; of TLS 1.3 it has every suite, which Python's ssl cannot choose among."""
+    suites = _suites(settings)
+    versions = _versions(settings, suites)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # A resumed session could outlive what its certificate was trusted for; one of TLS 1.2 ends with the context.
     context.num_tickets = 0
-    # As Java does, trust what is in the trust store, be it the end of a chain or not.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    _limit_versions(context, settings)
-    blocks = _key_store(settings)
-    with file_in_memory("".join(each.text for each in blocks)) as path:
+    context.minimum_version, context.maximum_version = _VERSIONS[min(versions)], _VERSIONS[max(versions)]
+    with file_in_memory(_text(blocks)) as path:
         try:
-            # Without a password OpenSSL would ask for it at the terminal.
-            context.load_cert_chain(path, password=lambda: settings.ssl_key_password)
-        except (ssl.SSLError, OSError, ValueError) as error:
-            raise ConfigError(_key_problem(error, settings)) from None
-    context.verify_mode = _VERIFY[client_auth]
-    if client_auth != "none":
-        _trust(context, settings, client_auth)
-    return context, min(_expires_at(each) for each in blocks if each.label == _CERTIFICATE)
+            if old := [_openssl_name(name) for name in suites if _version(name) == "TLSv1.2"]:
+                context.set_ciphers(":".join(old))
+            context.load_cert_chain(path)
+        except (ssl.SSLError, OSError) as error:
+            said = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+            if said == "key values mismatch":
+                said = "the private key does not belong to the first certificate"
+            raise ConfigError(f"{_named_key_store(settings)}: {said}") from None
+    return context
 
 
-def _limit_versions(context: ssl.SSLContext, settings: Settings) -> None:
-    suites = listed(settings.ssl_cipher_suites)
-    every = [each["name"] for each in context.get_ciphers()]
-    new = [name for name in every if name.startswith("TLS_")]
-    versions = [
-        version
-        for version in listed(settings.ssl_enabled_protocols)
-        if version <= settings.ssl_protocol and (not suites or _has_suites(version, suites, new))
-    ]
+def _versions(settings: Settings, suites: Iterable[str]) -> list[str]:
+    """Return the versions that settings leave, those of `suites` if there are any; raises ConfigError."""
+    of_suites = set(map(_version, suites)) or set(_VERSIONS)
+    allowed = [name for name in listed(settings.ssl_enabled_protocols) if name <= settings.ssl_protocol]
+    versions = [name for name in allowed if name in of_suites]
     if not versions:
         raise ConfigError("ssl.enabled.protocols, ssl.protocol and ssl.cipher.suites leave no version of TLS")
-    context.minimum_version, context.maximum_version = _VERSIONS[min(versions)], _VERSIONS[max(versions)]
-    if "TLSv1.3" in versions and suites and (missing := set(new) - set(suites)):
-        raise ConfigError(
-            f"ssl.cipher.suites: all suites of TLS 1.3 or none of them; {', '.join(sorted(missing))} cannot be left out"
-        )
-    old = [_openssl_name(name) for name in suites if name not in new]
-    if unknown := [name for name in old if name not in every]:
+    return versions
+
+
+def _suites(settings: Settings) -> list[str]:
+    """Return the suites that settings name, by IANA's names; raises ConfigError."""
+    every = TlsServer.all_suites()
+    known = {name: name for name in every} | {_openssl_name(name): name for name in every}
+    suites = listed(settings.ssl_cipher_suites)
+    if unknown := [name for name in suites if name not in known]:
         raise ConfigError(
             f"ssl.cipher.suites: {unknown[0]} is unknown or not safe; there are {', '.join(every)}"
         )
-    if old:
-        context.set_ciphers(":".join(old))
+    return [known[name] for name in suites]
 
 
-def _has_suites(version: str, suites: Sequence[str], new: Sequence[str]) -> bool:
-    """Return whether a version of TLS has any of `suites`; `new` are those of 1.3."""
-    return any((name in new) == (version == "TLSv1.3") for name in suites)
+def _version(suite: str) -> str:
+    """Return the version of TLS that has a suite: names of 1.3 say nothing of how keys are exchanged."""
+    return "TLSv1.2" if "_WITH_" in suite else "TLSv1.3"
 
 
 def _openssl_name(suite: str) -> str:
     """Return OpenSSL's name of a suite: IANA's TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256."""
-    bare = suite.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").replace("_CBC", "")
+    if _version(suite) == "TLSv1.3":
+        return suite
+    bare = suite.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES")
     return bare.replace("POLY1305_SHA256", "POLY1305").replace("_", "-")
 
 
 def _key_store(settings: Settings) -> list[PemBlock]:
-    """Return private key and certificate chain; raises ConfigError."""
+    """Return private key, not encrypted any more, and certificate chain; raises ConfigError."""
     where, chain, key = (
         settings.ssl_keystore_location,
         settings.ssl_keystore_certificate_chain,
@@ -198,16 +234,38 @@ def _key_store(settings: Settings) -> list[PemBlock]:
         raise ConfigError("ssl.keystore.certificate.chain and ssl.keystore.key go together: one is missing")
     if not (where or chain):
         raise ConfigError("TLS needs ssl.keystore.location, a PEM file with private key and certificates")
-    what = f"ssl.keystore.location {where}" if where else "ssl.keystore.key, ssl.keystore.certificate.chain"
+    what = _named_key_store(settings)
     blocks = pem_blocks(_read("ssl.keystore.location", where) if where else f"{key}\n{chain}")
-    if not any(each.label.endswith("PRIVATE KEY") for each in blocks):
+    if not any(block.label.endswith("PRIVATE KEY") for block in blocks):
         raise ConfigError(f"{what}: there is no private key in PEM")
-    if not any(each.label == _CERTIFICATE for each in blocks):
+    if not any(block.label == _CERTIFICATE for block in blocks):
         raise ConfigError(f"{what}: there is no certificate in PEM")
-    return blocks
+    return [_decrypted(block, settings.ssl_key_password, what) for block in blocks]
 
 
-def _trust(context: ssl.SSLContext, settings: Settings, client_auth: str) -> None:
+def _named_key_store(settings: Settings) -> str:
+    where = settings.ssl_keystore_location
+    return f"ssl.keystore.location {where}" if where else "ssl.keystore.key, ssl.keystore.certificate.chain"
+
+
+def _decrypted(block: PemBlock, password: str, what: str) -> PemBlock:
+    """Return a private key without its password, in PKCS#8, and any other block as it is; raises ConfigError."""
+    if not block.label.endswith("PRIVATE KEY") or "ENCRYPTED" not in block.text:
+        return block
+    # Here only: few keys are encrypted.
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as said above
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as said above
+
+    try:
+        key = serialization.load_pem_private_key(block.text.encode(), password.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError(f"{what}: the private key cannot be read; is ssl.key.password right?") from None
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return PemBlock("PRIVATE KEY", key.private_bytes(*form).decode())
+
+
+def _trust_store(settings: Settings, client_auth: str) -> tuple[str, str]:
+    """Return how errors name the trust store, and its certificates in PEM; raises ConfigError."""
     where, given = settings.ssl_truststore_location, settings.ssl_truststore_certificates
     if where and given:
         raise ConfigError(
@@ -218,14 +276,11 @@ def _trust(context: ssl.SSLContext, settings: Settings, client_auth: str) -> Non
             f"ssl.client.auth = {client_auth} needs ssl.truststore.location, the CAs to trust in PEM"
         )
     what = f"ssl.truststore.location {where}" if where else "ssl.truststore.certificates"
-    blocks = pem_blocks(_read("ssl.truststore.location", where) if where else given)
-    trusted = [each.text for each in blocks if each.label == _CERTIFICATE]
-    if not trusted:
-        raise ConfigError(f"{what}: there is no certificate in PEM")
-    try:
-        context.load_verify_locations(cadata="".join(trusted))
-    except ssl.SSLError as error:
-        raise ConfigError(f"{what}: {reason(error)}") from None
+    return what, _text(pem_blocks(_read("ssl.truststore.location", where) if where else given))
+
+
+def _text(blocks: Iterable[PemBlock]) -> str:
+    return "".join(block.text for block in blocks)
 
 
 def _read(setting: str, path: str) -> str:
@@ -235,33 +290,11 @@ def _read(setting: str, path: str) -> str:
         raise ConfigError(f"{setting} {path}: {error.strerror}") from None
 
 
-def _key_problem(error: Exception, settings: Settings) -> str:
-    """Say what is wrong with a key store, with nothing of its content."""
-    what = f"ssl.keystore.location {settings.ssl_keystore_location}".strip()
-    said = getattr(error, "reason", None) or ""
-    if said == "KEY_VALUES_MISMATCH":
-        return f"{what}: the private key does not belong to the first certificate, which has to be the broker's own"
-    if not said:
-        return f"{what}: the private key cannot be read; is ssl.key.password right?"
-    return f"{what}: {reason(error)}"
-
-
 def _expires_at(block: PemBlock) -> float:
     try:
         return expires_at(block.der)
     except (ValueError, IndexError) as error:
         raise ConfigError(f"a certificate cannot be read: {error}") from None
-
-
-def reason(error: Exception) -> str:
-    """Return in words what OpenSSL reports."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate verify failed: {error.verify_message}"
-    said = str(getattr(error, "reason", None) or error)
-    _, alert, peer_says = said.partition("_ALERT_")
-    if alert:
-        return f"the peer refused, by alert {peer_says.replace('_', ' ').lower()}"
-    return said.replace("_", " ").lower()
 
 
 def _date(seconds: float) -> str:

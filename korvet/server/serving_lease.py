@@ -36,8 +36,8 @@ RETRY_SECONDS_MAX = 1.0
 """Until Redis is asked again that did not answer."""
 
 TURNS = 20
-"""Of the event loop, after which it has come to all connections that were readable before a late renewal: it takes 64
-of them at first, then twice as many each turn, and the last of those first."""
+"""Of the event loop, after which it has come to all connections that were readable before a late renewal: it takes 256
+of them at first, then twice as many each turn."""
 
 SLOW_NODE_SECONDS = 0.25
 """How long a renewal waits for the other nodes of a cluster once one has answered: they need not be waited for."""

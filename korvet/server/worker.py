@@ -82,8 +82,7 @@ from korvet.security.tls import listeners_tls, ops_tls
 from korvet.security.usage import Usage, Windows
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
-from korvet.server.net.listener import Acceptor, BoundListener, listen
-from korvet.server.net.tls import watch_certificates
+from korvet.server.net.listener import Acceptor, BoundListener, listen, watch_certificates
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import socket
 import ssl
+import time
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import pytest
+from korvet_core import ClientSockets, TlsServer
 
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError
 from korvet.security import tls as tls_module
 from korvet.security.session import ANONYMOUS, Principal
 from korvet.security.tls import ListenerTls, NoPrincipalError, listeners_tls
-from tests.support.authority import Authority, Issued
+from tests.support.authority import Authority, Issued, openssl
 
 pytestmark = pytest.mark.slow
 
@@ -32,29 +36,57 @@ def tls(**settings: str) -> ListenerTls:
     return ListenerTls("SSL", Settings(**settings))  # type: ignore[arg-type]  # all of these are texts
 
 
-def connect(
-    server: ListenerTls, client: ssl.SSLContext, host: str = "localhost"
-) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Do a handshake in memory and return both sides; raises what the server raises, else what the client does."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    theirs = client.wrap_bio(to_client, to_server, server_hostname=host)
-    ours = server.context.wrap_bio(to_server, to_client, server_side=True)
-    left = [theirs, ours]
-    failed: list[ssl.SSLError] = []
-    for _ in range(10):
-        for side in list(left):
-            try:
-                side.do_handshake()
-                left.remove(side)
-            except ssl.SSLWantReadError:
-                pass
-            except ssl.SSLError as error:
-                failed.append(error)
-                left.remove(side)
-    if failed:
-        raise failed[-1]
-    assert not left
-    return ours, theirs
+class Agreed(NamedTuple):
+    """What a handshake came to: the client's certificate in DER, and what the client was shown."""
+
+    certificate: bytes | None
+    version: str | None
+    suite: str
+    subject: str
+
+
+class RefusedError(Exception):
+    """The listener refuses a client, with this line of its log."""
+
+
+def connect(server: ListenerTls, client: ssl.SSLContext) -> Agreed:
+    """Do a handshake; raises RefusedError."""
+    sockets: ClientSockets[str] = ClientSockets(
+        idle_s=None,
+        receive_s=30,
+        produce_frame_max=1000,
+        other_frame_max=1000,
+        frames_max=5,
+        ahead_bytes=1000,
+        budget_bytes=1_000_000,
+        login_budget_bytes=1_000_000,
+        half_budget_bytes=1_000_000,
+        handshakes_max=10,
+        now_s=0.0,
+    )
+    ours, theirs = socket.socketpair()
+    sockets.adopt(ours.detach(), "client", None, server.server)
+    theirs.settimeout(0)
+    ends: dict[str, str | bytes | None] = {}
+    with client.wrap_socket(theirs, server_hostname="localhost", do_handshake_on_connect=False) as connected:
+        left = True
+        while not ends or (left and "open" in ends):
+            if left:
+                try:
+                    connected.do_handshake()
+                    left = False
+                except ssl.SSLWantReadError:
+                    pass
+                except ssl.SSLError:
+                    left = False
+            ends |= {word: detail for _, word, detail in sockets.turn() if word != "timer"}
+        if "open" not in ends:
+            raise RefusedError(ends.get("refused") or ends.get("handshake"))
+        certificate, suite = ends["open"], connected.cipher()
+        assert not isinstance(certificate, str)
+        assert suite
+        shown = connected.getpeercert() or {}
+        return Agreed(certificate, connected.version(), suite[0], str(shown["subject"]))
 
 
 def inline(issued: Issued) -> dict[str, str]:
@@ -75,8 +107,7 @@ def test_a_key_store_is_a_file_or_in_the_settings_with_a_password_or_without(
         {"ssl_keystore_location": str(encrypted.store), "ssl_key_password": PASSWORD},
         {**of_a_property, "ssl_key_password": PASSWORD},
     ):
-        _, client = connect(tls(**given), authority.client())
-        assert client.version() == "TLSv1.3"
+        assert connect(tls(**given), authority.client()).version == "TLSv1.3"
 
 
 def test_what_cannot_be_used_is_refused_in_one_line_without_a_secret(
@@ -95,7 +126,10 @@ def test_what_cannot_be_used_is_refused_in_one_line_without_a_secret(
         ({"ssl_keystore_location": str(broker.key)}, "there is no certificate in PEM"),
         ({"ssl_keystore_location": str(broker.certificate)}, "there is no private key in PEM"),
         ({"ssl_keystore_location": str(mixed)}, "does not belong to the first certificate"),
-        ({"ssl_keystore_location": str(garbage)}, "cannot be read; is ssl.key.password right?"),
+        (
+            {"ssl_keystore_location": str(garbage)},
+            f"ssl.keystore.location {garbage}: the private key is none of",
+        ),
         ({"ssl_keystore_location": str(encrypted.store)}, "cannot be read; is ssl.key.password right?"),
         (
             {"ssl_keystore_location": str(encrypted.store), "ssl_key_password": f"not {PASSWORD}"},
@@ -120,8 +154,12 @@ def test_what_cannot_be_used_is_refused_in_one_line_without_a_secret(
         ({**good, "ssl_enabled_protocols": "TLSv1.3", "ssl_protocol": "TLSv1.2"}, "leave no version of TLS"),
         ({**good, "ssl_cipher_suites": "ADH-AES128-GCM-SHA256"}, "unknown or not safe"),
         (
-            {**good, "ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"},
-            "TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256 cannot",
+            {**good, "ssl_cipher_suites": "ECDHE-ECDSA-AES128-SHA256"},
+            "unknown or not safe; there are TLS_AES_256_GCM",
+        ),
+        (
+            {**good, "ssl_cipher_suites": "TLS_AES_128_GCM_SHA256", "ssl_protocol": "TLSv1.2"},
+            "leave no version of TLS",
         ),
         ({**good, "ssl_principal_mapping_rules": "RULE:("}, "Invalid rule"),
     ):
@@ -141,6 +179,7 @@ def test_what_cannot_be_used_is_refused_in_one_line_without_a_secret(
         ({"ssl_enabled_protocols": "TLSv1.3"}, ["TLSv1.3"], ["TLSv1.2"]),
         ({"ssl_protocol": "TLSv1.2"}, ["TLSv1.2"], ["TLSv1.3"]),
         ({"ssl_cipher_suites": SUITE}, ["TLSv1.2"], ["TLSv1.3"]),
+        ({"ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"}, ["TLSv1.3"], ["TLSv1.2"]),
     ],
 )
 def test_a_client_gets_the_versions_of_the_listener(
@@ -151,40 +190,105 @@ def test_a_client_gets_the_versions_of_the_listener(
         client = authority.client()
         client.minimum_version = client.maximum_version = ssl.TLSVersion[version.replace(".", "_")]
         if version in refused:
-            with pytest.raises(ssl.SSLError):
+            with pytest.raises(RefusedError):
                 connect(server, client)
         else:
-            assert connect(server, client)[1].version() == version
+            assert connect(server, client).version == version
 
 
-@pytest.mark.parametrize("name", [SUITE, "ECDHE-ECDSA-AES128-GCM-SHA256"])
+@pytest.mark.parametrize(
+    ("name", "agreed"),
+    [
+        (SUITE, ("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256")),
+        ("ECDHE-ECDSA-AES128-GCM-SHA256", ("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256")),
+        ("ECDHE-ECDSA-CHACHA20-POLY1305", ("TLSv1.2", "ECDHE-ECDSA-CHACHA20-POLY1305")),
+        ("TLS_CHACHA20_POLY1305_SHA256", ("TLSv1.3", "TLS_CHACHA20_POLY1305_SHA256")),
+    ],
+)
 def test_cipher_suites_are_limited_by_their_names_in_java_and_in_openssl(
-    name: str, authority: Authority, broker: Issued
+    name: str, agreed: tuple[str, str], authority: Authority, broker: Issued
 ) -> None:
-    _, client = connect(
-        tls(ssl_keystore_location=str(broker.store), ssl_cipher_suites=name), authority.client()
+    limited = tls(ssl_keystore_location=str(broker.store), ssl_cipher_suites=name)
+    assert connect(limited, authority.client())[1:3] == agreed
+
+
+def test_every_suite_may_be_given_by_its_name_in_java_and_in_openssl(broker: Issued) -> None:
+    """OpenSSL says which are of one name: in its list IANA's stands before its own."""
+    lines = openssl("ciphers", "-stdname", "-s", "ALL").splitlines()
+    names = {line.split()[0]: line.split()[2] for line in lines}
+    assert len(TlsServer.all_suites()) == 9
+    for name in TlsServer.all_suites():
+        for given in (name, names[name]):
+            tls(ssl_keystore_location=str(broker.store), ssl_cipher_suites=given)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ("ec", "-pkeyopt", "ec_paramgen_curve:P-521"),
+        ("rsa-pss", "-pkeyopt", "rsa_keygen_bits:2048"),
+        ("rsa", "-pkeyopt", "rsa_keygen_bits:1024"),
+        ("ed448",),
+    ],
+)
+@pytest.mark.parametrize("password", ["", PASSWORD])
+def test_a_key_of_a_kind_that_clients_cannot_have_is_refused_with_those_that_they_can(
+    kind: tuple[str, ...], password: str, tmp_path: Path
+) -> None:
+    key, certificate, store = tmp_path / "key", tmp_path / "certificate", tmp_path / "store.pem"
+    secured = ("-passout", f"pass:{password}") if password else ("-nodes",)
+    made = ("-keyout", str(key), "-out", str(certificate), "-subj", "/CN=broker")
+    openssl("req", "-x509", "-newkey", *kind, *secured, *made)
+    store.write_text(key.read_text() + certificate.read_text())
+    with pytest.raises(ConfigError) as caught:
+        tls(ssl_keystore_location=str(store), ssl_key_password=password)
+    kinds = "RSA (2048 to 4096 bits), EC (P-256, P-384) and Ed25519"
+    assert (
+        str(caught.value)
+        == f"listener SSL: ssl.keystore.location {store}: the private key is none of {kinds}"
     )
-    assert client.cipher() == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2", 128)
 
 
-def test_every_suite_that_openssl_has_may_be_given_by_its_name_in_java() -> None:
-    every = [each["name"] for each in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
-    assert "TLS_AES_128_GCM_SHA256" in every
-    for name in every:
-        java = name if name.startswith("TLS_") else _java_name(name)
-        with pytest.raises(ConfigError) as caught:
-            tls(ssl_cipher_suites=java, ssl_keystore_location="/no/such")
-        assert "unknown or not safe" not in str(caught.value), java
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        (("ec", "-pkeyopt", "ec_paramgen_curve:P-384"), ""),
+        (("ec", "-pkeyopt", "ec_paramgen_curve:P-384"), "-traditional"),
+        (("rsa", "-pkeyopt", "rsa_keygen_bits:2048"), ""),
+        (("rsa", "-pkeyopt", "rsa_keygen_bits:2048"), "-traditional"),
+        (("ed25519",), ""),
+    ],
+)
+@pytest.mark.parametrize("cipher", ["", "-aes256", "-des3"])
+def test_keys_are_taken_in_every_form(kind: tuple[str, ...], form: str, cipher: str, tmp_path: Path) -> None:
+    key, certificate, store = tmp_path / "key", tmp_path / "certificate", tmp_path / "store.pem"
+    made = ("-keyout", str(key), "-out", str(certificate), "-subj", "/CN=broker")
+    openssl("req", "-x509", "-newkey", *kind, "-nodes", *made, "-addext", "subjectAltName=DNS:localhost")
+    flags = [form] if form else []
+    if cipher:
+        flags += [cipher, "-passout", f"pass:{PASSWORD}"]
+    store.write_text(openssl("pkey", "-in", str(key), *flags) + certificate.read_text())
+    client = ssl.create_default_context(cafile=str(certificate))
+    server = tls(ssl_keystore_location=str(store), ssl_key_password=PASSWORD)
+    assert connect(server, client).subject == "((('commonName', 'broker'),),)"
 
 
-def _java_name(suite: str) -> str:
-    name = suite.replace("-", "_").replace("AES128", "AES_128").replace("AES256", "AES_256")
-    exchange, cipher = name.split("_AES_" if "AES" in name else "_CHACHA20_")
-    if "AES" not in name:
-        return f"TLS_{exchange}_WITH_CHACHA20_POLY1305_SHA256"
-    if "GCM" not in cipher:
-        cipher = cipher.replace("_SHA", "_CBC_SHA")
-    return f"TLS_{exchange}_WITH_AES_{cipher}"
+def test_a_check_leaves_no_descriptor_and_no_thread_in_the_process_that_forks(
+    authority: Authority, broker: Issued
+) -> None:
+    def held() -> tuple[int, int]:
+        own = Path("/proc/self")
+        return len(list((own / "fd").iterdir())), len(list((own / "task").iterdir()))
+
+    encrypted = authority.issue("/CN=broker", password=PASSWORD)
+    before = held()
+    kept = [
+        mutual(authority, broker),
+        tls(ssl_keystore_location=str(encrypted.store), ssl_key_password=PASSWORD),
+    ]
+    assert held() == before
+    for server in kept:
+        assert server.expires_at > time.time()
 
 
 def mutual(authority: Authority, broker: Issued, client_auth: str = "required", **more: str) -> ListenerTls:
@@ -201,8 +305,7 @@ def test_a_clients_certificate_is_its_principal(authority: Authority, broker: Is
     rules = "RULE:^CN=([^,]+),.*$/$1/U"
     for client_auth in ("required", "requested"):
         server = mutual(authority, broker, client_auth)
-        ours, _ = connect(server, alice)
-        certificate = ours.getpeercert(binary_form=True)
+        certificate = connect(server, alice).certificate
         assert server.principal(certificate) == Principal("User", "CN=alice,O=Korvet,C=DE")
         for given, user in ((rules, "ALICE"), ("RULE:^CN=bob$/bob/", None)):
             mapped = mutual(authority, broker, client_auth, ssl_principal_mapping_rules=given)
@@ -215,10 +318,9 @@ def test_a_clients_certificate_is_its_principal(authority: Authority, broker: Is
 
 def test_a_client_without_a_certificate_is_anonymous_or_refused(authority: Authority, broker: Issued) -> None:
     for server in (mutual(authority, broker, "requested"), mutual(authority, broker, "none")):
-        ours, _ = connect(server, authority.client())
-        assert ours.getpeercert(binary_form=True) is None
+        assert connect(server, authority.client()).certificate is None
         assert server.principal(None) is ANONYMOUS
-    with pytest.raises(ssl.SSLError, match="peer did not return a certificate"):
+    with pytest.raises(RefusedError, match=r"^peer did not return a certificate$"):
         connect(mutual(authority, broker), authority.client())
 
 
@@ -230,7 +332,7 @@ def test_a_certificate_may_be_trusted_by_itself_as_in_java(authority: Authority,
         ssl_client_auth="required",
     )
     connect(server, authority.client(alice))
-    with pytest.raises(ssl.SSLCertVerificationError):
+    with pytest.raises(RefusedError, match="unable to get local issuer certificate"):
         connect(server, authority.client(authority.issue("/CN=bob")))
 
 
@@ -243,13 +345,14 @@ def test_clients_that_log_in_show_a_certificate_only_if_their_listener_says_so(
         "ssl_truststore_location": str(authority.certificate),
         "ssl_client_auth": "required",
     }
-    for overrides, mode in (
-        ({}, ssl.CERT_NONE),
-        ({"SASL_SSL": {"ssl_client_auth": "required"}}, ssl.CERT_REQUIRED),
+    for overrides, refusal in (
+        ({}, None),
+        ({"SASL_SSL": {"ssl_client_auth": "required"}}, "peer did not return a certificate"),
     ):
         settings = Settings(**common, overrides=overrides)  # type: ignore[arg-type]  # all of these are texts
         server = ListenerTls("SASL_SSL", settings)
-        assert server.context.verify_mode is mode
+        with pytest.raises(RefusedError, match=refusal) if refusal else contextlib.nullcontext():
+            connect(server, authority.client())
         der = ssl.PEM_cert_to_DER_cert(broker.certificate.read_text())
         assert server.principal(der) is ANONYMOUS
 
@@ -278,17 +381,17 @@ def test_a_certificate_is_tried_again_until_it_can_be_read(
     store = tmp_path / "store.pem"
     authority.issue("/CN=first").store.rename(store)
     server = tls(ssl_keystore_location=str(store))
-    former = server.context
+    former = server.server
     authority.issue("/CN=second").store.rename(store)
     with monkeypatch.context() as without:
-        without.setattr(tls_module, "file_in_memory", _no_descriptors)
+        without.setattr(tls_module, "_read", _no_descriptors)
         server.refresh()
-    assert server.context is former
+    assert server.server is former
     server.refresh()
-    assert server.context is not former
+    assert server.server is not former
 
 
-def _no_descriptors(_text: str) -> NoReturn:
+def _no_descriptors(_setting: str, _path: str) -> NoReturn:
     raise OSError(errno.EMFILE, "Too many open files")
 
 
@@ -309,14 +412,11 @@ def test_a_certificate_that_was_replaced_is_taken_up_and_one_that_cannot_be_used
     )
 
     def subject() -> str:
-        _, client = connect(server, authority.client())
-        found = client.getpeercert()
-        assert found
-        return str(found["subject"])
+        return connect(server, authority.client()).subject
 
-    first, ends = server.context, server.expires_at
+    first, ends = server.server, server.expires_at
     server.refresh()
-    assert server.context is first
+    assert server.server is first
     assert "first" in subject()
     replace(store, authority.issue("/CN=second", days=60).store.read_text())
     server.refresh()
@@ -333,7 +433,7 @@ def test_a_certificate_that_was_replaced_is_taken_up_and_one_that_cannot_be_used
     replace(trust, Authority(tmp_path / "other").certificate.read_text())
     server.refresh()
     assert "fourth" in subject()
-    with pytest.raises(ssl.SSLCertVerificationError):
+    with pytest.raises(RefusedError, match="certificate verify failed"):
         connect(server, authority.client(authority.issue("/CN=alice")))
     kept, again = (
         caplog.messages.count(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -11,8 +12,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import gevent
-import gevent.socket
 import pytest
 
 from korvet.config.settings import Settings
@@ -263,14 +262,25 @@ def test_new_connections_of_a_broker_that_come_too_fast_wait(redis: Redis) -> No
         assert broker.closed() == 0
 
 
-class FullSocket(gevent.socket.socket):
+def test_connections_have_the_options_of_their_listener() -> None:
+    """So a worker need not set them on each."""
+    with listener.listen(Address("127.0.0.1", 0)) as listening:
+        with socket.create_connection(listening.getsockname(), 30):
+            processes.wait_until(lambda: select.select([listening], [], [], 0)[0], "the connection")
+            accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+class FullSocket(socket.socket):
     """A listening socket of a process that has no descriptor left."""
 
     def __init__(self) -> None:
         super().__init__()
         self.attempts = 0
 
-    def accept(self) -> Any:
+    def _accept(self) -> Any:
         self.attempts += 1
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

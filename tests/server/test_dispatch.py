@@ -15,10 +15,8 @@ from typing import Any, cast
 
 import gevent
 import pytest
-from gevent import socket
 
 from korvet import turns
-from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import describe_cluster
 from korvet.handlers.context import Caller
@@ -36,13 +34,10 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.security.session import Session
-from korvet.server.net.budget import Budgets
-from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import CHUNKS_MAX, Dispatcher, PendingResponse
-from korvet.server.net.framing import ConnectionLimits
-from korvet.server.net.socket import Channel
+from korvet.telemetry import metrics
 from tests.protocol.samples import sample
-from tests.support.dispatching import answer, dispatcher, received
+from tests.support.dispatching import answer, connected, dispatcher, opened_sockets, received
 from tests.support.wire_client import decode_response, request_frame
 from tests.support.wire_client import frame as frame_of
 
@@ -127,18 +122,45 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     by = serving(redis, raising(KafkaError(ErrorCode.INVALID_REQUEST, "no")), unsayable)
-    ours, theirs = socket.socketpair()
-    with theirs, caplog.at_level(logging.INFO):
-        settings = Settings()
-        budgets = Budgets.of(settings.queued_max_request_bytes)
-        connection = ClientConnection(
-            Channel(ours), Session("peer:1"), by, ConnectionLimits.of(settings), budgets
-        )
-        theirs.sendall(request_frame(REQUEST, 2))
-        connection.serve()
-        assert theirs.recv(1) == b""
+    with opened_sockets() as sockets, connected(by, sockets) as (_, client), caplog.at_level(logging.INFO):
+        client.sendall(request_frame(REQUEST, 2))
+        assert client.recv(1) == b""
     [record] = caplog.records
     assert record.exc_info is not None
+
+
+def test_a_fault_of_the_dispatcher_itself_closes_its_connection_alone(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = serving(redis, raising(KafkaError(ErrorCode.INVALID_REQUEST, "no")))
+    counted = metrics.CONNECTIONS_CLOSED.labels("fault")._value
+    before = counted.get()
+    with (
+        opened_sockets() as sockets,
+        connected(by, sockets) as (_, client),
+        connected(by, sockets) as (_, other),
+    ):
+        with monkeypatch.context() as patched:
+            patched.delattr(by, "_served")
+            client.sendall(request_frame(REQUEST, 2))
+            assert client.recv(1) == b""
+        assert counted.get() == before + 1
+        other.sendall(request_frame(REQUEST, 2))
+        assert other.recv(1)
+
+
+def test_a_fault_at_the_end_of_a_connection_leaves_the_others_served(redis: Redis) -> None:
+    by = serving(redis, raising(KafkaError(ErrorCode.INVALID_REQUEST, "no")))
+    with (
+        opened_sockets() as sockets,
+        connected(by, sockets) as (connection, client),
+        connected(by, sockets) as (_, other),
+    ):
+        connection._session.on_end(raising(ZeroDivisionError()))
+        client.close()
+        other.sendall(request_frame(REQUEST, 2))
+        assert other.recv(1)
+        assert sockets.core.count == 1
 
 
 def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(

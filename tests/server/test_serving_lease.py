@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any, cast
@@ -16,16 +15,24 @@ from korvet_core import RespReader
 
 from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.handlers import describe_cluster
+from korvet.handlers.context import Caller
+from korvet.handlers.registry import Handler
+from korvet.log.replication import Replicas
+from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from korvet.protocol.schema import Message
 from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
 from korvet.redis.replies import time_ms
 from korvet.redis.slots import SLOTS
 from korvet.server import serving_lease
-from korvet.server.net.socket import Channel
+from korvet.server.net.dispatch import Dispatcher
 from korvet.server.serving_lease import Look, ServingLease, gap_of
+from tests.support.dispatching import client_quotas, connected, opened_sockets
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, until
 from tests.support.redis_cluster import redis_cluster
+from tests.support.wire_client import request_frame
 
 pytestmark = pytest.mark.slow
 
@@ -61,25 +68,28 @@ def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_re
     lease = ServingLease(redis, LEASE_MS)
     lease.renew()
     looked = clock_ms(raw_redis)
-    pairs = [socket.socketpair() for _ in range(200)]
+    fences: list[float] = []
 
-    def received(connection: socket.socket) -> float:
-        Channel(connection).receive(1, None)
-        return time.monotonic()
+    def handle(_request: Message, caller: Caller, _api: object) -> Message:
+        fences.append(caller.not_after_ms)
+        return DescribeClusterResponse(cluster_id="")
 
-    reading = [gevent.spawn(received, ours) for ours, _ in pairs]
-    until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
-    renewing = gevent.spawn(lease.renew)
-    for _ in range(5):
-        gevent.sleep(0)  # looks at no socket
-    time.sleep(0.05)
-    for _, theirs in pairs:
-        theirs.send(b"x")
-    renewing.join()
-    assert all(lease.is_late(each.get()) for each in reading)
-    for pair in pairs:
-        for each in pair:
-            each.close()
+    handler = Handler(DescribeClusterRequest, object, handle, describe_cluster.refuse)
+    replicas = Replicas(lambda: redis, redis, KEYS, replicas=0, timeout_ms=LEASE_MS)
+    by = Dispatcher({60: handler}, [object()], replicas, lease, client_quotas(redis))
+    request = request_frame(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+    with opened_sockets() as sockets, contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(connected(by, sockets))[1] for _ in range(200)]
+        until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
+        renewing = gevent.spawn(lease.renew)
+        for _ in range(5):
+            gevent.sleep(0)  # looks at no socket
+        time.sleep(0.05)
+        for each in clients:
+            each.sendall(request)
+        renewing.join()
+        until(lambda: len(fences) == len(clients))
+    assert all(fences), "each is known to be late"
 
 
 def test_a_lease_that_is_kept_makes_nothing_late(redis: Redis, raw_redis: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 
 from korvet.config.values import Address
-from korvet.server.net.listener import begin_no_handshake
 from korvet.server.supervisor import ports
 from tests.support import processes
 
@@ -41,7 +40,7 @@ def test_new_connections_find_the_other_socket_and_those_before_stay() -> None:
     with ports.reserve("listen ", Address("127.0.0.1", 0)) as port:
         leaving, staying = listening(port.address), listening(port.address)
         clients = [socket.create_connection(port.address, 30) for _ in range(40)]
-        begin_no_handshake(leaving)
+        ports.begin_no_handshake(leaving)
         # More than chance would lead past it; each that its first packet led there begins again after a second.
         late = [socket.socket() for _ in range(40)]
         for client in late:

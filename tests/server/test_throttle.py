@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket as plain_socket
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 import gevent
 import pytest
-from gevent import socket
 
-from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.handlers import describe_cluster
 from korvet.handlers.context import Caller
@@ -19,13 +16,8 @@ from korvet.handlers.registry import MEMORY, Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
-from korvet.security.session import Session
-from korvet.server.net.budget import Budgets
-from korvet.server.net.connection import ClientConnection
-from korvet.server.net.framing import ConnectionLimits
-from korvet.server.net.socket import Channel
 from korvet.telemetry import metrics
-from tests.support.dispatching import dispatcher
+from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.wire_client import request_frame
 
 KEY = DescribeClusterRequest.api.key
@@ -48,10 +40,9 @@ class Served:
 
 
 class Peer:
-    """A client, and the connection that serves it in a greenlet of its own."""
+    """A client, and the connection that serves it."""
 
     def __init__(self, redis: Redis, throttle_ms: int) -> None:
-        settings = Settings()
         self.meanwhile: Callable[[], None] = lambda: None
 
         def handle(_request: Message, _caller: Caller, _api: object) -> Served:
@@ -60,16 +51,11 @@ class Peer:
         def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
             return describe_cluster.refuse(request, caller, error)
 
-        ours, self._theirs = socket.socketpair()
         handler = Handler(DescribeClusterRequest, object, handle, refuse, pipelined=True)
-        served = dispatcher(redis, {KEY: handler}, [object()])
-        budgets = Budgets.of(settings.queued_max_request_bytes)
-        # gevent's pair is made of its own kind of sockets, and a channel takes the kernel's.
-        plain = plain_socket.socket(fileno=ours.detach())
-        self.connection = ClientConnection(
-            Channel(plain), Session("peer:1"), served, ConnectionLimits.of(settings), budgets
-        )
-        self._greenlet = gevent.spawn(self.connection.serve)
+        self._open = ExitStack()
+        sockets = self._open.enter_context(opened_sockets())
+        served = connected(dispatcher(redis, {KEY: handler}, [object()]), sockets)
+        self.connection, self._theirs = self._open.enter_context(served)
 
     def send(self, *numbers: int) -> None:
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
@@ -87,10 +73,7 @@ class Peer:
         return int.from_bytes(data[:4])
 
     def end(self) -> None:
-        self.connection.drain()
-        self._greenlet.join(SECONDS_MAX)
-        assert self._greenlet.dead
-        self._theirs.close()
+        self._open.close()
 
 
 PeerOf: TypeAlias = Callable[[int], AbstractContextManager[Peer]]

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
-import itertools
+import select
 import signal
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
-import gevent
 import pytest
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from gevent import socket as gevent_socket
+from korvet_core import ClientSockets, TlsServer
 
-from korvet.errors import ErrorCode, ProtocolError
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.redis.client import Redis
 from korvet.security.tls import ListenerTls
-from korvet.server.net.socket import RECEIVED_BYTES, Channel
-from korvet.server.net.tls import BARREN_BYTES_MAX, HANDSHAKES_MAX, HandshakeError, Handshakes, TlsChannel
-from korvet.turns import in_parts
+from korvet.server.net.sockets import HANDSHAKES_MAX
+from korvet.telemetry import metrics
 from tests.support import ops, processes
 from tests.support.authority import Authority
 from tests.support.batches import values
 from tests.support.broker import Broker, korvet_broker
+from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.peers import lines_about
 from tests.support.topic_client import Client
+from tests.support.wire_client import frame as frame_of
 from tests.support.wire_client import request_frame
 
 pytestmark = pytest.mark.slow
@@ -189,12 +187,22 @@ def test_a_handshake_that_is_cut_off_is_no_event(site: Site, sent: bytes) -> Non
 
 
 @pytest.mark.parametrize("begun", [b"", HELLO])
-def test_a_handshake_that_takes_too_long_ends(site: Site, begun: bytes) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.send(begun)
-        with pytest.raises(HandshakeError, match=r"^TLS handshake failed: not done within 0\.01 s$"):
-            channel_over(ours, site).handshake(0.01)
+def test_a_handshake_that_takes_too_long_ends(
+    site: Site, redis: Redis, caplog: pytest.LogCaptureFixture, begun: bytes
+) -> None:
+    closed = metrics.CONNECTIONS_CLOSED.labels("handshake")._value
+    before = closed.get()
+    tls = ListenerTls("SSL", Settings(ssl_keystore_location=str(site.authority.issue("/CN=broker").store)))
+    settings = Settings(connection_receive_timeout_ms=50)
+    with (
+        opened_sockets(settings) as sockets,
+        connected(dispatcher(redis, {}, []), sockets, tls=tls) as (_, client),
+    ):
+        client.sendall(begun)
+        assert client.recv(1) == b""
+    [line] = [vars(each)["korvet_fields"] for each in caplog.records]
+    assert line["reason"] == "TLS handshake failed: not done within 0.05 s"
+    assert closed.get() == before + 1
 
 
 def test_bytes_that_were_changed_on_their_way_end_the_connection(site: Site) -> None:
@@ -241,129 +249,84 @@ def _hello() -> bytes:
     return outgoing.read()
 
 
-def test_everybody_else_runs_between_two_handshakes() -> None:
+@pytest.fixture
+def core(site: Site) -> tuple[ClientSockets[str], TlsServer]:
+    """Return sockets without a loop, and TLS of a listener."""
+    key_store = site.authority.issue("/CN=broker").store.read_text()
+    versions = ["TLSv1.2", "TLSv1.3"]
+    server = TlsServer(key_store=key_store, trust_store="", client_auth="none", versions=versions, suites=[])
+    sockets: ClientSockets[str] = ClientSockets(
+        idle_s=None,
+        receive_s=60.0,
+        produce_frame_max=1_000_000,
+        other_frame_max=1_000_000,
+        frames_max=5,
+        ahead_bytes=1_000_000,
+        budget_bytes=10_000_000,
+        login_budget_bytes=1_000_000,
+        half_budget_bytes=1_000_000,
+        handshakes_max=HANDSHAKES_MAX,
+        now_s=time.monotonic(),
+    )
+    return sockets, server
+
+
+def test_everybody_else_is_served_between_two_handshakes(core: tuple[ClientSockets[str], TlsServer]) -> None:
     """Each costs a millisecond of CPU: as many as have come at once would be as much without a turn for others."""
-    steps: list[str] = []
-
-    class Step:
-        def do_handshake(self) -> None:
-            steps.append("handshake")
-
-    ours, theirs = gevent_socket.socketpair()
-    with ours, theirs:
-
-        def echo() -> None:
-            while True:
-                gevent_socket.wait_read(theirs.fileno())
-                theirs.recv(1)
-                steps.append("request")
-                ours.send(b"x")
-
-        ours.send(b"x")
-        client = gevent.spawn(echo)
-        handshakes = Handshakes()
-        gevent.joinall([gevent.spawn(handshakes.step, cast("ssl.SSLObject", Step())) for _ in range(50)])
-        client.kill()
-    assert steps.count("handshake") == 50
-    longest = max(len(list(group)) for kind, group in itertools.groupby(steps) if kind == "handshake")
-    assert longest == 1
+    sockets, server = core
+    with contextlib.ExitStack() as opened:
+        pairs = [socket.socketpair() for _ in range(20)]
+        for number, (ours, theirs) in enumerate(pairs):
+            sockets.adopt(ours.detach(), f"{number}", None, server)
+            opened.enter_context(theirs).sendall(_hello())
+        ours, theirs = socket.socketpair()
+        id_ = sockets.adopt(ours.detach(), "other", None, None)
+        clients = [theirs for _, theirs in pairs]
+        with theirs:
+            answered = 0
+            while answered < len(clients):
+                theirs.sendall(request_frame(ApiVersionsRequest(), 0))
+                events = sockets.turn()
+                assert ("other", "frame", None) in events
+                frame = sockets.next_frame(id_)
+                assert frame is not None
+                assert sockets.next_frame(id_) is None
+                sockets.answer(id_, [(frame[0], [])])
+                now = len(select.select(clients, [], [], 0)[0])
+                assert now - answered in {0, 1}
+                answered = now
 
 
-def test_everybody_else_runs_while_tiny_records_are_decrypted(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+def test_everybody_else_is_served_while_tiny_records_are_decrypted(
+    site: Site, core: tuple[ClientSockets[str], TlsServer]
 ) -> None:
     """A record of one byte costs as much as a large one: 40,000 have come at once."""
-    with connected_channel(site) as (channel, client, outgoing):
-        for _ in range(40_000):
-            client.write(b"x")
-        arrive(monkeypatch, outgoing.read())
-        turns: list[int] = []
-
-        def others() -> None:
-            while True:
-                turns.append(1)
-                gevent.sleep(0)
-
-        running = gevent.spawn(others)
-        assert channel.receive(RECEIVED_BYTES, 60.0) == b"x" * 40_000
-        running.kill()
-    assert turns
-
-
-def channel_over(ours: socket.socket, site: Site) -> TlsChannel:
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(site.authority.issue("/CN=broker").store)
-    return TlsChannel(ours, cast("ListenerTls", SimpleNamespace(context=server)), Handshakes())
-
-
-@contextlib.contextmanager
-def connected_channel(
-    site: Site, keys: Path | None = None
-) -> Iterator[tuple[TlsChannel, ssl.SSLObject, ssl.MemoryBIO]]:
-    """Give a channel, a client in memory whose handshake with it is done, and what the client has to send.
-
-    The client writes its secrets to the file `keys`.
-    """
+    sockets, server = core
     context = site.authority.client()
-    if keys is not None:
-        context.keylog_filename = str(keys)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     ours, theirs = socket.socketpair()
+    sockets.adopt(ours.detach(), "tiny", None, server)
     with theirs:
-        channel = channel_over(ours, site)
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-        for _ in range(4):
-            for tls in (client, channel._tls):
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    tls.do_handshake()
-            channel._incoming.write(outgoing.read())
-            incoming.write(channel._outgoing.read())
-        yield channel, client, outgoing
-        channel.close()
-
-
-def arrive(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """Have these bytes be all that is in the kernel."""
-    pieces = iter(in_parts(data, RECEIVED_BYTES))
-    monkeypatch.setattr(Channel, "receive_at_once", lambda _self, _size: next(pieces, None))
-
-
-KEY_UPDATE = b"\x18\0\0\x01\0\x16"
-"""The message by which a client changes its keys, and the type of its record (RFC 8446, 4.6.3)."""
-
-
-def key_updates(client: ssl.SSLObject, keys: Path, number: int) -> bytes:
-    """Return that many changes of the client's keys, one after the other, which Python's ssl cannot send."""
-    name, _, bits = client.cipher() or ("", "", 0)
-    digest = name.rpartition("_")[2].lower()
-    [line] = [each for each in keys.read_text().splitlines() if each.startswith("CLIENT_TRAFFIC_SECRET_0")]
-    secret = bytes.fromhex(line.split()[2])
-
-    def expanded(label: str, size: int) -> bytes:
-        text = f"tls13 {label}".encode()
-        return hmac.digest(secret, struct.pack("!HB", size, len(text)) + text + b"\0\x01", digest)[:size]
-
-    head = struct.pack("!BHH", 23, 0x0303, len(KEY_UPDATE) + 16)
-    sent = b""
-    for _ in range(number):
-        cipher, nonce = AESGCM(expanded("key", bits // 8)), expanded("iv", 12)
-        sent += head + cipher.encrypt(nonce, KEY_UPDATE, head)
-        secret = expanded("traffic upd", len(secret))
-    return sent
-
-
-def test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each change is 27 bytes, and costs more than decrypting a kilobyte."""
-    with connected_channel(site, tmp_path / "keys") as (channel, client, _):
-        changes = key_updates(client, tmp_path / "keys", BARREN_BYTES_MAX // 27 + 1000)
-        allowed = BARREN_BYTES_MAX // 27 * 27
-        arrive(monkeypatch, changes[:allowed])
-        assert channel.receive_at_once(RECEIVED_BYTES) is None
-        arrive(monkeypatch, changes[allowed:])
-        with pytest.raises(ProtocolError, match="messages of TLS alone, and no data"):
-            channel.receive_at_once(RECEIVED_BYTES)
+        theirs.settimeout(0)
+        events: list[str] = []
+        while "open" not in events:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            theirs.sendall(outgoing.read())
+            events += [word for _, word, _ in sockets.turn()]
+            with contextlib.suppress(BlockingIOError):
+                incoming.write(theirs.recv(65536))
+        for byte in frame_of(bytes(40_000)):
+            client.write(bytes([byte]))
+        left, turns = memoryview(outgoing.read()), 0
+        turns_min = len(left) // (64 * 1024)
+        while "frame" not in events:
+            with contextlib.suppress(BlockingIOError):
+                left = left[theirs.send(left) :]
+            events = [word for _, word, _ in sockets.turn()]
+            turns += 1
+        assert turns >= turns_min > 10
 
 
 def test_a_certificate_that_is_replaced_is_shown_to_new_clients_and_open_connections_stay(site: Site) -> None:

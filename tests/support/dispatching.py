@@ -1,8 +1,9 @@
-"""Requests served in the test's own process: from the bytes of a socket to a worker's dispatcher, and their answers."""
+"""Requests served in the test's own process: by a worker's dispatcher, or by a connection over a pair of sockets."""
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,18 +15,21 @@ from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.handlers.registry import Handler
 from korvet.log.replication import Replicas
+from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.quotas import QuotaStore
 from korvet.security.session import Session
+from korvet.security.tls import ListenerTls
 from korvet.security.usage import UsageTable
-from korvet.server.net.budget import Budgets
+from korvet.server.net.budget import Budgets, Frame
+from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
-from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader
-from korvet.server.net.socket import Channel
+from korvet.server.net.sockets import Sockets
 from korvet.server.serving_lease import ServingLease
+from korvet.turns import SHORTEST_SECONDS
 from tests.support.wire_client import RESPONSES, decode_response, request_frame
 
 TIMEOUT_MS = 60_000
@@ -51,16 +55,40 @@ def client_quotas(redis: Redis, clock: Clock = CLOCK) -> ClientQuotas:
 
 @contextmanager
 def received(data: bytes) -> Iterator[Frame]:
-    """Give a request's frame as its connection reads it; the client waits for the answer until the block ends."""
+    """Give a request's frame as its connection has it; the client waits for the answer until the block ends."""
+    # A frame comes by the event loop, which looks at the worker's connections to Redis too.
+    gevent.sleep(SHORTEST_SECONDS)
+    now = time.monotonic()
+    budgets = Budgets.of(1 << 30, TIMEOUT_MS / 1000)
+    frame = Frame(0, memoryview(data)[SIZE_BYTES:], now, now, budgets, lambda: False)
+    yield frame
+    frame.close()
+
+
+@contextmanager
+def opened_sockets(settings: Settings | None = None) -> Iterator[Sockets]:
+    """Give the sockets of a worker."""
+    sockets = Sockets(settings or Settings())
+    try:
+        yield sockets
+    finally:
+        sockets.close()
+
+
+@contextmanager
+def connected(
+    by: Dispatcher, sockets: Sockets, tls: ListenerTls | None = None
+) -> Iterator[tuple[ClientConnection, Any]]:
+    """Give a connection that is served on gevent's loop, and its client's socket."""
     ours, theirs = socket.socketpair()
-    client = gevent_socket.socket(fileno=theirs.detach())
-    with ours, client:
-        sending = gevent.spawn(client.sendall, data)
-        frame = FrameReader(Channel(ours), ConnectionLimits.of(Settings()), Budgets.of(1 << 30)).next()
-        sending.join()
-        assert frame is not None
-        yield frame
-        frame.close()
+    connection = ClientConnection(ours.detach(), sockets, Session("peer:1"), by, lambda _: None, tls=tls)
+    try:
+        with gevent_socket.socket(fileno=theirs.detach()) as client:
+            yield connection, client
+    finally:
+        if connection.served_by is not None:
+            gevent.kill(connection.served_by)
+        connection.cut_off("draining")
 
 
 def answer(by: Dispatcher, request: Message, version: int) -> Any:

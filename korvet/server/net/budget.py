@@ -1,16 +1,16 @@
-"""The bytes of large requests, of what is decoded, and of what is fetched, that a worker holds at once.
+"""A request's bytes, and the memory that serving it takes: what is decoded of it, and what is fetched for its answer.
 
-Each has a budget of queued.max.request.bytes. Clients that have not logged in share a small one of their own: what they
-send and never finish is nobody else's.
+Each has a budget of queued.max.request.bytes in a worker. The core has those of the bytes themselves: what arrives, and
+what clients send before they have logged in (`korvet_core.ClientSockets`).
 
-Bytes are charged as they arrive, never by the size that a peer announces: a peer that announces much and sends little
-takes nothing from others. Requests that have arrived in part could then wait for each other indefinitely; so the one
-that began first never waits, and what is held may exceed the budget by that one. How large a request becomes when it
-is decoded is not known before: it waits until anything is free, and may then take more than that.
+How large a request becomes when it is decoded is not known before: it waits until anything is free, and may then take
+more than that. Requests could wait for each other indefinitely; so the one that began first never waits, and what is
+held may exceed the budget by that one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gevent.event import Event
@@ -22,19 +22,17 @@ FETCH_SHARE = 4
 """A fetch may hold this part of what is free: those that are not taken leave something for the others."""
 
 
-LOGINS_SHARE = 8
-"""All that clients send before they have logged in may hold this part of a budget."""
-
-
 class OverBudgetError(Exception):
-    """The worker held too many bytes of requests for too long to take in more of this one."""
+    """The worker held too many bytes of requests for too long to serve this one."""
 
 
 class ByteBudget:
     """The budget of one worker, `bytes_max` in all; its state is changed by charges alone."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, wait_seconds: float) -> None:
+        """Let what is over the budget wait for others to release bytes, `wait_seconds` at most."""
         self.bytes_max = self.free = bytes_max
+        self.wait_seconds = wait_seconds
         self.released = Event()
         self.charges: dict[Charge, None] = {}
         """Those that have begun, the oldest first."""
@@ -43,12 +41,11 @@ class ByteBudget:
 class Charge:
     """What one request holds of a budget until `close`."""
 
-    __slots__ = ("_budget", "_taken", "_wait_seconds")
+    __slots__ = ("_budget", "_taken")
 
-    def __init__(self, budget: ByteBudget, wait_seconds: float) -> None:
-        """Begin with nothing; each addition waits for others to release bytes, `wait_seconds` at most."""
+    def __init__(self, budget: ByteBudget) -> None:
+        """Begin with nothing."""
         self._budget = budget
-        self._wait_seconds = wait_seconds
         self._taken = 0
 
     def add(self, size: int) -> None:
@@ -57,7 +54,7 @@ class Charge:
         budget.charges[self] = None
         while size > budget.free and self is not next(iter(budget.charges)):
             budget.released.clear()
-            if not budget.released.wait(self._wait_seconds):
+            if not budget.released.wait(budget.wait_seconds):
                 raise OverBudgetError(
                     f"requests of more than {budget.bytes_max} bytes are being received or served"
                 )
@@ -89,20 +86,47 @@ class Charge:
 
 
 class Budgets(NamedTuple):
-    """What bounds a worker's memory: bytes of large requests, what is decoded of produce requests, fetched records.
+    """What bounds a worker's memory: bytes of what is decoded of produce requests, and of fetched records.
 
-    `logins` is for the bytes of large requests of clients that have not logged in.
-
-    They are apart, so that peers that send or receive slowly delay no small request.
+    They are apart, so that peers that receive slowly delay no produce request.
     """
 
-    received: ByteBudget
     decoded: ByteBudget
     fetched: ByteBudget
-    logins: ByteBudget
 
     @classmethod
-    def of(cls, bytes_max: int) -> Budgets:
-        """Give each `bytes_max`, and logins their share."""
-        received, decoded, fetched = (ByteBudget(bytes_max) for _ in range(3))
-        return cls(received, decoded, fetched, ByteBudget(bytes_max // LOGINS_SHARE))
+    def of(cls, bytes_max: int, wait_seconds: float) -> Budgets:
+        """Give each `bytes_max`."""
+        return cls(ByteBudget(bytes_max, wait_seconds), ByteBudget(bytes_max, wait_seconds))
+
+
+class Frame:
+    """A request's bytes, without the size, and what serving it takes of the budgets until `close`.
+
+    `number` is that of the frame among those of its connection. `arrived` is when the last of its bytes was received,
+    `came_after` when the socket was last found empty before the first (time.monotonic): they may have lain there since.
+    `decoded` is charged with what serving the request needs beyond the frame until there is a response, `fetched` with
+    the records of the response until it is sent. `is_client_gone` says whether the client has closed the connection;
+    one that only sends no more looks the same.
+    """
+
+    __slots__ = ("arrived", "came_after", "data", "decoded", "fetched", "is_client_gone", "number")
+
+    def __init__(
+        self,
+        number: int,
+        data: memoryview,
+        arrived: float,
+        came_after: float,
+        budgets: Budgets,
+        is_client_gone: Callable[[], bool],
+    ) -> None:
+        self.number, self.data = number, data
+        self.arrived, self.came_after = arrived, came_after
+        self.decoded, self.fetched = Charge(budgets.decoded), Charge(budgets.fetched)
+        self.is_client_gone = is_client_gone
+
+    def close(self) -> None:
+        """Release what request and response took: the response is sent, or there will be none."""
+        self.decoded.close()
+        self.fetched.close()

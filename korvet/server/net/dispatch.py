@@ -31,7 +31,7 @@ from korvet.protocol.wire import Buffer
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.session import Session
-from korvet.server.net.framing import Frame
+from korvet.server.net.budget import Frame
 from korvet.server.net.throttle import Throttle
 from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
@@ -296,7 +296,7 @@ class Dispatcher:
             header.client_id,
             session,
             header.api_version,
-            frame.reserve_memory,
+            frame.decoded.reserve,
             timer,
             frame.fetched,
             rights=rights,

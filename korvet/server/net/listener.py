@@ -1,28 +1,25 @@
 """A worker's accept loops, one for each listener, and its connections.
 
 A connection that broker or listener has no room for waits in the accept loop of its listener, and those after it in the
-kernel's queue (ConnectionQuotas). A worker that is replaced accepts until its queues are empty: the kernel
-resets what is in the queue of a socket that closes, and what is on its way there. So before one of several sockets of
-a port closes, no handshake may begin on it. A filter in the kernel (classic BPF, see socket(7)) drops the first packet
-of each connection; its client sends it again after a second, and by then the port's other sockets get it. Handshakes
-under way go on: only their first packet carries SYN, and it has passed.
+kernel's queue (ConnectionQuotas). A worker that is replaced accepts until its queues are empty, and before that leaves
+connections that begin to the other workers (ports.begin_no_handshake).
+
+An accepted connection is a descriptor and an address, no object of a socket. The loop closes it if it is refused; from
+ClientConnection on the core alone does.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import errno
+import os
 import random
 import socket
-import struct
-import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gevent
-import gevent.socket
 from gevent.event import Event
+from gevent.hub import get_hub
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
@@ -33,30 +30,14 @@ from korvet.security.connection_quotas import ConnectionQuotas, address_of
 from korvet.security.sasl import Authenticator, SaslListener
 from korvet.security.session import Session
 from korvet.security.tls import ListenerTls
-from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
-from korvet.server.net.framing import ConnectionLimits
-from korvet.server.net.socket import Channel
-from korvet.server.net.tls import Handshakes, TlsChannel
+from korvet.server.net.sockets import Sockets
 from korvet.server.supervisor import ports
 from korvet.telemetry import metrics
 from korvet.turns import give_turn
 
 _rate_limited_log = RateLimitedLogger(Log(__name__))
-
-_SO_ATTACH_FILTER = 26
-_LOAD_BYTE, _JUMP_IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06
-_FLAGS_AT, _SYN = 13, 0x02
-"""Offset of the flags in the TCP header, where the filter of a TCP socket counts from, and the flag SYN."""
-_ALL = 0xFFFFFFFF
-# Code, instructions to skip if true and if false, operand.
-_PROGRAM = (
-    (_LOAD_BYTE, 0, 0, _FLAGS_AT),
-    (_JUMP_IF_ANY_BIT, 0, 1, _SYN),
-    (_RETURN, 0, 0, 0),
-    (_RETURN, 0, 0, _ALL),
-)
 
 BACKLOG = 4096
 """Connections the kernel may hold for a worker that is busy; the system's somaxconn may lower it."""
@@ -70,27 +51,25 @@ HANDSHAKE_SECONDS_MAX = 0.5
 THROTTLED_MAX = 1024
 """Connections that a worker closes after a delay, since their address makes too many; more are closed at once."""
 
+CERTIFICATES_LOOK_SECONDS = 5.0
+"""How often a worker looks whether certificates were replaced."""
+
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_READ = 1  # what a watcher of gevent's loop watches for
 
 
-def begin_no_handshake(listener: socket.socket) -> None:
-    """Have `listener` drop every packet that begins a connection, from now on; on Linux only."""
-    if not sys.platform.startswith("linux"):
-        return
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in _PROGRAM)
-    program = ctypes.create_string_buffer(code, len(code))
-    # A kernel without filters: the queue may lose connections.
-    with contextlib.suppress(OSError):
-        described = struct.pack("@HP", len(_PROGRAM), ctypes.addressof(program))
-        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
+def listen(address: Address) -> socket.socket:
+    """Return a listening socket of this process on an address that its siblings listen on too (SO_REUSEPORT).
 
-
-def listen(address: Address) -> gevent.socket.socket:
-    """Return a listening socket of this process on an address that its siblings listen on too (SO_REUSEPORT)."""
-    listener = gevent.socket.socket(ports.family(address), socket.SOCK_STREAM)
+    It does not block. Connections have its options.
+    """
+    listener = socket.socket(ports.family(address), socket.SOCK_STREAM)
     ports.prepare_shared(listener)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.bind((address.host, address.port))
     listener.listen(BACKLOG)
+    listener.settimeout(0)
     return listener
 
 
@@ -98,13 +77,13 @@ class BoundListener(NamedTuple):
     """A listener of this worker: its name, its socket, how its clients log in if they have to, and its TLS."""
 
     name: str
-    socket: gevent.socket.socket
+    socket: socket.socket
     sasl: SaslListener | None = None
     tls: ListenerTls | None = None
 
 
 class Acceptor:
-    """Accepts connections and serves each in a greenlet of its own."""
+    """Accepts the connections of a worker, and ends them; a listener is named by its index."""
 
     def __init__(
         self,
@@ -122,10 +101,12 @@ class Acceptor:
         self._quotas = ConnectionQuotas(quotas, [each.name for each in listeners], settings)
         self._freed = Event()
         self._throttled = 0
-        self._limits = ConnectionLimits.of(settings)
-        self._budgets = Budgets.of(settings.queued_max_request_bytes)
-        self._connections: dict[ClientConnection, gevent.Greenlet[..., None]] = {}
-        self._handshakes = Handshakes()
+        self._is_closing = False
+        self._sockets = Sockets(settings)
+        self._connections: set[ClientConnection] = set()
+        self._emptied = Event()
+        self._opened = [metrics.CONNECTIONS_OPENED.labels(each.name) for each in listeners]
+        self._open = [metrics.CONNECTIONS.labels(each.name) for each in listeners]
 
     def use(self, settings: Settings) -> None:
         """Apply other limits of connections; open ones stay."""
@@ -134,7 +115,7 @@ class Acceptor:
 
     def start(self) -> None:
         """Accept from now on, until closed."""
-        self._accepting = [self._clock.spawn(self._accept, listener) for listener in self._listeners]
+        self._accepting = [self._clock.spawn(self._accept, at) for at in range(len(self._listeners))]
 
     def leave_to_others(self) -> None:
         """Leave connections that begin from now on to the other workers, and wait for those that have begun.
@@ -142,67 +123,86 @@ class Acceptor:
         Takes HANDSHAKE_SECONDS_MAX; to be followed by `close`.
         """
         for listener in self._listeners:
-            begin_no_handshake(listener.socket)
+            ports.begin_no_handshake(listener.socket)
         self._clock.sleep(HANDSHAKE_SECONDS_MAX)
 
     def close(self) -> None:
         """Accept what the kernel has queued, then stop listening."""
         gevent.killall(self._accepting)
-        for listener in self._listeners:
-            listener.socket.settimeout(0)
-            self._accept(listener)
+        self._is_closing = True
+        for at, listener in enumerate(self._listeners):
+            self._accept(at)
             listener.socket.close()
 
     def drain(self, seconds: float) -> int:
         """End every connection after its current request; returns how many were cut off after `seconds`."""
         for connection in list(self._connections):
             connection.drain()
-        greenlets = list(self._connections.values())
-        gevent.joinall(greenlets, timeout=seconds)
-        left = [greenlet for greenlet in greenlets if not greenlet.dead]
-        gevent.killall(left)
+        self._emptied.clear()
+        if self._connections:
+            self._emptied.wait(seconds)
+        left = list(self._connections)
+        gevent.killall([each.served_by for each in left if each.served_by is not None])
+        for connection in left:
+            connection.cut_off("draining")
+        if left:
+            self._emptied.wait(seconds)  # for what ends with their sessions
+        self._sockets.close()
         return len(left)
 
-    def _accept(self, listener: BoundListener) -> None:
-        """Accept without an end, or with a timeout of 0 what is queued."""
-        while True:
-            try:
-                client, address = listener.socket.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    if listener.socket.gettimeout() == 0:
+    def _accept(self, at: int) -> None:
+        """Accept without an end, or if the listener closes what is queued."""
+        listener, hub = self._listeners[at], get_hub()
+        sock: Any = listener.socket  # whose `_accept` typeshed does not know: `accept` without an object
+        readable = None if self._is_closing else hub.loop.io(sock.fileno(), _READ)
+        try:
+            while True:
+                try:
+                    fd, peer = sock._accept()  # noqa: SLF001 - as said above
+                except BlockingIOError:
+                    if readable is None:
                         return
-                    reason = str(error)
-                    _rate_limited_log.warning(
-                        reason, "cannot accept connections", listener=listener.name, reason=reason
-                    )
-                    self._clock.sleep(PAUSE_SECONDS)
-                continue  # any other error: a peer that left before it was accepted
-            try:
-                admitted = self._admit(listener, client, address)
-            except gevent.GreenletExit:
-                client.close()
-                raise
-            if admitted:
-                self._serve(listener, client, address)
-            # A queue that is never empty keeps nobody waiting.
-            give_turn()
+                    hub.wait(readable)
+                    continue
+                except OSError as error:
+                    if error.errno in _EXHAUSTED:
+                        if readable is None:
+                            return
+                        self._note_exhausted(listener, error)
+                        self._clock.sleep(PAUSE_SECONDS)
+                    continue  # any other error: a peer that left before it was accepted
+                try:
+                    address = self._admit(at, fd, peer)
+                except BaseException:
+                    os.close(fd)
+                    raise
+                if address is not None:
+                    self._serve(at, fd, peer, address)
+                # A queue that is never empty keeps nobody waiting.
+                give_turn()
+        finally:
+            if readable is not None:
+                readable.stop()
+                readable.close()
 
-    def _admit(self, listener: BoundListener, client: gevent.socket.socket, peer: tuple[object, ...]) -> bool:
-        """Wait for room in broker and listener, and return whether there is for the address too; else it is closed."""
-        at, address = self._listeners.index(listener), address_of(peer)
-        leaving = listener.socket.gettimeout() == 0
-        if not leaving and (wait_ms := self._quotas.count_new(at)):
+    def _note_exhausted(self, listener: BoundListener, error: OSError) -> None:
+        reason = str(error)
+        _rate_limited_log.warning(reason, "cannot accept connections", listener=listener.name, reason=reason)
+
+    def _admit(self, at: int, fd: int, peer: Any) -> str | None:  # noqa: ANN401 - an address of any family
+        """Wait for room in broker and listener; return the peer's address if there is some for it too, else refuse."""
+        address = address_of(peer)
+        if not self._is_closing and (wait_ms := self._quotas.count_new(at)):
             metrics.ACCEPT_WAIT_SECONDS.labels("rate").inc(wait_ms / 1000)
             self._clock.sleep(wait_ms / 1000)
         began = 0.0
         while not self._quotas.open(at, address):
-            if leaving:
-                self._refuse(listener, client, peer, "draining")
-                return False
-            _rate_limited_log.warning("full", "no room for another connection", listener=listener.name)
+            if self._is_closing:
+                self._refuse(at, fd, peer, "draining")
+                return None
+            _rate_limited_log.warning(
+                "full", "no room for another connection", listener=self._listeners[at].name
+            )
             began = began or self._clock.monotonic()
             self._freed.clear()
             # Two workers that always look at the same time would both see the other's attempt, and no room.
@@ -211,62 +211,67 @@ class Acceptor:
             metrics.ACCEPT_WAIT_SECONDS.labels("connections").inc(self._clock.monotonic() - began)
         if wait_ms := self._quotas.count_address(at, address):
             self._quotas.close(at, address)
-            self._refuse(listener, client, peer, "address_rate", wait_ms / 1000)
-            return False
-        if self._quotas.address_limit_exceeded(address) is not None:
+            self._refuse(at, fd, peer, "address_rate", wait_ms / 1000)
+        elif self._quotas.address_limit_exceeded(address) is not None:
             self._quotas.close(at, address)
-            self._refuse(listener, client, peer, "address_connections")
-            return False
-        return True
+            self._refuse(at, fd, peer, "address_connections")
+        else:
+            return address
+        return None
 
-    def _refuse(
-        self,
-        listener: BoundListener,
-        client: gevent.socket.socket,
-        peer: tuple[object, ...],
-        reason: str,
-        seconds: float = 0.0,
-    ) -> None:
+    def _refuse(self, at: int, fd: int, peer: Any, reason: str, seconds: float = 0.0) -> None:  # noqa: ANN401 - as above
         """Close a connection, after `seconds` if not very many wait for that: each holds a descriptor."""
         metrics.CONNECTIONS_REFUSED.labels(reason).inc()
-        _rate_limited_log.warning(
-            reason, "connection refused", listener=listener.name, peer=peer[0], reason=reason
-        )
+        name = self._listeners[at].name
+        _rate_limited_log.warning(reason, "connection refused", listener=name, peer=peer[0], reason=reason)
         if not seconds or self._throttled >= THROTTLED_MAX:
-            client.close()
+            os.close(fd)
             return
         self._throttled += 1
 
         def close() -> None:
             self._throttled -= 1
-            client.close()
+            os.close(fd)
 
         self._clock.spawn_later(seconds, close)
 
-    def _serve(
-        self, listener: BoundListener, client: gevent.socket.socket, address: tuple[object, ...]
-    ) -> None:
-        peer = f"{address[0]}:{address[1]}"
-        plain = socket.socket(client.family, client.type, client.proto, client.detach())
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        session = Session(peer, listener.name)
+    def _serve(self, at: int, fd: int, peer: Any, address: str) -> None:  # noqa: ANN401 - as above
+        listener = self._listeners[at]
+        session = Session(f"{peer[0]}:{peer[1]}", listener.name)
         if listener.sasl is not None:
             session.sasl = Authenticator(listener.sasl, session)
-        tls = listener.tls
-        channel = TlsChannel(plain, tls, self._handshakes) if tls else Channel(plain)
-        connection = ClientConnection(channel, session, self._dispatcher, self._limits, self._budgets)
-        metrics.CONNECTIONS_OPENED.labels(listener.name).inc()
-        metrics.CONNECTIONS.labels(listener.name).inc()
-        self._connections[connection] = self._clock.spawn(
-            self._run, listener, connection, address_of(address)
-        )
-
-    def _run(self, listener: BoundListener, connection: ClientConnection, address: str) -> None:
         try:
-            connection.serve()
-        finally:
-            metrics.CONNECTIONS.labels(listener.name).dec()
-            del self._connections[connection]
-            self._quotas.close(self._listeners.index(listener), address)
-            self._freed.set()
+            connection = ClientConnection(
+                fd,
+                self._sockets,
+                session,
+                self._dispatcher,
+                self._forget,
+                tls=listener.tls,
+                counted_as=(at, address),
+            )
+        except OSError as error:  # the core has no room in the kernel to watch it, and has closed it
+            self._quotas.close(at, address)
+            self._note_exhausted(listener, error)
+            return
+        self._connections.add(connection)
+        self._opened[at].inc()
+        self._open[at].inc()
+
+    def _forget(self, connection: ClientConnection) -> None:
+        at, address = connection.counted_as
+        self._connections.remove(connection)
+        self._open[at].dec()
+        self._quotas.close(at, address)
+        self._freed.set()
+        if not self._connections:
+            self._emptied.set()
+
+
+def watch_certificates(listeners: Sequence[ListenerTls]) -> None:
+    """Take up certificates that were replaced, and report when those in use end."""
+    while listeners:
+        for listener in listeners:
+            listener.refresh()
+            metrics.TLS_CERTIFICATE_EXPIRY.labels(listener.listener).set(listener.expires_at)
+        CLOCK.sleep(CERTIFICATES_LOOK_SECONDS)

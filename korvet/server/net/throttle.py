@@ -25,7 +25,7 @@ from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.quotas import Quota, QuotaTable
-from korvet.server.net.framing import Frame
+from korvet.server.net.budget import Frame
 
 
 class Throttle:

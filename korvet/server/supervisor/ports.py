@@ -2,12 +2,21 @@
 
 Workers bind sockets of their own with SO_REUSEPORT, so the kernel would let two brokers share a port without a word: a
 first bind without that option keeps them apart.
+
+The kernel resets what is in the queue of a socket that closes, and what is on its way there. So before one of several
+sockets of a port closes, no handshake may begin on it. A filter in the kernel (classic BPF, see socket(7)) drops the
+first packet of each connection; its client sends it again after a second, and by then the port's other sockets get it.
+Handshakes under way go on: only their first packet carries SYN, and it has passed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import socket
+import struct
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import NamedTuple
@@ -23,6 +32,19 @@ from korvet.config.listeners import (
 from korvet.config.settings import Settings
 from korvet.config.values import WILDCARDS, Address, is_local, parse_address
 from korvet.errors import ConfigError
+
+_SO_ATTACH_FILTER = 26
+_LOAD_BYTE, _JUMP_IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06
+_FLAGS_AT, _SYN = 13, 0x02
+"""Offset of the flags in the TCP header, where the filter of a TCP socket counts from, and the flag SYN."""
+_ALL = 0xFFFFFFFF
+# Code, instructions to skip if true and if false, operand.
+_PROGRAM = (
+    (_LOAD_BYTE, 0, 0, _FLAGS_AT),
+    (_JUMP_IF_ANY_BIT, 0, 1, _SYN),
+    (_RETURN, 0, 0, 0),
+    (_RETURN, 0, 0, _ALL),
+)
 
 
 class Reservation(AbstractContextManager["Reservation"]):
@@ -93,6 +115,18 @@ def prepare_shared(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     # For the next broker's exclusive bind: connections in TIME_WAIT remember the option of their listener.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def begin_no_handshake(listener: socket.socket) -> None:
+    """Have `listener` drop every packet that begins a connection, from now on; on Linux only."""
+    if not sys.platform.startswith("linux"):
+        return
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in _PROGRAM)
+    program = ctypes.create_string_buffer(code, len(code))
+    # A kernel without filters: the queue may lose connections.
+    with contextlib.suppress(OSError):
+        described = struct.pack("@HP", len(_PROGRAM), ctypes.addressof(program))
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
 
 
 def family(address: Address) -> socket.AddressFamily:
