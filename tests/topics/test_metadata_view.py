@@ -70,4 +70,4 @@ def test_without_redis_all_learn_why(asked: int) -> None:
         view = view_of(away)
         outages = [gevent.spawn(view.refresh) for _ in range(asked)]
         gevent.joinall(outages, raise_error=True)
-        assert all(isinstance(each.value, StorageUnavailableError) for each in outages)
+        assert all(isinstance(outage.value, StorageUnavailableError) for outage in outages)

@@ -187,7 +187,7 @@ impl PeerSockets {
     pub fn turn(&mut self) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.has_shaken = false;
-        let found = self.poller.find(&mut ready);
+        let outcome = self.poller.find(&mut ready);
         for (key, now) in ready.drain(..) {
             let id = PeerId::from_u64(key);
             if now.writes {
@@ -198,7 +198,7 @@ impl PeerSockets {
             }
         }
         self.ready = ready;
-        found
+        outcome
     }
 
     pub fn next_frame(&mut self, id: PeerId) -> Option<Frame> {

@@ -98,15 +98,15 @@ class Acceptor:
         self._listeners = listeners
         self._dispatcher = dispatcher
         self._accepting: list[gevent.Greenlet[..., None]] = []
-        self._quotas = ConnectionQuotas(quotas, [each.name for each in listeners], settings)
+        self._quotas = ConnectionQuotas(quotas, [listener.name for listener in listeners], settings)
         self._freed = Event()
         self._throttled = 0
         self._is_closing = False
         self._sockets = Sockets(settings)
         self._connections: set[ClientConnection] = set()
         self._emptied = Event()
-        self._opened = [metrics.CONNECTIONS_OPENED.labels(each.name) for each in listeners]
-        self._open = [metrics.CONNECTIONS.labels(each.name) for each in listeners]
+        self._opened = [metrics.CONNECTIONS_OPENED.labels(listener.name) for listener in listeners]
+        self._open = [metrics.CONNECTIONS.labels(listener.name) for listener in listeners]
 
     def use(self, settings: Settings) -> None:
         """Apply other limits of connections; open ones stay."""
@@ -115,7 +115,7 @@ class Acceptor:
 
     def start(self) -> None:
         """Accept from now on, until closed."""
-        self._accepting = [self._clock.spawn(self._accept, at) for at in range(len(self._listeners))]
+        self._accepting = [self._clock.spawn(self._accept, index) for index in range(len(self._listeners))]
 
     def leave_to_others(self) -> None:
         """Leave connections that begin from now on to the other workers, and wait for those that have begun.
@@ -130,8 +130,8 @@ class Acceptor:
         """Accept what the kernel has queued, then stop listening."""
         gevent.killall(self._accepting)
         self._is_closing = True
-        for at, listener in enumerate(self._listeners):
-            self._accept(at)
+        for index, listener in enumerate(self._listeners):
+            self._accept(index)
             listener.socket.close()
 
     def drain(self, seconds: float) -> int:
@@ -142,7 +142,8 @@ class Acceptor:
         if self._connections:
             self._emptied.wait(seconds)
         left = list(self._connections)
-        gevent.killall([each.served_by for each in left if each.served_by is not None])
+        greenlets = [connection.served_by for connection in left]
+        gevent.killall([greenlet for greenlet in greenlets if greenlet is not None])
         for connection in left:
             connection.cut_off("draining")
         if left:
@@ -150,9 +151,9 @@ class Acceptor:
         self._sockets.close()
         return len(left)
 
-    def _accept(self, at: int) -> None:
+    def _accept(self, index: int) -> None:
         """Accept without an end, or if the listener closes what is queued."""
-        listener, hub = self._listeners[at], get_hub()
+        listener, hub = self._listeners[index], get_hub()
         sock: Any = listener.socket  # whose `_accept` typeshed does not know: `accept` without an object
         readable = None if self._is_closing else hub.loop.io(sock.fileno(), _READ)
         try:
@@ -172,12 +173,12 @@ class Acceptor:
                         self._clock.sleep(PAUSE_SECONDS)
                     continue  # any other error: a peer that left before it was accepted
                 try:
-                    address = self._admit(at, fd, peer)
+                    address = self._admit(index, fd, peer)
                 except BaseException:
                     os.close(fd)
                     raise
                 if address is not None:
-                    self._serve(at, fd, peer, address)
+                    self._serve(index, fd, peer, address)
                 # A queue that is never empty keeps nobody waiting.
                 give_turn()
         finally:
@@ -189,19 +190,19 @@ class Acceptor:
         reason = str(error)
         _rate_limited_log.warning(reason, "cannot accept connections", listener=listener.name, reason=reason)
 
-    def _admit(self, at: int, fd: int, peer: Any) -> str | None:  # noqa: ANN401 - an address of any family
+    def _admit(self, index: int, fd: int, peer: Any) -> str | None:  # noqa: ANN401 - an address of any family
         """Wait for room in broker and listener; return the peer's address if there is some for it too, else refuse."""
         address = address_of(peer)
-        if not self._is_closing and (wait_ms := self._quotas.count_new(at)):
+        if not self._is_closing and (wait_ms := self._quotas.count_new(index)):
             metrics.ACCEPT_WAIT_SECONDS.labels("rate").inc(wait_ms / 1000)
             self._clock.sleep(wait_ms / 1000)
         began = 0.0
-        while not self._quotas.open(at, address):
+        while not self._quotas.open(index, address):
             if self._is_closing:
-                self._refuse(at, fd, peer, "draining")
+                self._refuse(index, fd, peer, "draining")
                 return None
             _rate_limited_log.warning(
-                "full", "no room for another connection", listener=self._listeners[at].name
+                "full", "no room for another connection", listener=self._listeners[index].name
             )
             began = began or self._clock.monotonic()
             self._freed.clear()
@@ -209,20 +210,20 @@ class Acceptor:
             self._clock.wait(self._freed, PAUSE_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - no secret
         if began:
             metrics.ACCEPT_WAIT_SECONDS.labels("connections").inc(self._clock.monotonic() - began)
-        if wait_ms := self._quotas.count_address(at, address):
-            self._quotas.close(at, address)
-            self._refuse(at, fd, peer, "address_rate", wait_ms / 1000)
+        if wait_ms := self._quotas.count_address(index, address):
+            self._quotas.close(index, address)
+            self._refuse(index, fd, peer, "address_rate", wait_ms / 1000)
         elif self._quotas.address_limit_exceeded(address) is not None:
-            self._quotas.close(at, address)
-            self._refuse(at, fd, peer, "address_connections")
+            self._quotas.close(index, address)
+            self._refuse(index, fd, peer, "address_connections")
         else:
             return address
         return None
 
-    def _refuse(self, at: int, fd: int, peer: Any, reason: str, seconds: float = 0.0) -> None:  # noqa: ANN401 - as above
+    def _refuse(self, index: int, fd: int, peer: Any, reason: str, seconds: float = 0.0) -> None:  # noqa: ANN401 - as above
         """Close a connection, after `seconds` if not very many wait for that: each holds a descriptor."""
         metrics.CONNECTIONS_REFUSED.labels(reason).inc()
-        name = self._listeners[at].name
+        name = self._listeners[index].name
         _rate_limited_log.warning(reason, "connection refused", listener=name, peer=peer[0], reason=reason)
         if not seconds or self._throttled >= THROTTLED_MAX:
             os.close(fd)
@@ -235,8 +236,8 @@ class Acceptor:
 
         self._clock.spawn_later(seconds, close)
 
-    def _serve(self, at: int, fd: int, peer: Any, address: str) -> None:  # noqa: ANN401 - as above
-        listener = self._listeners[at]
+    def _serve(self, index: int, fd: int, peer: Any, address: str) -> None:  # noqa: ANN401 - as above
+        listener = self._listeners[index]
         session = Session(f"{peer[0]}:{peer[1]}", listener.name)
         if listener.sasl is not None:
             session.sasl = Authenticator(listener.sasl, session)
@@ -248,21 +249,21 @@ class Acceptor:
                 self._dispatcher,
                 self._forget,
                 tls=listener.tls,
-                counted_as=(at, address),
+                counted_as=(index, address),
             )
         except OSError as error:  # the core has no room in the kernel to watch it, and has closed it
-            self._quotas.close(at, address)
+            self._quotas.close(index, address)
             self._note_exhausted(listener, error)
             return
         self._connections.add(connection)
-        self._opened[at].inc()
-        self._open[at].inc()
+        self._opened[index].inc()
+        self._open[index].inc()
 
     def _forget(self, connection: ClientConnection) -> None:
-        at, address = connection.counted_as
+        index, address = connection.counted_as
         self._connections.remove(connection)
-        self._open[at].dec()
-        self._quotas.close(at, address)
+        self._open[index].dec()
+        self._quotas.close(index, address)
         self._freed.set()
         if not self._connections:
             self._emptied.set()

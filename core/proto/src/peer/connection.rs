@@ -285,8 +285,8 @@ impl<P: AsRef<[u8]>> Peers<P> {
     fn forget_received(&mut self, id: PeerId) {
         let Some(peer) = self.connections.get_mut(id) else { return };
         (peer.received, peer.begin, peer.announced) = (Vec::new(), 0, None);
-        if let Some((at, bytes)) = peer.half.take() {
-            self.halves.remove(&(at, id));
+        if let Some((heard_at, bytes)) = peer.half.take() {
+            self.halves.remove(&(heard_at, id));
             self.halves_bytes -= bytes;
         }
         let charge = peer.charge.take();
@@ -374,12 +374,12 @@ impl<P: AsRef<[u8]>> Peers<P> {
         }
         let half = (peer.is_half() && peer.charge.is_none()).then_some((peer.heard_at, size + peer.withheld));
         if half != peer.half {
-            if let Some((at, bytes)) = std::mem::replace(&mut peer.half, half) {
-                self.halves.remove(&(at, id));
+            if let Some((heard_at, bytes)) = std::mem::replace(&mut peer.half, half) {
+                self.halves.remove(&(heard_at, id));
                 self.halves_bytes -= bytes;
             }
-            if let Some((at, bytes)) = half {
-                self.halves.insert((at, id));
+            if let Some((heard_at, bytes)) = half {
+                self.halves.insert((heard_at, id));
                 self.halves_bytes += bytes;
             }
         }
@@ -400,10 +400,10 @@ impl<P: AsRef<[u8]>> Peers<P> {
             let first = budget.first();
             let count = (budget.free().div_ceil(SMALL_FRAME_BYTES)).min(budget.waiting.len());
             let ready: Vec<PeerId> = first.into_iter().chain(budget.waiting.drain(..count)).collect();
-            for (place, id) in ready.into_iter().enumerate() {
+            for (index, id) in ready.into_iter().enumerate() {
                 if let Some(peer) = self.connections.get_mut(id) {
                     // The first may stand in the queue as well.
-                    peer.waits &= first.is_some() && place == 0;
+                    peer.waits &= first.is_some() && index == 0;
                     if peer.is_held_up {
                         self.watch(id, self.now);
                     }
