@@ -53,6 +53,23 @@ def test_answers_leave_in_one_write_however_many_pieces_they_have() -> None:
     assert owner.events == []
 
 
+def test_the_rest_of_a_frame_that_has_come_meanwhile_is_read_when_the_next_frame_is_asked_for() -> None:
+    worker = Worker()
+    owner, client = worker.connect()
+    with client:
+        second = frame(HEADER + b"2")
+        client.send(frame(HEADER + b"1") + second[:7])
+        worker.turn()
+        assert [body for _, body in owner.frames] == [HEADER + b"1"]
+        assert worker.core.next_frame(owner.number) is None
+        client.send(second[7:])
+        taken = worker.core.next_frame(owner.number)
+        assert taken is not None
+        assert bytes(taken[1]) == HEADER + b"2"
+        events = worker.core.turn()
+        assert [word for _, word, _ in events if word == "frame"] == [], "it is taken already"
+
+
 def test_an_answer_that_comes_late_reaches_nobody_though_the_descriptor_has_come_back() -> None:
     worker = Worker()
     rounds, reused, descriptors, gone = 500, 0, set[int](), list[Owner]()

@@ -202,6 +202,10 @@ impl PeerSockets {
     }
 
     pub fn next_frame(&mut self, id: PeerId) -> Option<Frame> {
+        if !self.peers.has_frame(id) && self.peers.has_half_frame(id) {
+            // Of several requests that were sent together the rest has come meanwhile: they are served together too.
+            self.read(id);
+        }
         let now = self.now();
         self.peers.next_frame(id, now)
     }
@@ -302,6 +306,7 @@ impl PeerSockets {
     pub fn settle(&mut self, py: Python<'_>) {
         while let Some(event) = self.peers.next_event() {
             match event {
+                Event::Frame { peer } if !self.peers.has_frame(peer) => {} // it is taken already
                 Event::Frame { peer } => self.happens(py, peer, "frame"),
                 Event::Written { peer } => {
                     let socket = socket_of(&mut self.sockets, peer);

@@ -111,6 +111,16 @@ impl<P: AsRef<[u8]>> Peers<P> {
         self.advance(id, now);
     }
 
+    /// Whether `next_frame` has something.
+    pub fn has_frame(&self, id: PeerId) -> bool {
+        self.connections.get(id).is_some_and(|peer| peer.is_whole() && peer.may_give(&self.limits))
+    }
+
+    /// Whether a frame has arrived in part.
+    pub fn has_half_frame(&self, id: PeerId) -> bool {
+        self.connections.get(id).is_some_and(Peer::is_half)
+    }
+
     /// Take the next frame, if there is one and its peer may have it served now.
     pub fn next_frame(&mut self, id: PeerId, now: Time) -> Option<Frame> {
         let peer = self.connections.get_mut(id)?;
