@@ -616,3 +616,15 @@ fn a_peer_is_not_idle_while_it_is_muted() {
     world.send(peer, &frame(METADATA, 10, 0));
     assert!(world.take(peer).is_some());
 }
+
+#[test]
+fn each_of_several_frames_has_the_time_of_its_own_read() {
+    let mut world = World::new(limits());
+    let peer = world.accept();
+    let [first, second, third] = [0, 1, 2].map(|filling| frame(METADATA, 10, filling));
+    world.send(peer, &[first, second, third[..5].to_vec()].concat());
+    world.wait(5_000);
+    world.send(peer, &[&third[5..], &frame(METADATA, 10, 3)[..]].concat());
+    let taken = [0; 4].map(|_| world.take(peer).unwrap().came_after);
+    assert_eq!(taken, [at(0), at(0), at(0), at(5_000)]);
+}

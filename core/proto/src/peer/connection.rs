@@ -82,10 +82,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
             peer.received.reserve_exact(data.len().max(peer.received.len() / 4));
         }
         peer.received.extend_from_slice(data);
-        peer.last_came_after = if peer.is_watched_since { now } else { peer.emptied_at };
-        if peer.received.len() == data.len() {
-            peer.came_after = peer.last_came_after;
-        }
+        peer.note_read(data.len(), now);
         // What TLS itself says is no sign of life.
         if peer.backlog() + withheld > 0 {
             peer.heard_at = now;
@@ -142,8 +139,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
         };
         let number = peer.next_number;
         peer.next_number += 1;
-        let (arrived, came_after) = (peer.heard_at, peer.came_after);
-        peer.came_after = peer.last_came_after;
+        let (arrived, came_after) = (peer.heard_at, peer.take_read(SIZE_BYTES + size).unwrap_or(now));
         (peer.began_at, peer.unread) = (now, Duration::ZERO);
         let budget = if peer.login.is_some() { &mut self.logins } else { &mut self.large };
         // It keeps its turn: as long as it is served nobody else may exceed the budget.
@@ -295,6 +291,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
     fn forget_received(&mut self, id: PeerId) {
         let Some(peer) = self.connections.get_mut(id) else { return };
         (peer.received, peer.begin, peer.announced) = (Vec::new(), 0, None);
+        peer.came_after.clear();
         if let Some((heard_at, bytes)) = peer.half.take() {
             self.halves.remove(&(heard_at, id));
             self.halves_bytes -= bytes;

@@ -12,6 +12,8 @@ use crate::pipeline::Time;
 pub(super) const SIZE_BYTES: usize = 4;
 /// A frame under way must bring this much in each `Limits::receive`, or its peer is too slow.
 const RATE_BYTES: usize = 1 << 20;
+/// How many reads of one connection are known apart.
+const READS_MAX: usize = 8;
 
 /// What a peer may send before it has logged in.
 #[derive(Clone, Copy, Debug)]
@@ -101,9 +103,8 @@ pub(super) struct Peer<P> {
     /// When the socket was last found empty, and whether it has been watched ever since.
     pub emptied_at: Time,
     pub is_watched_since: bool,
-    /// Of the frame at `begin`, and of the bytes that came last.
-    pub came_after: Time,
-    pub last_came_after: Time,
+    /// Of the bytes from `begin` on: how many each read has brought, and after when they came.
+    pub came_after: VecDeque<(usize, Time)>,
     pub wrote_at: Time,
     /// How it is left after the frame that has arrived in part.
     pub leaves: Option<(Duration, bool)>,
@@ -140,8 +141,7 @@ impl<P> Peer<P> {
             heard_at: now,
             emptied_at: now,
             is_watched_since: true,
-            came_after: now,
-            last_came_after: now,
+            came_after: VecDeque::new(),
             wrote_at: now,
             leaves: None,
             end: None,
@@ -153,6 +153,32 @@ impl<P> Peer<P> {
 
     pub fn backlog(&self) -> usize {
         self.received.len() - self.begin
+    }
+
+    /// Note that a read has brought bytes.
+    pub fn note_read(&mut self, size: usize, now: Time) {
+        let came_after = if self.is_watched_since { now } else { self.emptied_at };
+        let is_full = self.came_after.len() == READS_MAX;
+        match self.came_after.back_mut() {
+            // Of many small pieces the first says when they came at the earliest.
+            Some((bytes, _)) if is_full => *bytes += size,
+            _ => self.came_after.push_back((size, came_after)),
+        }
+    }
+
+    /// Return after when the first of the next bytes came, and forget them.
+    pub fn take_read(&mut self, size: usize) -> Option<Time> {
+        let first = self.came_after.front().map(|(_, came_after)| *came_after);
+        let mut left = size;
+        while let Some((bytes, _)) = self.came_after.front_mut() {
+            if *bytes > left {
+                *bytes -= left;
+                break;
+            }
+            left -= *bytes;
+            self.came_after.pop_front();
+        }
+        first
     }
 
     /// Give memory back that holds little.
