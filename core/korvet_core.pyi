@@ -180,15 +180,6 @@ class BatchesBuilder:
     def finish(self) -> list[bytes | bytearray | memoryview]:
         """Return the batches, each a memoryview; they may be asked for again."""
 
-def announced_frame(
-    received: Buffer, position: int, other_max: int, produce_max: int | None, /
-) -> tuple[int, bool] | None:
-    """Return the size of the frame whose size stands at `position`, and whether it is a Produce request.
-
-    None if more has to come before that is known, or whether the size may be. With `produce_max` None it has no header,
-    and may be empty. Raises ProtocolError for a size that the frame may not have.
-    """
-
 def request_header(frame: Buffer, flexible_from: dict[int, int], /) -> tuple[int, int, int, str | None, int]:
     """Return key, version, correlation id, client id, and the position in `frame` at which the message begins.
 
@@ -295,7 +286,7 @@ class TlsServer:
 class ClientSockets(Generic[_Owner]):
     """The connections of a worker's clients: sockets, frames, and bounds on both. Sizes in bytes, times in seconds.
 
-    A connection has a number that is never given again. What is called with that of a connection that is gone does
+    A connection has a number that is never given again. A call with the number of a connection that is gone does
     nothing. Every call may end other connections, whose owners learn it from the same call, or else from `turn`.
     """
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from korvet_core import announced_frame, request_header
+from korvet_core import request_header
 
 from korvet.errors import ProtocolError
 from korvet.protocol.frame import response_frame
@@ -32,20 +32,6 @@ def test_a_client_id_may_be_null() -> None:
 def test_a_client_id_that_is_no_utf_8_is_read_as_python_reads_it(client_id: bytes) -> None:
     frame = HEAD + struct.pack(">h", len(client_id)) + client_id
     assert request_header(frame, {})[3] == client_id.decode(errors="replace")
-
-
-def test_a_frame_is_announced_by_size_and_api() -> None:
-    received = b"before" + struct.pack(">ih", 50, 0)
-    assert announced_frame(received, 6, 10, 50) == (50, True)
-    assert announced_frame(received[:-1], 6, 10, 50) is None
-    assert announced_frame(received, len(received), 10, 50) is None
-    assert announced_frame(received[:-2], 6, 50, None) == (50, False)
-    with pytest.raises(ProtocolError, match="a frame of 50 bytes is above the limit of 49"):
-        announced_frame(received, 6, 10, 49)
-
-
-def test_a_limit_may_be_above_every_size() -> None:
-    assert announced_frame(struct.pack(">ih", 2**31 - 1, 1), 0, 2**40, 2**40) == (2**31 - 1, False)
 
 
 def test_a_response_is_prefixed_with_size_and_correlation_id() -> None:

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use korvet_proto::Malformed;
-use korvet_proto::frame::{self, Announced, Expected};
+use korvet_proto::frame;
 use korvet_proto::wire::Reader;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -22,24 +22,6 @@ type HeaderFields<'a> = (i16, i16, i32, Option<Cow<'a, str>>, usize);
 
 fn malformed(error: Malformed) -> PyErr {
     ProtocolError::new_err(error.to_string())
-}
-
-#[pyfunction]
-#[pyo3(signature = (received, position, other_max, produce_max, /))]
-pub fn announced_frame(
-    py: Python<'_>,
-    received: Bytes,
-    position: usize,
-    other_max: i64,
-    produce_max: Option<i64>,
-) -> PyResult<Option<(usize, bool)>> {
-    let expected = match produce_max {
-        Some(produce_max) => Expected::Request { produce_max, other_max },
-        None => Expected::Token { max: other_max },
-    };
-    let here = received.get(py).get(position..).unwrap_or_default();
-    let announced = frame::announced(here, expected).map_err(malformed)?;
-    Ok(announced.map(|Announced { size, produces }| (size, produces)))
 }
 
 #[pyfunction]

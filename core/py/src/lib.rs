@@ -39,7 +39,7 @@ mod korvet_core {
     #[pymodule_export]
     use crate::columns::arrow_columns;
     #[pymodule_export]
-    use crate::frame::{ProtocolError, announced_frame, request_header, skip_tagged_fields};
+    use crate::frame::{ProtocolError, request_header, skip_tagged_fields};
     #[pymodule_export]
     use crate::message::MessageCodec;
     #[pymodule_export]
