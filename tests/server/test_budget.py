@@ -133,8 +133,8 @@ def test_a_produce_request_is_decoded_only_while_something_is_free(redis: Redis)
         assert len(begun) == 1
         begun[0].end.set()
         until(lambda: len(begun) == 3)
-        for each in begun:
-            each.end.set()
+        for request in begun:
+            request.end.set()
         assert first.recv(1)
         assert second.recv(1)
         assert sockets.budgets.decoded.free == 500
@@ -166,7 +166,7 @@ def test_a_produce_request_that_waits_too_long_for_memory_ends_its_connection_an
         assert first.recv(1)
         assert sockets.budgets.decoded.free == 500
         assert not sockets.budgets.decoded.charges
-    [line] = [vars(each)["korvet_fields"] for each in caplog.records]
+    [line] = [vars(record)["korvet_fields"] for record in caplog.records]
     assert line["reason"] == "requests of more than 500 bytes are being received or served"
 
 

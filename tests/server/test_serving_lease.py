@@ -85,8 +85,8 @@ def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_re
         for _ in range(5):
             gevent.sleep(0)  # looks at no socket
         time.sleep(0.05)
-        for each in clients:
-            each.sendall(request)
+        for client in clients:
+            client.sendall(request)
         renewing.join()
         until(lambda: len(fences) == len(clients))
     assert all(fences), "each is known to be late"

@@ -200,7 +200,7 @@ def test_a_handshake_that_takes_too_long_ends(
     ):
         client.sendall(begun)
         assert client.recv(1) == b""
-    [line] = [vars(each)["korvet_fields"] for each in caplog.records]
+    [line] = [vars(record)["korvet_fields"] for record in caplog.records]
     assert line["reason"] == "TLS handshake failed: not done within 0.05 s"
     assert closed.get() == before + 1
 

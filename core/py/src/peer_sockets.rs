@@ -1,6 +1,6 @@
 //! The sockets of a worker's clients, and what has happened to them.
 //!
-//! A connection has a number with a generation, never that of its descriptor, which the kernel gives again: what comes late
+//! The number of a connection has a generation, unlike the descriptor, which the kernel gives again: an answer that comes late
 //! for a connection that is gone reaches nobody. Only this closes a socket, and takes it from the poller before.
 //!
 //! TLS is between a socket and its `Peer`. One step of a handshake is done in a turn, for it costs as much as a hundred

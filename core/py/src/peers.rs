@@ -1,7 +1,7 @@
 //! The connections of a worker's clients: called by gevent's loop once for all that are ready.
 //!
-//! A turn reads what has arrived, and returns what has happened: connections with a frame, whose answers are written, that
-//! are closed. A frame is where it arrived, and Python sees it there; an answer leaves from where Python has it.
+//! A turn reads from all sockets that are ready and returns events: a connection has a frame, its answers are written, it is
+//! closed. A frame is where it arrived, and Python sees it there; an answer leaves from where Python has it.
 //!
 //! While anything is borrowed no object of Python is made or dropped: either may run any code, which may call here.
 

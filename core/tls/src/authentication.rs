@@ -32,7 +32,7 @@ impl Verifier {
         parts.filter(move |(_, parts)| parts.is_authority && parts.validity.contains(&now))
     }
 
-    /// What checks chains that lead to these authorities. Their number is small, so that it is made for each client.
+    /// The verifier of chains that lead to these authorities. They are few, so it is made for each client.
     fn chains(&self, now: u64) -> Option<Arc<dyn ClientCertVerifier>> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(self.authorities(now).map(|(authority, _)| authority.clone()));

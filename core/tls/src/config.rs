@@ -47,7 +47,7 @@ const KINDS: &str = "key store: the private key is none of RSA (2048 to 4096 bit
 const MISMATCH: &str =
     "key store: the private key does not belong to the first certificate, which has to be the broker's own";
 
-/// TLS of a listener, for new connections; those that are there keep what they began with.
+/// TLS of a listener, for new connections; open ones keep the keys and settings they began with.
 #[derive(Debug)]
 pub struct Server {
     provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! What happens to a connection: bytes that arrive, frames that are taken and answered, bytes that are written, its end.
+//! A connection from its first byte to its end: bytes arrive, frames are taken and answered, answers are written.
 
 use std::time::Duration;
 
@@ -303,7 +303,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
         }
     }
 
-    /// Look at what has arrived and what is answered, and do what follows.
+    /// Do whatever follows from new bytes, from an answer, or from the time.
     fn advance(&mut self, id: PeerId, now: Time) {
         self.now = now;
         let Some(peer) = self.connections.get_mut(id) else { return };

@@ -48,7 +48,7 @@ pub struct Limits {
     pub frames_max: usize,
     /// How much is read of a peer's next frames while its requests are served.
     pub ahead_bytes: usize,
-    /// What large frames may hold, and what those of peers may hold that have not logged in.
+    /// Bytes of large frames: of all peers that have logged in, and of all others.
     pub budget: usize,
     #[allow(missing_docs)]
     pub login_budget: usize,
