@@ -45,9 +45,6 @@ def walk(
     ValueError without a header.
     """
 
-def decode(sent: Buffer, plain_bytes_max: int, /) -> tuple[list[_Record], _Walk]:
-    """Return the records, with offsets from 0, and what a walk over them sees; checks and raises as `walk`."""
-
 def compress(codec: int, data: Buffer, /) -> bytes:
     """Return `data` as every client reads it; raises RefusedError UNSUPPORTED_COMPRESSION_TYPE."""
 
@@ -341,11 +338,11 @@ class ClientSockets(Generic[_Owner]):
     def tick(self) -> list[_PeerEvent[_Owner]]:
         """Do what is due."""
 
-    def next_frame(self, connection: int, /) -> tuple[int, memoryview, bool, float, float] | None:
+    def next_frame(self, connection: int, /) -> tuple[int, memoryview, float, float] | None:
         """Take the next frame, if the peer may have it served now.
 
-        Returns its number, its bytes, whether it is a Produce request, when the last of it arrived, and when the socket
-        was last found empty before its first; both by `time.monotonic()`.
+        Returns its number, its bytes, when the last of it arrived, and when the socket was last found empty before its
+        first; both by `time.monotonic()`. None for a Produce request that `Producers` serves.
         """
 
     def answer(
@@ -380,6 +377,150 @@ class ClientSockets(Generic[_Owner]):
 
     def is_gone(self, connection: int, /) -> bool:
         """Whether the peer has closed, or at least its sending half, even if not all is received yet."""
+
+_Batch: TypeAlias = tuple[Any, Buffer | tuple[int, int, int, bool], int | None]
+"""A partition, with the attributes of `AppendPartition`; a batch, or the marker of a producer: its id, its epoch, the number of
+its transaction, whether it commits; and the number of the batch's transaction."""
+
+_Decision: TypeAlias = int | tuple[int, int] | tuple[int, str, str] | None
+"""None to go on, a number, a throttle in ms and the number of its reason, or an error: Kafka's code, a sentence, and
+whether it is a "rule", or Redis is "unavailable" or "away"."""
+
+_Noted: TypeAlias = tuple[
+    tuple[int, int, int, int],
+    list[tuple[float, list[float]]],
+    tuple[list[float], list[float]],
+    tuple[dict[int, int], dict[int, int]],
+    tuple[dict[int, int], int, str | None, bool],
+    list[tuple[str, str, int, int]],
+]
+"""Requests begun, their bytes, requests ended, bytes of responses; of each answered its seconds and those of its stages; of
+the scripts for formats batch and record the seconds of each call, and the refusals by code; failed batches by code, those
+for which Redis was away, why, and whether any request had no failure; and by topic and id the records and bytes that came.
+"""
+
+@final
+class Producers(Generic[_Owner]):
+    """Serves Produce between the sockets of clients and those of Redis, and appends for the worker itself.
+
+    What it has to say comes by `on_news`, as tuples of a word and two values: "asked", a request, and who has the
+    connection or None: `questions`, then `decide`. "done", a request of `append`. "epoch", a node: `put_epoch` or
+    `no_epoch`. "pressure", a node, and "full", a node that has refused for want of memory: `put_pressure`. "map": no master
+    of the cluster has the slot of a partition. "row", a stream: its index got a row. "moved", a stream, and how many
+    entries of others were moved or removed. "noted": `take_noted` has something.
+
+    Owners of connections hear of "throttled" (the number of the reason and ms, as a text), and of what ends them:
+    "unanswered", "failed" (text).
+    """
+
+    def __init__(
+        self,
+        redis: RedisClient[Any],
+        lane: int,
+        scripts: tuple[Any, Any],
+        on_news: Callable[[list[tuple[str, Any, Any]]], object],
+        *,
+        is_cluster: bool,
+        plain_bytes_max: int,
+        held_bytes_max: int,
+        timeout_s: float,
+        replicas: int,
+        now_s: float,
+    ) -> None:
+        """Append over a lane of `redis` with the scripts for formats batch and record; `now_s` is `time.monotonic()`.
+
+        A batch has `plain_bytes_max` bytes uncompressed at the most. No request begins while what was made of others takes
+        `held_bytes_max`. What moves within Redis is followed for `timeout_s`. With acks=all `replicas` have to have
+        an append. `on_news` must not wait; it is called wherever this is.
+        """
+
+    def join(self) -> None:
+        """Have `redis` bring what becomes of appends; to be called once, before any other."""
+
+    def serve_clients(self, sockets: ClientSockets[_Owner], /) -> None:
+        """Serve Produce of these connections, of each from its first `put_session` on."""
+
+    def put_partition(self, partition: Any, /) -> None:  # noqa: ANN401 - it has the attributes of AppendPartition
+        """Let clients append to a partition. Raises ValueError for an unknown codec."""
+
+    def forget_topic(self, name: str, /) -> None:
+        """Ask again for the partitions of a topic."""
+
+    def forget_topics(self) -> None:
+        """Ask again for all partitions."""
+
+    def put_session(self, connection: int, may_write_all: bool, ends_s: float | None, /) -> None:
+        """Serve a connection, until `time.monotonic()` is `ends_s`."""
+
+    def grant(self, connection: int, kind: str, name: str | bytes, /) -> None:
+        """Note a right to write: to a "topic", a "topic id" or a "transactional id"."""
+
+    def forget_rights(self) -> None:
+        """Ask again for all rights."""
+
+    def trust_rights(self, until_s: float, /) -> None:
+        """Ask again for all rights once `time.monotonic()` is `until_s`."""
+
+    def set_metered(self, is_metered: bool, /) -> None:
+        """Ask for each request how long its client is to be throttled."""
+
+    def set_lease(self, end_boot_s: float, late_until_s: float, length_s: float, /) -> None:
+        """Ask about requests after the end (CLOCK_BOOTTIME), and about those that came before `late_until_s` or waited."""
+
+    def set_full_throttle(self, throttle_ms: int, /) -> None:
+        """Throttle clients whose batches Redis refuses for want of memory."""
+
+    def reordered(self) -> None:
+        """Note that what was refused until now is not refused from now on."""
+
+    def put_epoch(self, node: int, history: str, epoch: int, /) -> None:
+        """Put the leader epoch of a node in a history of writes."""
+
+    def no_epoch(self, node: int, text: str, /) -> None:
+        """Give up what waits for the leader epoch of a node."""
+
+    def put_pressure(
+        self, node: int, throttle_ms: int, refusal: str | None, due_s: float, until_s: float, /
+    ) -> None:
+        """Put what applies to what is written to a node, when another reading is due, and until when this one counts."""
+
+    def put_insync(self, node: int, history: str, count: int, until_s: float, /) -> None:
+        """Put how many servers are in sync with a node in a history, and until when that counts (time.monotonic)."""
+
+    def append(self, batches: Sequence[_Batch], /) -> int:
+        """Append batches and markers of the worker itself; returns the number of the request. Raises ValueError."""
+
+    def outcomes(self, request: int, /) -> list[tuple[Any, ...]]:
+        """Take what became of each batch of `append`, once.
+
+        Base offset, log start, whether it was there before, bytes that ever came into the log if its index got a row,
+        history, timestamp, node; or Kafka's code, a sentence, whose failure it is, and records with theirs.
+        """
+
+    def questions(self, request: int, /) -> list[tuple[Any, ...]]:
+        """Return what a request asks, each a word and what it is about.
+
+        "late", since when (time.monotonic); "right", kind, name; "topic", name, id or None, index, whether Redis does not
+        know the one that was put; "in sync", stream; "verify", transactional id, version of Produce, producer id, epoch,
+        streams; "external", stream; "stale", node, later epoch or None; "elsewhere", error replies, attempt; "time at",
+        stream, offset; "rest", to be decided on once all others had a turn; "confirm", node, history, count; "charge", client id, bytes, seconds.
+        """
+
+    def decide(self, request: int, decisions: Sequence[_Decision], /) -> None:
+        """Decide on the questions of a request, in their order; an unknown code is UNKNOWN_SERVER_ERROR."""
+
+    @property
+    def count(self) -> int:
+        """How many requests have begun and are not answered."""
+
+    def end_of(self, stream: str, /) -> tuple[str, int, int] | None:
+        """Return where a log ended as far as is known: its topic's id, the leader epoch, the offset."""
+
+    def put_end(self, stream: str, topic_id: str, epoch: int, end: int, /) -> None:
+        """Note where a log ends."""
+
+    def take_noted(self) -> _Noted:
+        """Take what was counted."""
 
 _Waiter = TypeVar("_Waiter")
 
@@ -471,13 +612,12 @@ class RedisClient(Generic[_Waiter]):
         node: int | None,
         history: str | None,
         sent: list[tuple[int, str]] | None,
-        as_they_are: bool,
         /,
     ) -> _Waiter:
         """Send scripts as `begin` does commands; with `history` to that one only.
 
-        One that Redis lacks is loaded and run again, and for one that a full memory refuses `when_full` is run; not
-        with `as_they_are`. `sent` gets node and history of what is sent, when it is.
+        One that Redis lacks is loaded and run again, and for one that a full memory refuses `when_full` is run. `sent`
+        gets node and history of what is sent, when it is.
         """
 
     def send(self, lane: int, node: int, commands: Sequence[_Command], /) -> None:
@@ -518,9 +658,6 @@ class RedisClient(Generic[_Waiter]):
 
     def lease_ended(self, lane: int, node: int, /) -> bool:
         """Whether a script came too late since then."""
-
-    def take_memory_refused(self, lane: int, node: int, /) -> bool:
-        """Whether a script was refused for want of memory since this was last asked."""
 
     @property
     def map_version(self) -> int:

@@ -238,13 +238,6 @@ class AppendUnknownError(KafkaError):
         self.idempotent = idempotent
 
 
-class TransactionUnverifiedError(KafkaError):
-    """A batch would open a transaction in its partition, but whether it may is not known: nothing was written."""
-
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction is not verified")
-
-
 class AuthenticationError(KafkaError):
     """A client did not authenticate: `reason` is for the log, and the client gets `message`.
 
@@ -259,10 +252,6 @@ class AuthenticationError(KafkaError):
 
 ProtocolError = korvet_core.ProtocolError
 """The connection has to close, with a log line: a broken protocol, or something that no response can say."""
-
-
-class UnansweredError(ProtocolError):
-    """The connection has to close because its client must find out by itself what became of a request."""
 
 
 class ConfigError(Exception):

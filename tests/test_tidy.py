@@ -24,7 +24,7 @@ SHARED = {"__init__", "audit", "authorization", "common", "registry", "context"}
 
 # Where an error of any kind is caught and logged, once: a request's boundary and a process's.
 BOUNDARIES = {
-    *("korvet/server/supervisor/child.py", "korvet/server/net/dispatch.py"),
+    *("korvet/server/supervisor/child.py", "korvet/server/net/dispatch.py", "korvet/log/appends.py"),
     *("korvet/lake/service.py", "korvet/spark/service.py"),
 }
 
@@ -73,7 +73,6 @@ STILL_WAIT = {
     "tests/redis/test_blocking_driver.py",
     "tests/redis/test_sentinel.py",
     "tests/server/test_bad_input.py",
-    "tests/server/test_budget.py",
     "tests/server/test_dispatch.py",
     "tests/server/test_serving_lease.py",
     "tests/server/test_tls.py",

@@ -2,9 +2,12 @@
 
 #![no_main]
 
-use korvet_proto::batch::{CRC_FROM, HEADER_BYTES, Header, LENGTH_FROM, crc32c};
+mod sealed;
+
+use korvet_proto::batch::Header;
 use korvet_proto::columns::Columns;
 use korvet_proto::encode::{Encoder, RecordFields};
+use sealed::sealed;
 
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 
@@ -38,18 +41,3 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         assert!(record.headers().eq(again.headers()));
     }
 });
-
-/// Correct the fields by which most inputs would be refused at once: base offset, length, magic, last offset delta, CRC.
-fn sealed(batch: &mut [u8]) {
-    if batch.len() < HEADER_BYTES {
-        return;
-    }
-    let length = (batch.len() - LENGTH_FROM) as i32;
-    let count = i32::from_be_bytes(batch[57..HEADER_BYTES].try_into().unwrap());
-    batch[..8].fill(0);
-    batch[8..LENGTH_FROM].copy_from_slice(&length.to_be_bytes());
-    batch[16] = 2;
-    batch[23..27].copy_from_slice(&count.wrapping_sub(1).to_be_bytes());
-    let crc = crc32c(0, &batch[CRC_FROM..]);
-    batch[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc.to_be_bytes());
-}

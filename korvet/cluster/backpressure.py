@@ -11,15 +11,17 @@ Between two readings Redis may fill up: it then refuses by itself (`memory_full`
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from korvet.clock import CLOCK, Clock
 from korvet.cluster.usage import UNUSED, Disk, ServerUsage, Share, UsageStore, disk_share, memory_share
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.logs import Log
-from korvet.redis.client import Redis, RedisNode
+from korvet.redis.client import Redis
 from korvet.telemetry import metrics
 
 _log = Log(__name__)
@@ -86,8 +88,12 @@ class Thresholds(NamedTuple):
         return BackpressureState(math.ceil(risen * self.throttle_max_ms), "")
 
 
+OnReading: TypeAlias = Callable[[BackpressureState, float, float], object]
+"""Called with what follows from a reading, when the next one is due and until when this one counts (monotonic)."""
+
+
 class Backpressure:
-    """The backpressure on one worker's producers."""
+    """The backpressure on one worker's producers, by the numbers of Redis' nodes."""
 
     def __init__(
         self, redis: Redis, settings: Settings, data_dir: Path | None = None, *, clock: Clock = CLOCK
@@ -96,52 +102,62 @@ class Backpressure:
         self._redis = redis
         self._clock = clock
         self._settings = settings
-        self._nodes: dict[RedisNode, ServerBackpressure] = {}
+        self._data_dir = data_dir
+        self._nodes: dict[int, ServerBackpressure] = {}
         self._map_version = redis.map_version
-        self._only: ServerBackpressure | None = None
-        if not redis.is_cluster:
-            usage = UsageStore(redis, with_file=data_dir is not None)
-            disk = Disk(data_dir) if data_dir else None
-            self._only = ServerBackpressure(usage, settings, disk, clock=clock)
-        self.by_stream = None if self._only else self._check_stream
-        """A function that returns what applies to what is written to a stream; None without a cluster."""
+        self.on_reading: Callable[[int, BackpressureState, float, float], object] = (
+            lambda _node, _state, _due, _until: None
+        )
+        """Called with a node and what OnReading says."""
+
+    @property
+    def full_throttle_ms(self) -> int:
+        """For how long a producer is throttled whose batch Redis refused for want of memory."""
+        # That of one node throttles nobody: a producer may write to others too.
+        return 0 if self._redis.is_cluster else Thresholds.of(self._settings).throttle_max_ms
 
     def use(self, settings: Settings) -> None:
         """Apply other thresholds, from the next reading on."""
         self._settings = settings
-        for each in [self._only] if self._only else self._nodes.values():
+        for each in self._nodes.values():
             each.use(settings)
 
-    def check(self) -> BackpressureState:
-        """Return what applies to all of a produce request now: in a cluster nothing, but see `by_stream`."""
-        return self._only.check() if self._only else NO_PRESSURE
+    def look(self, number: int, *, is_full: bool = False) -> BackpressureState:
+        """Have a node read that is written to, if that is due; sooner if it `is_full`: it has refused a write.
 
-    def memory_full(self) -> int:
-        """Have the usage of a server read soon that refused for want of memory; returns the throttle for it in ms."""
-        if self._only:
-            return self._only.memory_full()
-        for node, server in self._nodes.items():
-            if node.take_memory_refused():
-                server.memory_full()
-        return 0
+        Returns what applies until then.
+        """
+        self._forget_former()
+        server = self._nodes.get(number) or self._made(number)
+        return server.memory_full() if is_full else server.check()
 
-    def _check_stream(self, stream: str) -> BackpressureState:
-        try:
-            node = self._redis.node_of(stream)
-        except StorageUnavailableError:
-            # The append says it better.
-            return NO_PRESSURE
+    def _made(self, number: int) -> ServerBackpressure:
+        redis = self._redis
+        on_reading = partial(self._take, number)
+        if not redis.is_cluster:
+            usage = UsageStore(redis, with_file=self._data_dir is not None)
+            disk = Disk(self._data_dir) if self._data_dir else None
+            made = ServerBackpressure(usage, self._settings, disk, clock=self._clock, on_reading=on_reading)
+        else:
+            node = redis.node_numbered(number)
+            usage = UsageStore(node, with_file=False)
+            made = ServerBackpressure(
+                usage, self._settings, name=node.name, clock=self._clock, on_reading=on_reading
+            )
+        self._nodes[number] = made
+        return made
+
+    def _forget_former(self) -> None:
         if self._map_version != self._redis.map_version:
             self._map_version = self._redis.map_version
-            for former in self._nodes.keys() - set(self._redis.nodes()):
+            for former in self._nodes.keys() - {node.number for node in self._redis.nodes()}:
                 self._nodes.pop(former).forget()
-        pressure = self._nodes.get(node)
-        if pressure is None:
-            usage = UsageStore(node, with_file=False)
-            pressure = ServerBackpressure(usage, self._settings, name=node.name, clock=self._clock)
-            self._nodes[node] = pressure
-        state = pressure.check()
-        return state._replace(throttle_ms=0) if state.refusal else state
+
+    def _take(self, number: int, state: BackpressureState, due: float, until: float) -> None:
+        if self._redis.is_cluster and state.refusal:
+            # A throttle is for a connection, which may write to other nodes too.
+            state = state._replace(throttle_ms=0)
+        self.on_reading(number, state, due, until)
 
 
 class ServerBackpressure:
@@ -155,8 +171,10 @@ class ServerBackpressure:
         name: str = "",
         *,
         clock: Clock = CLOCK,
+        on_reading: OnReading = lambda _state, _due, _until: None,
     ) -> None:
         """`name` is that of a node of a cluster."""
+        self._on_reading = on_reading
         self._name = name
         self._store = store
         self._thresholds = Thresholds.of(settings)
@@ -187,11 +205,12 @@ class ServerBackpressure:
             self._clock.spawn(self._renew)
         return self._state
 
-    def memory_full(self) -> int:
-        """Have the usage read soon, because Redis refused for want of memory; returns the throttle for it in ms."""
+    def memory_full(self) -> BackpressureState:
+        """Have the usage read soon, because Redis refused for want of memory; returns what applies until then."""
         if self._due < math.inf:
             self._due = min(self._due, self._clock.monotonic() + READ_EVERY_SECONDS_NEAR)
-        return self._thresholds.throttle_max_ms
+            self._say()
+        return self._state
 
     def forget(self) -> None:
         """Report the server as no trouble from now on: it left the cluster."""
@@ -208,6 +227,10 @@ class ServerBackpressure:
         finally:
             self._read_at = self._clock.monotonic()
             self._due = self._read_at + pause_seconds
+            self._say()
+
+    def _say(self) -> None:
+        self._on_reading(self._state, self._due, self._read_at + VALID_SECONDS)
 
     def _read(self) -> float:
         """Read and judge; returns the seconds until the next reading."""

@@ -333,7 +333,7 @@ class Settings:
     request_control_max_bytes: int = _setting(16_777_216, "Largest request of every other kind.", least=1024)
     queued_max_request_bytes: int = _setting(
         268_435_456,
-        "Bytes of requests in one worker, and as many of their records decoded; more wait. As many of fetched "
+        "Bytes of requests in one worker, and as many that are made of their batches; more wait. As many of fetched "
         "records that were not sent yet; responses are smaller then.",
         1024,
         INT64_MAX,

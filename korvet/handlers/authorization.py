@@ -17,7 +17,6 @@ import msgspec
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
-from korvet.pending import Done, Then
 from korvet.protocol.schema import VERSION_MAX, Message
 from korvet.protocol.types import AclOperation, AclResourceType, CoordinatorType, ResourceType
 from korvet.protocol.wire import ZERO_UUID
@@ -317,9 +316,8 @@ def call(handler: Handler, request: Any, caller: Caller, context: Any) -> Any:  
         return handler.handle(request, caller, context)
     merge = partial(_merged, handler=handler, caller=caller, refused=refused)
     if any(getattr(request, rule.items) for rule in rules if isinstance(rule, Each)):
-        answer = handler.handle(request, caller, context)
-        return Then(answer, merge) if handler.pipelined else merge(answer)
-    return Then(Done(_NOTHING), merge) if handler.pipelined else merge(_NOTHING)
+        return merge(handler.handle(request, caller, context))
+    return merge(_NOTHING)
 
 
 def _split(rule: Each, request: Any, caller: Caller, topics: TopicRegistry, refused: list[_Refused]) -> Any:  # noqa: ANN401 - any request, and one like it

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.clock import CLOCK, Clock
-from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
 from korvet.cluster.features import Features
@@ -25,9 +24,8 @@ from korvet.groups.offsets import CommittedOffsets
 from korvet.groups.pending import PendingOffsets
 from korvet.groups.share.coordinator import ShareGroups
 from korvet.groups.streams.coordinator import StreamsGroups
-from korvet.log.append import Appender
+from korvet.log.appends import Appends
 from korvet.log.epochs import LeaderEpochs
-from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.fetch_sessions import FetchSessions
 from korvet.log.markers import MarkerWriter
@@ -59,7 +57,6 @@ class Caller(msgspec.Struct, frozen=True):
     """Who sent a request, and in which version of its API.
 
     Responses carry the addresses that belong to the listener of its `session`.
-    `reserve_memory` takes the bytes that serving the request needs beyond its frame; negative: no longer needs.
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
     the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
     that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once. `rights` are those of
@@ -69,7 +66,6 @@ class Caller(msgspec.Struct, frozen=True):
     client_id: str | None
     session: Session
     version: int
-    reserve_memory: Callable[[int], None] = lambda _size: None
     timer: RequestTimer = msgspec.field(default_factory=lambda: NO_TIMER)
     fetched: FetchMemory = UNLIMITED
     not_after_ms: int = 0
@@ -103,7 +99,7 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
 
     live: LiveSettings
     topics: TopicRegistry
-    appender: Appender
+    appends: Appends
     markers: MarkerWriter
     transactions: TransactionCoordinator
     fetcher: Fetcher
@@ -112,8 +108,6 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     deletion: RecordDeletion
     active_producers: ActiveProducers
     replicas: Replicas
-    pressure: Backpressure
-    failures: Failures
     traffic: TopicCounters
 
 

@@ -1,5 +1,9 @@
 """Produce (key 0), versions 3-13: appends one record batch to each partition named.
 
+korvet_core.Producers serves it, from the frame to the response; this decides what the core cannot know: rights,
+partitions, transactions, replicas and quotas. Of the requests themselves only those come here that are refused before a
+client has logged in, or after its session has ended.
+
 acks 0 gets no response, and a closed connection if something went wrong; acks 1 waits for the append, and acks all
 also for the replicas of Redis that `replicas` and `min.insync.replicas` ask for.
 Versions up to 12 name topics, version 13 gives ids. zstd may be sent from version 7 on (KIP-110).
@@ -11,113 +15,143 @@ If the store is nearly full the response carries a throttle time, and the connec
 version the response is sent before that, as by Kafka's broker since KIP-219. If the store is full nothing is written,
 and the error is KAFKA_STORAGE_ERROR: clients (the Java client and librdkafka among them) know it as one after which
 nothing was written, and retry, and it is what Redis' own refusal becomes. Some of them do not know
-THROTTLING_QUOTA_EXCEEDED as an answer to Produce. In a cluster this goes for the partitions of a node that is full, and
-the connection is not muted for a refusal: it may have partitions of other nodes.
-
-A batch that was sent to Redis and got no reply may be written or not. Its producer, if it is idempotent, has to send it
-again with all that came after it, so its connection is closed. An error would not do: the next batch, already on its
-way, would be OUT_OF_ORDER_SEQUENCE_NUMBER, upon which librdkafka takes a new epoch and writes what is written again.
+THROTTLING_QUOTA_EXCEEDED as an answer to Produce. In a cluster this goes for the partitions of a node that is full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
-from itertools import repeat
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from korvet.errors import (
-    AppendUnknownError,
-    ErrorCode,
-    KafkaError,
-    ProtocolError,
-    RecordsRefusedError,
-    StorageUnavailableError,
-    UnansweredError,
-    partition_code,
-)
+from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError, partition_code
 from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, LogApi
-from korvet.handlers.registry import Reply, register_pipelined
-from korvet.log.append import AppendResult
-from korvet.pending import Done, Pending, Then
+from korvet.handlers.registry import Reply, register
+from korvet.log.appends import Decision, Question, refused
 from korvet.protocol.messages import produce as wire
-from korvet.protocol.types import ACKS_ALL
+from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
-from korvet.telemetry.request_timer import REDIS, WAIT
-from korvet.topics.types import Partition, PartitionRef, TopicRef
-from korvet.transactions.coordinator import TransactionCoordinator
+from korvet.security.authorizer import ALL_RIGHTS, Authorizer, refusal
+from korvet.security.quotas import Quota
+from korvet.security.session import Session
+from korvet.topics.types import TopicRef
 
-TOPIC_ID_VERSION_FIRST = 13
-ZSTD_VERSION_FIRST = 7
 ABORTABLE_VERSION_FIRST = 11
 """From here on producers know TRANSACTION_ABORTABLE (KIP-890)."""
 ADDING_VERSION_FIRST = 12
 """From here on they do not add partitions to their transactions (KIP-890)."""
-ACKS = (0, 1, ACKS_ALL)
+
+THROTTLED_BY = ("memory", *Quota)
+"""Why a producer is throttled, by the numbers that the core has for it."""
 
 
-def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending[Reply]:
-    """Check, decode and send what is in the request; the reply waits for Redis."""
-    throttle_ms, refusal = api.pressure.check()
-    if refusal:
-        return Done(_refuse_all(request, api, refusal, throttle_ms))
-    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
-    batches = [
-        PartitionRef(TopicRef(topic.name, topic.topic_id if by_id else None), each.index, each.records)
-        for topic in request.topic_data
-        for each in topic.partition_data
-    ]
-    zstd_known = caller.version >= ZSTD_VERSION_FIRST
-    acks_all = request.acks == ACKS_ALL
-    appends = api.appender.begin(
-        batches,
-        zstd_known=zstd_known,
-        reserve_memory=caller.reserve_memory,
-        check_acks=api.replicas.check_insync if acks_all else None if request.acks in ACKS else _refuse_acks,
-        pressure=api.pressure.by_stream,
-        version=caller.session.order_version,
-        verify=None
-        if request.transactional_id is None
-        else partial(_verify, api.transactions, request.transactional_id, caller.version),
-    )
+class Client(Protocol):
+    """The connection of a client whose requests the core serves."""
 
-    def reply(results: list[AppendResult]) -> Reply:
-        caller.timer.end_stage(REDIS)
-        # Asked again: batches may have been sent since.
-        if acks_all and (api.replicas.least or appends.replicas):
-            results = api.replicas.confirm(results)
-            caller.timer.end_stage(WAIT)
-        throttled_ms = max(throttle_ms, appends.throttle_ms)
-        if api.failures.note(results):
-            throttled_ms = max(throttled_ms, api.pressure.memory_full())
-        return Reply(_response(request, results, throttled_ms), throttled_ms)
+    number: int
+    session: Session
 
-    return Then(appends, reply, waits=acks_all and (api.replicas.least or appends.replicas) > 0)
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection."""
 
 
-def _refuse_acks(_partition: Partition) -> None:
-    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, "acks is not 0, 1 or -1")
+class ProduceDecisions:
+    """Decides, in one worker, on what the core asks about the requests of its clients."""
 
+    def __init__(
+        self,
+        api: LogApi,
+        authorizer: Authorizer | None,
+        is_late: Callable[[float], bool],
+        charge: Callable[[Session, str | None, int, float], tuple[int, Quota]],
+    ) -> None:
+        """`is_late` says so of a request that came after a time (time.monotonic), and renews an ended lease.
 
-def _verify(
-    coordinator: TransactionCoordinator,
-    transactional_id: str,
-    version: int,
-    producer_id: int,
-    epoch: int,
-    partitions: Sequence[Partition],
-) -> int:
-    """Return the number of the transaction that the partitions are in; raises KafkaError with a code for producers."""
-    verify_only = version < ADDING_VERSION_FIRST
-    try:
-        return coordinator.add_partitions(
-            transactional_id, producer_id, epoch, partitions, verify_only=verify_only
+        `charge` counts a request, by bytes and seconds, and returns for how long its client has to wait (ms).
+        """
+        self._api, self._appends = api, api.appends
+        self._authorizer, self._is_late, self._charge = authorizer, is_late, charge
+
+    def decide(self, client: Client | None, question: Question) -> Decision:
+        """Return the decision on one question; raises KafkaError. `client` is None once its connection is gone."""
+        word, *about = question
+        if word == "topic":
+            return self._topic(*about)
+        if word == "in sync":
+            return self._in_sync(*about)
+        if word == "verify":
+            return self._verify(*about)
+        if client is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "its connection is gone")
+        if word == "late":
+            return self._late(client, *about)
+        if word == "right":
+            return self._right(client, *about)
+        ms, quota = self._charge(client.session, *about)
+        return ms, THROTTLED_BY.index(quota)
+
+    def confirm(self, asked: Sequence[tuple[int, str, int]]) -> list[Decision]:
+        """Return for each node (by number), history and count whether as many replicas have what was written."""
+        replicas = self._api.replicas
+        wanted = [(replicas.numbered(number).name, history, count) for number, history, count in asked]
+        short = KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            "the records are written, but too few replicas of Redis have them yet",
         )
-    except KafkaError as error:
-        code = _code_for_producers(error.code, version)
-        if code is error.code:
-            raise
-        raise KafkaError(code, error.message) from error
+        return [None if has else refused(short) for has in replicas.have(wanted)]
+
+    def _in_sync(self, stream: str) -> Decision:
+        known = self._api.replicas.check_insync(self._appends.partition_of(stream))
+        if known is not None:
+            self._appends.core.put_insync(*known)
+        return None
+
+    def _late(self, client: Client, came_after: float) -> Decision:
+        if self._is_late(came_after) and client.is_gone():
+            raise StorageUnavailableError("the request came late, and nobody waits for its answer")
+        return None
+
+    def _right(self, client: Client, kind: str, name: str | bytes) -> Decision:
+        if name == ZERO_UUID:
+            return None  # no topic: the next question says so
+        # Before the rights are looked at, for it may wait: what is granted is what holds now.
+        named = self._api.topics.resolve(TopicRef("", name)).name if isinstance(name, bytes) else name
+        authorizer = self._authorizer
+        rights = ALL_RIGHTS if authorizer is None else authorizer.rights(client.session, "Produce")
+        rights.check_fresh()
+        is_id = kind == "transactional id"
+        resource = AclResourceType.TRANSACTIONAL_ID if is_id else AclResourceType.TOPIC
+        if not rights.allows(AclOperation.WRITE, resource, named):
+            raise refusal(resource)
+        self._appends.core.grant(client.number, kind, name)
+        return None
+
+    def _topic(self, name: str, topic_id: bytes | None, index: int, is_stale: bool) -> Decision:  # noqa: FBT001 - as asked
+        topics, ref = self._api.topics, TopicRef(name, topic_id)
+        known = topics.cached(ref) if is_stale else None
+        if known is not None and index < len(known.partitions):
+            stale = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not topics.refresh_stale([stale], {0: known.partitions[index]}):
+                raise stale
+        topic, partition = topics.partition(ref, index)
+        self._appends.put(partition, topic)
+        return None
+
+    def _verify(
+        self, transactional_id: str, version: int, producer_id: int, epoch: int, streams: Sequence[str]
+    ) -> int:
+        """Return the number of the transaction that partitions are in; raises KafkaError with a code for producers."""
+        partitions = [self._appends.partition_of(stream) for stream in streams]
+        verify_only = version < ADDING_VERSION_FIRST
+        try:
+            return self._api.transactions.add_partitions(
+                transactional_id, producer_id, epoch, partitions, verify_only=verify_only
+            )
+        except KafkaError as error:
+            code = _code_for_producers(error.code, version)
+            if code is error.code:
+                raise
+            raise KafkaError(code, error.message) from error
 
 
 def _code_for_producers(code: ErrorCode, version: int) -> ErrorCode:
@@ -134,83 +168,37 @@ def _code_for_producers(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _refuse_all(request: wire.ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:
-    """Answer a request of which nothing is written, since the store has no room."""
-    error = StorageUnavailableError(reason)
-    api.appender.note_refusal(error)
-    results: list[AppendResult] = [error for topic in request.topic_data for _ in topic.partition_data]
-    api.failures.refused(error, len(results))
-    return Reply(_response(request, results, throttle_ms), throttle_ms)
+def handle(_request: wire.ProduceRequest, _caller: Caller, _api: LogApi) -> Reply:
+    """Raise ProtocolError: a client that may produce is served by the core."""
+    raise ProtocolError("a Produce request of a client that has no session")
 
 
-def _response(
-    request: wire.ProduceRequest, results: Iterable[AppendResult], throttle_ms: int = 0
-) -> wire.ProduceResponse | None:
-    """Return the response, None for acks 0."""
+def refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> wire.ProduceResponse | None:
+    """Answer every partition with the error; raises ProtocolError for acks 0, which gets no response."""
     if request.acks == 0:
-        _close_on_failure(results)
-        return None
-    remaining = iter(results)
+        raise ProtocolError(f"a produce request with acks 0 failed: {error}")
+    code, message = partition_code(error), error_message(error)
     responses = [
         wire.TopicProduceResponse(
             name=topic.name,
             topic_id=topic.topic_id or ZERO_UUID,
             partition_responses=[
-                _partition_response(each.index, next(remaining)) for each in topic.partition_data
+                wire.PartitionProduceResponse(
+                    index=each.index, error_code=code, base_offset=-1, error_message=message
+                )
+                for each in topic.partition_data
             ],
         )
         for topic in request.topic_data
     ]
-    return wire.ProduceResponse(responses=responses, throttle_time_ms=throttle_ms)
+    return wire.ProduceResponse(responses=responses)
 
 
-def refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> wire.ProduceResponse | None:
-    """Answer every partition with the error."""
-    return _response(request, repeat(error))
-
-
-def _close_on_failure(results: Iterable[AppendResult]) -> None:
-    """Without a response, closing is the only way to say that records were lost, as Kafka's broker does."""
-    for result in results:
-        if isinstance(result, KafkaError):
-            raise ProtocolError(f"a produce request with acks 0 failed: {result}")
-
-
-def _partition_response(index: int, result: AppendResult) -> wire.PartitionProduceResponse:
-    if isinstance(result, AppendUnknownError) and result.idempotent:
-        message = f"a batch of an idempotent producer may be written or not: {result.message}"
-        raise UnansweredError(message)
-    if isinstance(result, KafkaError):
-        wrong = result.records if isinstance(result, RecordsRefusedError) else ()
-        return wire.PartitionProduceResponse(
-            index=index,
-            error_code=partition_code(result),
-            base_offset=-1,
-            record_errors=[
-                wire.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=what)
-                for at, what in wrong
-            ],
-            error_message=error_message(result),
-        )
-    return wire.PartitionProduceResponse(
-        index=index,
-        base_offset=result.base_offset,
-        log_append_time_ms=result.timestamp,
-        log_start_offset=result.log_start,
-    )
-
-
-def _abandoned(request: wire.ProduceRequest) -> ErrorCode:
-    """Return NONE for a producer that wants no answer: it may have closed as soon as it had sent."""
-    return ErrorCode.NONE if request.acks == 0 else ErrorCode.KAFKA_STORAGE_ERROR
-
-
-register_pipelined(
+register(
     wire.ProduceRequest,
     LogApi,
     handle,
     refuse,
-    abandoned=_abandoned,
     errors={
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -12,7 +12,6 @@ import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller
-from korvet.pending import Pending
 from korvet.protocol.schema import Message
 
 MEMORY = "memory"
@@ -37,9 +36,8 @@ C = TypeVar("C")
 class Handler(msgspec.Struct, frozen=True):
     """How requests of one class are served.
 
-    `handle` is given the context of the class `context`. A `pipelined` one does all but wait for Redis, and returns a
-    Pending of its answer: the next request of the connection may begin meanwhile. Any other is called when it is the
-    request's turn to be answered. `timed`: metrics show how long each stage takes. `unconfirmed` is the error that is
+    `handle` is given the context of the class `context`. `timed`: metrics show how long each stage takes. `unconfirmed`
+    is the error that is
     answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas. `abandoned`
     gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is begun.
     `confirms` says of a single request whether replicas are asked for. `errors` are those that it may answer, besides
@@ -50,7 +48,6 @@ class Handler(msgspec.Struct, frozen=True):
     context: type[object]
     handle: Callable[[Any, Caller, Any], Any]
     refuse: Callable[[Any, Caller, KafkaError], Message | None]
-    pipelined: bool = False
     timed: bool = False
     unconfirmed: ErrorCode = ErrorCode.NONE
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
@@ -87,24 +84,5 @@ def register(  # noqa: PLR0913 - what Handler has, each by its name
         unconfirmed=unconfirmed,
         abandoned=abandoned or (lambda _request: unconfirmed),
         confirms=confirms,
-        errors=frozenset(errors),
-    )
-
-
-def register_pipelined(
-    request: type[R],
-    context: type[C],
-    handle: Callable[[R, Caller, C], Pending[Answer]],
-    refuse: Callable[[R, Caller, KafkaError], Message | None],
-    *,
-    errors: Collection[ErrorCode] = (),
-    abandoned: Callable[[R], ErrorCode],
-) -> None:
-    """Serve requests of this class by `handle`, which returns before Redis has answered (Handler)."""
-    HANDLERS[request.api.key] = Handler(
-        *(request, context, handle, refuse),
-        pipelined=True,
-        timed=True,
-        abandoned=abandoned,
         errors=frozenset(errors),
     )

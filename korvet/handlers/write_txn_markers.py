@@ -14,7 +14,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
-from korvet.log.markers import OPEN_BEFORE, THE_OPEN_ONE, Marker
+from korvet.log.appends import OPEN_BEFORE, THE_OPEN_ONE, Marker
 from korvet.protocol.messages import write_txn_markers as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import refusal

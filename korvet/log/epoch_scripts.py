@@ -1,7 +1,8 @@
 """Scripts that write to logs: each carries the leader epoch of its node, and goes only to the history that has it.
 
 One that was refused because a later epoch has begun, or because its slot is at another node or on its way there, was
-not run, and one that met another history was not sent: it is sent again, with the epoch that it needs there.
+not run, and one that met another history was not sent: it is sent again, with the epoch that it needs there. Those that
+append are korvet_core's, which does the same.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from operator import attrgetter
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError, OutcomeUnknownError, StorageUnavailableError
-from korvet.log.epochs import NO_EPOCH, LeaderEpochs, later_epoch
+from korvet.log.epochs import LeaderEpochs, later_epoch
 from korvet.pending import Pending
 from korvet.redis.client import HistoryChangedError, Redis, RedisNode, ScriptCall
-from korvet.redis.replies import Reply, is_elsewhere, is_missing
+from korvet.redis.replies import Reply, is_elsewhere
 
 EPOCH_AT = 1
 """Where the leader epoch stands in the arguments of a script that carries it."""
@@ -24,121 +25,67 @@ EPOCH_AT = 1
 _HISTORIES_MAX = 3
 """Tries to send scripts to the history whose epoch they carry: each but the first has met another one."""
 
-
-class ScriptReply(NamedTuple):
-    """The reply to a script, or what prevented it, and where it was sent with which epoch; "" if it was not."""
-
-    reply: Reply
-    node: str = ""
-    history: str = ""
-    epoch: int = NO_EPOCH
-
-
-_NO_ANSWER = ScriptReply(None)
-_ARE_READY = attrgetter("replies.ready")
 _IS_CONNECTED = attrgetter("connected")
 
 
-class NodeScripts(NamedTuple):
+class _NodeScripts(NamedTuple):
     """Scripts that were sent to a node, and those of the caller's that they are."""
 
     places: Sequence[int]
-    node: str
-    history: str
-    epoch: int
+    node: RedisNode
     replies: Pending[list[Reply]]
 
 
-def send_in_epoch(
-    node: RedisNode,
-    epochs: LeaderEpochs,
-    calls: Sequence[ScriptCall],
-    places: Sequence[int],
-    *,
-    as_they_are: bool = False,
-) -> NodeScripts:
-    """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records.
+def run_in_epoch(redis: Redis, epochs: LeaderEpochs, calls: Sequence[ScriptCall]) -> list[Reply]:
+    """Run scripts and return their replies in the order of the calls; what prevents one stands for its reply.
 
-    Where the arguments of one are a list, that at EPOCH_AT becomes the epoch. `as_they_are`: none runs a second time.
-    Raises KafkaError if nothing was sent; if the connection leads to another history by then, that is the outcome.
+    Where the arguments of one are a list, that at EPOCH_AT becomes the epoch.
     """
-    try:
-        epoch = epochs.of(node)
-    except OutcomeUnknownError as error:
-        raise StorageUnavailableError(error.message) from error  # of these scripts nothing was sent
-    history = node.history
-    for _, _, args in calls:
-        if isinstance(args, list):
-            args[EPOCH_AT] = epoch
-    sent = node.begin_scripts(calls, history, as_they_are=as_they_are)
-    return NodeScripts(places, node.name, history, epoch, sent)
+    scripts = _EpochScripts(redis, epochs, calls)
+    scripts.run()
+    return scripts.replies
 
 
-def was_not_run(reply: Reply) -> bool:
-    """Return whether a script was refused for a reason that ends: nothing was done, and it is to be sent again."""
-    return _is_stale(reply) or is_elsewhere(reply) or is_missing(reply) or _met_another_history(reply)
-
-
-class EpochScripts:
-    """Scripts under way, sent by `send_in_epoch`."""
+class _EpochScripts:
+    """Scripts under way."""
 
     def __init__(self, redis: Redis, epochs: LeaderEpochs, calls: Sequence[ScriptCall]) -> None:
-        """Send them. What prevents one is its answer."""
         self._redis, self._epochs, self._calls = redis, epochs, calls
-        self._answers = [_NO_ANSWER] * len(calls)
-        self._under_way: list[NodeScripts] = []
-        self._begin(range(len(calls)))
+        self.replies: list[Reply] = [None] * len(calls)
+        self._nodes: dict[int, RedisNode] = {}
 
-    @property
-    def ready(self) -> bool:
-        """Whether the replies to what was sent are here."""
-        return all(map(_ARE_READY, self._under_way))
-
-    def result(self) -> list[ScriptReply]:
-        """Wait for the replies, send again what must be, and return the answers in the order of the calls."""
-        if self._collect():
-            return self._answers
+    def run(self) -> None:
+        """Send them, and again those that were not run."""
         deadline = time.monotonic() + self._redis.timeout_s
-        stale = [place for place, answer in enumerate(self._answers) if _is_stale(answer.reply)]
+        self._send(range(len(self._calls)))
+        stale = self._refused(_is_stale)
         moved, unsent = self._refused(is_elsewhere), self._refused(_met_another_history)
         attempt = 0
         tries_left = _HISTORIES_MAX - 1
         while (stale or moved or unsent) and time.monotonic() < deadline:
             # Nothing was written: once more, with the epoch that there is now.
             for place in stale:
-                self._learn(self._answers[place])
+                self._learn(place)
             if moved:
-                self._redis.follow([self._answers[place].reply for place in moved], attempt)
+                self._redis.follow([self.replies[place] for place in moved], attempt)
                 attempt += 1
             self._redis.order.change()
-            self._begin(sorted(stale + moved + unsent))
-            self._collect()
+            self._send(sorted(stale + moved + unsent))
             tries_left -= 1
             # A second time another worker is ahead of this one: its client may try again.
             stale, moved = [], self._refused(is_elsewhere)
             unsent = self._refused(_met_another_history) if tries_left > 0 else []
-        return self._answers
 
     def _refused(self, is_refusal: Callable[[Reply], bool]) -> list[int]:
-        return [index for index, answer in enumerate(self._answers) if is_refusal(answer.reply)]
+        return [place for place, reply in enumerate(self.replies) if is_refusal(reply)]
 
-    def _learn(self, stale: ScriptReply) -> None:
+    def _learn(self, place: int) -> None:
+        node, last = self._nodes[place], later_epoch(cast("KafkaError", self.replies[place]))
         with contextlib.suppress(KafkaError):
-            node = self._redis.node_named(stale.node)
-            if (last := later_epoch(cast("KafkaError", stale.reply))) > self._epochs.known(node):
+            if last > self._epochs.known(node):
                 self._epochs.refresh(node, last)
 
-    def _begin(self, places: Sequence[int]) -> None:
-        if len(places) > 1 and self._redis.is_cluster:
-            self._begin_at_nodes(places)
-        elif places:
-            try:
-                node = self._redis.node_of(self._calls[places[0]][1][0])
-                self._under_way.append(self._sent(node, places))
-            except KafkaError as error:
-                self._fail(places, error)
-
-    def _begin_at_nodes(self, places: Sequence[int]) -> None:
+    def _send(self, places: Sequence[int]) -> None:
         by_node: dict[RedisNode, list[int]] = {}
         for place in places:
             try:
@@ -147,39 +94,41 @@ class EpochScripts:
                 self._fail((place,), error)
             else:
                 by_node.setdefault(node, []).append(place)
+        under_way = []
         # First nodes that need not be connected to: one that hangs must not hold up the others.
         for node in sorted(by_node, key=_IS_CONNECTED, reverse=True):
             try:
-                self._under_way.append(self._sent(node, by_node[node]))
+                under_way.append(self._sent(node, by_node[node]))
             except KafkaError as error:
                 self._fail(by_node[node], error)
-
-    def _sent(self, node: RedisNode, places: Sequence[int]) -> NodeScripts:
-        calls = self._calls
-        if len(places) < len(calls):
-            calls = [calls[place] for place in places]
-        return send_in_epoch(node, self._epochs, calls, places)
-
-    def _collect(self) -> bool:
-        """Take the replies; returns whether none of them is an error."""
-        under_way, self._under_way = self._under_way, []
-        all_well = True
         for sent in under_way:
             try:
                 replies = sent.replies.result()
             except KafkaError as error:
                 self._fail(sent.places, error)
-                all_well = False
                 continue
             for place, reply in zip(sent.places, replies, strict=True):
-                self._answers[place] = ScriptReply(reply, sent.node, sent.history, sent.epoch)
-                all_well = all_well and not isinstance(reply, KafkaError)
-        return all_well
+                self.replies[place], self._nodes[place] = reply, sent.node
+
+    def _sent(self, node: RedisNode, places: Sequence[int]) -> _NodeScripts:
+        """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records.
+
+        Raises KafkaError if nothing was sent; that the connection leads to another history by then is a reply.
+        """
+        try:
+            epoch = self._epochs.of(node)
+        except OutcomeUnknownError as error:
+            raise StorageUnavailableError(error.message) from error  # of these scripts nothing was sent
+        calls = [self._calls[place] for place in places]
+        for _, _, args in calls:
+            if isinstance(args, list):
+                args[EPOCH_AT] = epoch
+        return _NodeScripts(places, node, node.begin_scripts(calls, node.history))
 
     def _fail(self, places: Iterable[int], error: KafkaError) -> None:
         outcome = self._redis.failed(error)
         for place in places:
-            self._answers[place] = ScriptReply(outcome)
+            self.replies[place] = outcome
 
 
 def _is_stale(reply: Reply) -> bool:

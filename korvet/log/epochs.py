@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.logs import Log, RateLimitedLogger
@@ -29,6 +29,9 @@ from korvet.redis.replies import MovedError, Reply, RespError, is_elsewhere, val
 from korvet.topics.types import Partition
 from korvet.turns import in_turns
 
+if TYPE_CHECKING:
+    from korvet_core import Producers
+
 _EPOCH = scripts.get("broker/epoch")
 _log = RateLimitedLogger(Log(__name__), burst=10)
 
@@ -37,9 +40,6 @@ NO_EPOCH = -1
 
 FIRST_EPOCH = 0
 """The epoch of records that are older than all epochs that a partition remembers."""
-
-_ENDS_MAX = 50_000
-"""Logs whose end is remembered; beyond it all are forgotten."""
 
 _SLOTS_TRIED_MAX = 4
 """The lowest slot of a node may have moved, and the next one be on its way."""
@@ -127,6 +127,8 @@ class LeaderEpochs:
         self._redis = redis
         self._keys = keys
         self._nodes: dict[str, _NodeEpoch] = {}
+        self.on_later: Callable[[int, str, int], object] = lambda _number, _history, _epoch: None
+        """Called with a node, by its number for the appends, when a later history of it is known; must not wait."""
 
     def current(self, stream: str) -> int:
         """Return the epoch that Metadata reports for a log: the last known while Redis is away, NO_EPOCH if none is."""
@@ -203,6 +205,8 @@ class LeaderEpochs:
             if of.epoch != NO_EPOCH:
                 self._redis.order.change()
             of.history, of.epoch, of.learned_at = history, epoch, time.monotonic()
+            with contextlib.suppress(StorageUnavailableError):
+                self.on_later(self._redis.node_named(node.name).number, history, epoch)
         if node.history != history:
             # It began after the connection was made.
             node.refresh_history()
@@ -276,40 +280,42 @@ def later_epoch(error: KafkaError) -> int:
 
 
 class KnownEnds:
-    """The ends of logs that a worker has seen, which show what Redis has lost."""
+    """The ends of logs that a worker has seen, by its appends and by reads: they show what Redis has lost."""
 
-    def __init__(self, on_lost: Callable[[], object]) -> None:
-        """`on_lost` is called for each log that was cut."""
+    def __init__(self, core: Producers[Any], on_lost: Callable[[], object]) -> None:
+        """`core` keeps them; `on_lost` is called for each log that was cut."""
+        self._core = core
         self._on_lost = on_lost
-        self._ends: dict[tuple[str, str], EpochStart] = {}
 
-    def note(self, partition: Partition, current: int, end: int, epochs: Epochs | None = None) -> None:
-        """Note where a log ended in the epoch `current`, and report what of it was lost since an earlier one.
+    def note(self, partition: Partition, current: int, end: int, epochs: Epochs) -> None:
+        """Note where a read found the end of a log in the epoch `current`, and report what of it was lost.
 
-        Without its `epochs`, after an append, a later epoch is left to the next read: only they say where the log was
-        cut. Ends of one epoch are never compared: a read may be answered after an append that was sent later.
+        An append leaves a later epoch to the next read: only the `epochs` say where the log was cut. Ends of one epoch
+        are never compared: a read may be answered after an append that was sent later.
 
         A log that has moved to a node and back may have an epoch that another worker has begun and this one does not
         know: its `epochs` then say it.
         """
         if epochs:
             current = max(current, epochs[-1].epoch)
-        key = partition.stream, partition.topic_id
-        last = self._ends.get(key)
-        if last is None or current == last.epoch:
-            if len(self._ends) >= _ENDS_MAX:
-                self._ends.clear()
-            if last is None or end > last.start:
-                self._ends[key] = EpochStart(current, end)
+        topic_id = partition.topic_id
+        last = self._core.end_of(partition.stream)
+        if last is None or last[0] != topic_id:
+            self._core.put_end(partition.stream, topic_id, current, end)
             return
-        if epochs is None or current < last.epoch:
+        _, epoch, start = last
+        if current == epoch:
+            if end > start:
+                self._core.put_end(partition.stream, topic_id, current, end)
             return
-        cut = next((each.start for each in epochs if each.epoch > last.epoch), end)
-        if cut < last.start:
-            lost = {"records": last.start - cut} if partition.is_dense else {}
+        if current < epoch:
+            return
+        cut = next((each.start for each in epochs if each.epoch > epoch), end)
+        if cut < start:
+            lost = {"records": start - cut} if partition.is_dense else {}
             where = f"{partition.topic}:{partition.index}"
             _log.error(
-                "lost", "Redis has lost records of a log", partition=where, first=cut, end=last.start, **lost
+                "lost", "Redis has lost records of a log", partition=where, first=cut, end=start, **lost
             )
             self._on_lost()
-        self._ends[key] = EpochStart(current, end)
+        self._core.put_end(partition.stream, topic_id, current, end)

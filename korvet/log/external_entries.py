@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.epoch_scripts import EpochScripts
+from korvet.log.epoch_scripts import run_in_epoch
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
@@ -69,7 +69,7 @@ class ExternalEntries:
         In the answers KafkaError as `step` raises it. Raises StorageUnavailableError.
         """
         calls = [_call(partition, len(partitions)) for partition in partitions]
-        replies = [answer.reply for answer in EpochScripts(self._redis, self._epochs, calls).result()]
+        replies = run_in_epoch(self._redis, self._epochs, calls)
         steps = []
         for partition, reply in zip(partitions, replies, strict=True):
             what = "the answer of a script for external entries"

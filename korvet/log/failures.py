@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.log.append import AppendResult
+from korvet.errors import ErrorCode
 from korvet.logs import Log
-from korvet.redis.replies import MemoryFullError
-from korvet.turns import in_turns
 
 _log = Log(__name__)
 
@@ -17,15 +14,12 @@ QUIET_SECONDS = 5.0
 """Time without a failure after which a success ends an outage: near a limit some batches fit, and some do not."""
 
 
-_AWAY = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
-
-
 class Failures:
-    """The failed appends of one worker. `count` is called with the name of each error."""
+    """The failed appends of one worker. `count` is called with the name of an error, and how many batches had it."""
 
     def __init__(
         self,
-        count: Callable[[str], None] = lambda _error: None,
+        count: Callable[[str, int], None] = lambda _error, _count: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._count, self._clock = count, clock
@@ -33,31 +27,21 @@ class Failures:
         self._last = 0.0
         self._failed = 0
 
-    def note(self, results: Sequence[AppendResult]) -> bool:
-        """Note the results of a request; returns whether one failed because Redis' memory is full."""
-        failed = [each for each in results if isinstance(each, KafkaError)]
-        if failed:
-            return self._take(failed)
-        if self._began is not None:
-            self._end(self._began)
-        return False
+    def note(self, counts: Mapping[ErrorCode, int], away: int, reason: str, *, succeeds: bool) -> None:
+        """Note how many batches have failed, by error, and for how many of them Redis was away, slow or full, and why.
 
-    def refused(self, error: KafkaError, count: int) -> None:
-        """Note `count` batches that were refused before they were tried, which is logged elsewhere."""
-        for _ in in_turns(range(count)):
-            self._count(error.code.name)
-
-    def _take(self, failed: list[KafkaError]) -> bool:
-        for error in in_turns(failed):
-            self._count(error.code.name)
-        away = [error for error in failed if error.code in _AWAY]
+        `succeeds`: some requests had no failure.
+        """
+        for error, count in counts.items():
+            self._count(error.name, count)
         if away:
             self._last = self._clock()
-            self._failed += len(away)
+            self._failed += away
             if self._began is None:
                 self._began = self._last
-                _log.error("appends fail", reason=away[0].message)
-        return any(isinstance(error, MemoryFullError) for error in away)
+                _log.error("appends fail", reason=reason)
+        elif succeeds and self._began is not None:
+            self._end(self._began)
 
     def _end(self, began: float) -> None:
         now = self._clock()

@@ -6,43 +6,18 @@ may be written twice or late without harm: the append script knows by the number
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import gevent
 
 from korvet.backoff import Backoff
 from korvet.errors import AppendUnknownError, KafkaError, StorageUnavailableError
+from korvet.log.appends import Marker
 from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
-from korvet.log.types import ABORT, COMMIT, AppendBatch, AppendRecords
-from korvet.protocol.records.compression import Codec
-from korvet.protocol.records.control import control_batch, control_record
-from korvet.topics.types import Partition
 
 _TRIES_MAX = 4
 """Tries to write a marker while Redis is away, in about a second: a client waits for it, and the keeper comes after."""
-
-THE_OPEN_ONE, OPEN_BEFORE = 0, -1
-"""In place of the number of a transaction."""
-
-
-class Marker(NamedTuple):
-    """The end of a transaction in a partition.
-
-    `number` THE_OPEN_ONE ends the one that is open there, whichever it is, OPEN_BEFORE only one of an earlier epoch.
-    """
-
-    partition: Partition
-    producer_id: int
-    epoch: int
-    number: int
-    commit: bool
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class MarkerWriter:
@@ -52,12 +27,9 @@ class MarkerWriter:
         self,
         log: LogStore,
         replicas: Replicas,
-        on_index_row: Callable[[Partition], None] = lambda _partition: None,
     ) -> None:
-        """`on_index_row` is called for each partition whose index got a row, and must not wait."""
         self._log = log
         self._replicas = replicas
-        self._on_index_row = on_index_row
 
     def write(self, markers: Sequence[Marker]) -> list[KafkaError | None]:
         """Write each marker, all in one round trip; what was written before counts as written.
@@ -82,39 +54,12 @@ class MarkerWriter:
     ) -> list[int]:
         """Write those at `places` once, note what came of them, and return those to try again."""
         failed = []
-        appended = self._replicas.confirm(self._log.append([_append(markers[place]) for place in places]))
+        appended = self._replicas.confirm(self._log.append([markers[place] for place in places]))
         for place, result in zip(places, appended, strict=True):
             if not isinstance(result, KafkaError):
                 outcomes[place] = None
-                if result.row_bytes:
-                    self._on_index_row(markers[place].partition)
                 continue
             outcomes[place] = result
             if isinstance(result, StorageUnavailableError | AppendUnknownError):
                 failed.append(place)
         return failed
-
-
-def _append(marker: Marker) -> AppendRecords | AppendBatch:
-    now_ms = _now_ms()
-    partition, commit = marker.partition, marker.commit
-    transaction = f"{COMMIT if commit else ABORT}{marker.number}"
-    if partition.format == "batch":
-        return AppendBatch(
-            partition=partition,
-            batch=memoryview(control_batch(commit, marker.producer_id, marker.epoch, now_ms)),
-            codec=Codec.none,
-            record_count=1,
-            max_timestamp=now_ms,
-            producer_id=marker.producer_id,
-            producer_epoch=marker.epoch,
-            transaction=transaction,
-        )
-    return AppendRecords(
-        partition=partition,
-        records=[control_record(commit, now_ms)],
-        max_timestamp=now_ms,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.epoch,
-        transaction=transaction,
-    )

@@ -23,18 +23,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import lz4.frame
 import msgspec
 import zstandard
 
-from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns, Contents
 from korvet.protocol.records.control import ABORT, COMMIT, control_record
 from korvet.protocol.records.record import Header, StoredRecord, text_of
 from korvet.topics.entry_ids import added_ms, width_of
-from korvet.topics.types import AtRest
 
 Arg = bytes | str | int | memoryview
 Entry: TypeAlias = Any
@@ -75,91 +73,6 @@ _SAMPLE_BYTES, _SAMPLE_GAIN_MIN = 1024, 0.97
 # Of a frame with its content size: magic, flags, block size, content size (LZ4 frame format, "FLG byte").
 _LZ4_HEADER = struct.Struct("<4xBxQ")
 _LZ4_CONTENT_SIZE_FLAG = 0x08
-
-
-def entry_args(
-    record: StoredRecord, at_rest: AtRest, timestamp: int | None = None, producer: bytes | None = None
-) -> list[Arg]:
-    """Return the field and value arguments of XADD for one record.
-
-    `timestamp` (ms) replaces the record's own (LogAppendTime); `producer` is what PRODUCER holds in a transaction.
-    Raises KafkaError INVALID_RECORD for a record with more headers than one script call can pass on.
-    """
-    args: list[Arg] = []
-    _, own_timestamp, key, value, headers = record
-    marker: bytes | None = None
-    if key is not None:
-        args += (b"key", key)
-    if value is not None:
-        compressible = at_rest.codec != "none" and len(value) >= at_rest.min_bytes
-        if compressible and (frame := compress(value, at_rest.codec)) is not None:
-            value, marker = frame, at_rest.codec.encode()
-        args += (b"value", value)
-    args += (b"timestamp", b"%d" % (own_timestamp if timestamp is None else timestamp))
-    if marker is not None:
-        args += (MARKER, marker)
-    for name, content in headers:
-        if content is None:
-            args += (NULL_HEADER + name.encode(), b"")
-        else:
-            args += (HEADER + name.encode(), content)
-    if producer is not None:
-        args += (PRODUCER, producer)
-    if len(args) > ENTRY_ARGS_MAX:
-        message = f"a record of {len(headers)} headers, {ENTRY_ARGS_MAX // 2 - 5} can be stored"
-        raise KafkaError(ErrorCode.INVALID_RECORD, message)
-    return args
-
-
-def marker_args(commit: bool, producer: bytes, timestamp: int) -> tuple[int, list[Arg]]:  # noqa: FBT001 - what it is of
-    """Return the end of a transaction as `batch_args` returns records."""
-    outcome = b"commit" if commit else b"abort"
-    return 3, [CONTROL, PRODUCER, b"timestamp", outcome, producer, b"%d" % timestamp]
-
-
-def batch_args(
-    records: Sequence[StoredRecord],
-    at_rest: AtRest,
-    timestamp: int | None = None,
-    producer: bytes | None = None,
-) -> tuple[int, list[Arg]]:
-    """Return the number of fields that all records have in common, and the arguments for the append script.
-
-    These are the names of the fields, then the values of one record after the other: most batches are like that, and
-    Redis spends a quarter less on them. If the records differ the number is 0, and there are for each record the number
-    of its arguments and these. `timestamp`, `producer` and errors as for `entry_args`.
-    """
-    _, times, keys, values, headers = zip(*records, strict=True)
-    largest = max([0 if value is None else len(value) for value in values])
-    compressible = at_rest.codec != "none" and largest >= at_rest.min_bytes
-    if compressible or None in values or any(headers):
-        return _mixed_args(records, at_rest, timestamp, producer)
-    if timestamp is None:
-        stamps: Sequence[Arg] = [b"%d" % time for time in times]
-    else:
-        stamps = [b"%d" % timestamp] * len(records)
-    names: list[Arg] = [b"value", b"timestamp"]
-    columns: list[Sequence[Arg]] = [cast("Sequence[Arg]", values), stamps]
-    if None not in keys:
-        names.insert(0, b"key")
-        columns.insert(0, cast("Sequence[Arg]", keys))
-    elif keys.count(None) < len(keys):
-        return _mixed_args(records, at_rest, timestamp, producer)
-    if producer is not None:
-        names.append(PRODUCER)
-        columns.append([producer] * len(records))
-    return len(names), [*names, *chain.from_iterable(zip(*columns, strict=True))]
-
-
-def _mixed_args(
-    records: Sequence[StoredRecord], at_rest: AtRest, timestamp: int | None, producer: bytes | None
-) -> tuple[int, list[Arg]]:
-    args: list[Arg] = []
-    for record in records:
-        entry = entry_args(record, at_rest, timestamp, producer)
-        args.append(len(entry))
-        args += entry
-    return 0, args
 
 
 class ProducerRun(NamedTuple):

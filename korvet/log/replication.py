@@ -91,6 +91,15 @@ class _DoneRound(NamedTuple):
         return self.value
 
 
+class InSync(NamedTuple):
+    """How many servers are in sync with a node, by its number, in a history; counts until `until` (time.monotonic)."""
+
+    node: int
+    history: str
+    servers: int
+    until: float
+
+
 class Replicas:
     """The replicas of the nodes that one worker writes to; `appends` carries what it writes."""
 
@@ -102,8 +111,6 @@ class Replicas:
         `connection` returns another connection to the same Redis, with this timeout.
         """
         self.least = replicas
-        self.order = appends.order
-        """That in which `appends` sends."""
         self._connection, self._appends = connection, appends
         self._keys = keys
         self._wait_ms = int(timeout_ms * WAIT_SHARE)
@@ -125,13 +132,18 @@ class Replicas:
     def _made(self, name: str) -> NodeReplicas:
         return NodeReplicas(self, name)
 
-    def check_insync(self, partition: Partition) -> None:
+    def check_insync(self, partition: Partition) -> InSync | None:
         """Raise KafkaError NOT_ENOUGH_REPLICAS if fewer replicas are in sync than an append would wait for in vain.
 
-        The number is INSYNC_AGE_S old at most. Raises StorageUnavailableError.
+        Returns how many servers are, None if it does not matter. Raises StorageUnavailableError.
         """
         wanted = max(self.least, partition.replicas)
-        if wanted and (found := self.of(self._appends.node_of(partition.stream)).insync()) <= wanted:
+        if not wanted:
+            return None
+        node = self._appends.node_of(partition.stream)
+        replicas = self.of(node)
+        history, found = node.history, replicas.insync()
+        if found <= wanted:
             setting = (
                 f"replicas is {wanted}"
                 if wanted > partition.replicas
@@ -139,6 +151,7 @@ class Replicas:
             )
             message = f"{found} servers of Redis are in sync, and {setting}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+        return InSync(node.number, history, found, replicas.counted_at + INSYNC_AGE_S)
 
     def confirm_call(
         self,
@@ -188,25 +201,30 @@ class Replicas:
         idempotent producer that sends them again is answered as soon as the replicas have caught up. So is an append to
         a master that has become another one since: the new master may not have it.
         """
-        # All begin at once: the nodes and the numbers together take no longer than one.
-        begun: dict[tuple[str, int], tuple[NodeReplicas, BegunRound]] = {}
-        for each in results:
-            if isinstance(each, Appended) and (count := max(self.least, each.replicas)):
-                at = (each.node, count)
-                if at not in begun:
-                    replicas = self._nodes.get(each.node) or self.of(self.node(each.node))
-                    begun[at] = replicas, replicas.begin(count)
-        rounds = {at: replicas.wait(round_) for at, (replicas, round_) in begun.items()}
+        wanted = [
+            (each.node, each.history, max(self.least, each.replicas))
+            for each in results
+            if isinstance(each, Appended)
+        ]
+        have = iter(self.have(wanted))
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
-        return [
-            each
-            if isinstance(each, KafkaError)
-            or not (count := max(self.least, each.replicas))
-            or rounds[each.node, count].confirms(each.history, count)
-            else short
-            for each in results
-        ]
+        return [each if isinstance(each, KafkaError) or next(have) else short for each in results]
+
+    def have(self, wanted: Sequence[tuple[str, str, int]]) -> list[bool]:
+        """Wait until replicas have what was written until now, and return for each node, history and number whether."""
+        # All begin at once: the nodes and the numbers together take no longer than one.
+        begun: dict[tuple[str, int], tuple[NodeReplicas, BegunRound]] = {}
+        for name, _, count in wanted:
+            if count and (name, count) not in begun:
+                replicas = self.of_name(name)
+                begun[name, count] = replicas, replicas.begin(count)
+        rounds = {at: replicas.wait(round_) for at, (replicas, round_) in begun.items()}
+        return [not count or rounds[name, count].confirms(history, count) for name, history, count in wanted]
+
+    def numbered(self, number: int) -> RedisNode:
+        """Return the node of that number over the connection that carries the appends."""
+        return self._appends.node_numbered(number)
 
     def node(self, name: str) -> RedisNode:
         """Return the node of that name over the connection that carries the appends."""
@@ -227,21 +245,21 @@ class NodeReplicas:
         self._replicas, self._name = replicas, name
         self._rounds: dict[int, _Rounds] = {}
         self._insync = 0
-        self._counted_at = -math.inf
+        self.counted_at = -math.inf
 
     def recount(self) -> None:
         """Let `insync` ask again: it may be of before a failover."""
-        self._counted_at = -math.inf
+        self.counted_at = -math.inf
 
     def insync(self) -> int:
         """Return how many servers have nearly all that was written, the master among them; INSYNC_AGE_S old at most.
 
         Raises StorageUnavailableError.
         """
-        if time.monotonic() - self._counted_at >= INSYNC_AGE_S:
+        if time.monotonic() - self.counted_at >= INSYNC_AGE_S:
             node = self._replicas.node(self._name)
             self._insync = insync_of(node.call("INFO", "replication"))
-            self._counted_at = time.monotonic()
+            self.counted_at = time.monotonic()
             if not self._insync:
                 # No write would fail, and so show it: nothing is sent.
                 node.reconnect("the server is a read-only replica")

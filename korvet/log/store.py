@@ -18,10 +18,10 @@ from korvet.errors import (
     KafkaError,
     StorageUnavailableError,
 )
+from korvet.log.appends import Appends, BatchAppend, Marker
 from korvet.log.batch_format import read_batches
 from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
-from korvet.log.group_commit import AppendScripts, GroupCommit
 from korvet.log.high_watermark import HighWatermarks
 from korvet.log.record_format import (
     Entry,
@@ -48,9 +48,7 @@ from korvet.log.state import (
     state_command,
 )
 from korvet.log.types import (
-    AppendBatch,
     Appended,
-    AppendRecords,
     Bounds,
     Fetched,
     LogPosition,
@@ -80,6 +78,9 @@ Each but two has met the end of a pass of compaction, or as many entries of othe
 
 _ABORTED_FACTOR = 8
 """How many times more rows of aborted transactions are read, if those that were read do not cover the first record."""
+
+UNKNOWN_TIME = -1
+"""The time of a batch sent twice that the log does not hold any more; producers then take it for their own."""
 
 _DAMAGE_REMEMBERED_MAX = 10_000
 """Partitions remembered as warned about: bounds the memory, at the price of a second warning."""
@@ -111,6 +112,7 @@ class LogStore:
         keys: Keys,
         *,
         decompressed_bytes_max: int = 64 * 1024 * 1024,
+        held_bytes_max: int = 64 * 1024 * 1024,
         replicas: Replicas | None = None,
         on_lost: Callable[[], object] = lambda: None,
     ) -> None:
@@ -118,12 +120,18 @@ class LogStore:
 
         `on_lost` is called for each log of which Redis has lost records that this worker knew of.
         """
-        self._ends = KnownEnds(on_lost)
         self.epochs = LeaderEpochs(redis, keys)
         self.external = ExternalEntries(redis, self.epochs)
-        self._commit = GroupCommit(redis, self.epochs)
-        self._redis = redis
-        self.order = redis.order
+        self.appends = Appends(
+            redis,
+            self.epochs,
+            self.external,
+            time_at=self._time_at,
+            decompressed_bytes_max=decompressed_bytes_max,
+            held_bytes_max=held_bytes_max,
+            replicas=0 if replicas is None else replicas.least,
+        )
+        self._ends = KnownEnds(self.appends.core, on_lost)
         self._reads = reads
         self._keys = keys
         self.decompressed_bytes_max = decompressed_bytes_max
@@ -138,11 +146,6 @@ class LogStore:
             return self._reads.node_of(stream).history
         except StorageUnavailableError:
             return ""
-
-    @property
-    def reconnected_at(self) -> float:
-        """When the connection that carries the appends last replaced another one (time.monotonic)."""
-        return self._redis.reconnected_at
 
     def check_epoch(self, partition: Partition, epoch: int, epochs: Epochs = ()) -> int:
         """Check the leader epoch that a client knows against that of the reads; see LeaderEpochs.check.
@@ -183,26 +186,25 @@ class LogStore:
             tag=tag,
         )
 
-    def append(self, appends: Sequence[AppendRecords | AppendBatch]) -> list[Appended | KafkaError]:
+    def append(self, batches: Sequence[BatchAppend | Marker]) -> list[Appended | KafkaError]:
         """Append every batch, each by one atomic script, all in one round trip; answers stand in the same order.
 
-        In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation),
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR.
+        In the answers KafkaError: what is wrong with a batch, as a producer is answered; UNKNOWN_TOPIC_OR_PARTITION
+        (deleted, or another incarnation), INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR.
         StorageUnavailableError: nothing was written. AppendUnknownError: it may have been. The answers to others stay
         true.
         """
-        return self.begin_append(appends).result()
+        return self.appends.append(batches)
 
-    def begin_append(
-        self, appends: Sequence[AppendRecords | AppendBatch]
-    ) -> Pending[list[Appended | KafkaError]]:
-        """Send the batches as `append` does; what is returned waits for the answers, and must be finished.
-
-        Appends begun one after the other are written in that order. If some have to be sent again (see `in_order`),
-        those begun after them may have to be too: each is when its answers are waited for, so these must be waited for
-        in order, and nothing else begun before that.
-        """
-        return AppendScripts(self._redis, appends, self._commit, self.epochs, self.external, self._ends)
+    def _time_at(self, partition: Partition, offset: int) -> int:
+        """Return the time of the record at an offset, UNKNOWN_TIME unless it is known."""
+        [fetched] = self.read([Read(partition, offset, 1)])
+        if isinstance(fetched, KafkaError):
+            return UNKNOWN_TIME
+        for batch in fetched.batches:
+            if batch.base_offset <= offset < batch.next_offset:
+                return batch.header.max_timestamp
+        return next((record[1] for record in fetched.records if record[0] == offset), UNKNOWN_TIME)
 
     def begin_read(self, reads: Sequence[Read]) -> BegunReads | None:
         """Begin what `read` does if that is sent at once, for `finish_read`, which need not follow."""

@@ -21,62 +21,10 @@ from korvet.protocol.records.batch import (
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.topics.entry_ids import DENSE
-from korvet.topics.types import AtRest, Partition
+from korvet.topics.types import Partition
 
 CheckStep = Callable[[], None]
 """Called before every bounded step of work on logs; whatever it raises ends the work there."""
-
-
-NO_TRANSACTION = "0"
-COMMIT, ABORT, RECORDS = "c", "a", "t"
-"""What `AppendFields.transaction` begins with if it is of one."""
-
-
-class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What every append says: one producer batch for one partition.
-
-    `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
-    `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
-    `transaction` is "0" for none, `t<number>` for records of a transaction (0: it is to
-    be verified), `c<number>` or `a<number>` for the marker that commits or aborts one (0: the open one, -1: the one
-    that an earlier epoch has open).
-    """
-
-    partition: Partition
-    max_timestamp: int
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    timestamp: int | None = None
-    at_rest: AtRest = AtRest()
-    transaction: str = NO_TRANSACTION
-
-    @property
-    def is_marker(self) -> bool:
-        """Whether this is no producer's batch but the end of its transaction."""
-        return self.transaction[0] in {COMMIT, ABORT}
-
-
-class AppendRecords(AppendFields, frozen=True, gc=False, kw_only=True):
-    """A batch for a partition of format `record`."""
-
-    records: Sequence[StoredRecord]
-
-    @property
-    def record_count(self) -> int:
-        """How many records these are."""
-        return len(self.records)
-
-
-class AppendBatch(AppendFields, frozen=True, gc=False, kw_only=True):
-    """A batch for a partition of format `batch`: its bytes; `codec` is the number of its own compression.
-
-    With a `timestamp` the batch carries this time for all its records already.
-    """
-
-    batch: memoryview
-    codec: int
-    record_count: int
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):

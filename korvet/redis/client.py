@@ -66,8 +66,6 @@ MakeDriver: TypeAlias = Callable[[RedisTarget, Timeouts, Observer], BaseDriver]
 class PendingReplies:
     """Commands or scripts that were sent (a Pending). Nobody has to take their replies."""
 
-    in_order = True
-
     __slots__ = ("_calls", "_observer", "_raises", "_waiter")
 
     def __init__(
@@ -81,11 +79,6 @@ class PendingReplies:
         """Raise what prevents all of them if it `raises`; `observer` hears which of the scripts `calls` have failed."""
         self._waiter, self._raises = waiter, raises
         self._calls, self._observer = calls, observer
-
-    @property
-    def ready(self) -> bool:
-        """Whether the replies have arrived."""
-        return self._waiter.ready()
 
     def result(self) -> list[Reply]:
         """Wait for the replies and return them in order; may be called once. Raises StorageUnavailableError."""
@@ -172,10 +165,6 @@ class RedisNode:
         """Whether one came later and was refused since `lease_end_ms` was set."""
         return self._core.lease_ended(self._lane, self.number)
 
-    def take_memory_refused(self) -> bool:
-        """Return whether a script was refused for want of memory since this was last asked."""
-        return self._core.take_memory_refused(self._lane, self.number)
-
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
         [reply] = self._begin((command,)).get()
@@ -189,17 +178,12 @@ class RedisNode:
         """Send `commands`, at least one, as `pipeline` does, without waiting for their replies."""
         return PendingReplies(self._begin(commands, reply_bytes), raises=True)
 
-    def begin_scripts(
-        self, calls: Sequence[ScriptCall], history: str | None = None, *, as_they_are: bool = False
-    ) -> PendingReplies:
+    def begin_scripts(self, calls: Sequence[ScriptCall], history: str | None = None) -> PendingReplies:
         """Send scripts, at least one, without waiting for their replies; with `history` to that one only.
 
-        `as_they_are`: none runs a second time; the reply of one that Redis lacks is NOSCRIPT. Another history than the
-        one that is wanted is a HistoryChangedError: nothing was sent.
+        Another history than the one that is wanted is a HistoryChangedError: nothing was sent.
         """
-        waiter = self._driver.begin_scripts(
-            self._lane, calls, calls[0][0].name, self.number, history, None, as_they_are
-        )
+        waiter = self._driver.begin_scripts(self._lane, calls, calls[0][0].name, self.number, history, None)
         return PendingReplies(waiter, raises=True, calls=calls, observer=self._driver.observer)
 
     def connect(self) -> str:
@@ -310,7 +294,8 @@ class Redis:
         first = [("SCRIPT", "LOAD", script.source) for script in load]
         self._operation = operation
         self._nodes: dict[int, RedisNode] = {}
-        self._lane = self.driver.add_lane(self, **self._limits, first=first)
+        self.number = self._lane = self.driver.add_lane(self, **self._limits, first=first)
+        """Of the lane, by which the core knows it."""
         self._only = None if self.is_cluster else self.node_numbered(0)
 
     def node_of(self, key: str | bytes) -> RedisNode:
@@ -410,15 +395,7 @@ class Redis:
             sent = watch.sent_over(self)
         if not calls:
             return Done([])
-        waiter = self.driver.begin_scripts(
-            self._lane,
-            calls,
-            calls[0][0].name,
-            None,
-            None,
-            sent,
-            False,  # noqa: FBT003 - runs again what it must
-        )
+        waiter = self.driver.begin_scripts(self._lane, calls, calls[0][0].name, None, None, sent)
         return PendingReplies(waiter, raises=not self.is_cluster, calls=calls, observer=self.driver.observer)
 
     @contextlib.contextmanager

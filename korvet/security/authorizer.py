@@ -229,6 +229,15 @@ class Authorizer:
         self._decisions: dict[tuple[Principal, str], Decisions] = defaultdict(dict)
         self._decision_count = 0
         self._refreshing = RLock()
+        self._followers: list[Callable[[float, bool], object]] = []
+
+    def follow(self, call: Callable[[float, bool], object]) -> None:
+        """Call `call`, which must not wait, after each refresh: until when rights count, and whether they changed.
+
+        The time is that of the clock's `monotonic`.
+        """
+        self._followers.append(call)
+        call(self._fresh_until, True)  # noqa: FBT003 - whatever it knows may be old
 
     def refresh(self) -> None:
         """Read the ACLs if they have changed, with one small command if not."""
@@ -247,6 +256,8 @@ class Authorizer:
                 self._forget_decisions()
                 self._read_at = at
             self._fresh_until = asked_at + self._max_age_s
+            for call in self._followers:
+                call(self._fresh_until, at != former)
 
     def rights(self, session: Session, api: str) -> Rights:
         """Return the rights of a session's principal for a request of that API."""

@@ -36,11 +36,10 @@ class Session:
 
     `host` is its address without the port, as ACLs name it.
 
-    `sasl` has its logins, on a listener where clients have to log in. `order_version` is that of SendOrder when the
-    oldest of its requests began that are not answered yet, None without any.
+    `sasl` has its logins, on a listener where clients have to log in.
     """
 
-    __slots__ = ("_on_end", "host", "listener", "order_version", "peer", "principal", "sasl")
+    __slots__ = ("_on_end", "host", "listener", "peer", "principal", "sasl")
 
     def __init__(self, peer: str, listener: str = DEFAULT_LISTENER, principal: Principal = ANONYMOUS) -> None:
         self.peer = peer
@@ -48,7 +47,6 @@ class Session:
         self.listener = listener
         self.principal = principal
         self.sasl: Authenticator | None = None
-        self.order_version: int | None = None
         self._on_end: tuple[Callable[[], object], ...] = ()
 
     def on_end(self, call: Callable[[], object]) -> None:

@@ -50,10 +50,8 @@ from korvet.handlers.context import (
     TransactionApi,
 )
 from korvet.handlers.registry import HANDLERS
-from korvet.log.append import Appender
-from korvet.log.append_calls import APPEND_SCRIPTS
+from korvet.log.appends import APPEND_SCRIPTS
 from korvet.log.epochs import LeaderEpochs
-from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.fetch_sessions import FetchSessions
 from korvet.log.index import IndexStore
@@ -83,6 +81,7 @@ from korvet.security.usage import Usage, Windows
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen, watch_certificates
+from korvet.server.producing import serve_producers
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
@@ -212,6 +211,7 @@ def serve(
     """Do the same in any process, on the event loop of the calling thread."""
     stopping = link.stop_event()
     storage = Storage.of(settings, lake)
+    pressure = Backpressure(storage.appends, settings, data_dir)
     apis = build_apis(settings, storage, listeners, data_dir, link.usage.worker(link.row))
     live = apis.log.live
     _read_registry(apis)
@@ -220,8 +220,17 @@ def serve(
     dispatcher = Dispatcher(
         HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, apis.security.authorizer
     )
+    live.follow(pressure.use)
+    serve_producers(apis, pressure, lease, dispatcher.throttle)
     bound = _bind(listeners, settings, apis)
-    acceptor = Acceptor(bound, dispatcher, settings, apis.security.quotas)
+    acceptor = Acceptor(
+        bound,
+        dispatcher,
+        settings,
+        apis.security.quotas,
+        producers=apis.log.appends.core,
+        may_write_all=apis.security.authorizer is None,
+    )
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
@@ -310,14 +319,12 @@ def build_apis(
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys, clock=clock))
     log_dirs = LogDirs(storage.reads, data_dir)
-    pressure = Backpressure(storage.appends, live.settings, data_dir, clock=clock)
-    live.follow(pressure.use)
     live.follow(logs.remote.use)
     quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, _mutation_windows(settings), clock=clock)
     features = Features(storage.redis, keys)
     group_configs = GroupConfigs(storage.redis, keys, settings)
     group_api = _group_api(settings, storage, topics, features, group_configs)
-    log_api = _log_api(settings, storage, logs, topics, live, pressure, pending=group_api.pending)
+    log_api = _log_api(settings, storage, logs, topics, live, pending=group_api.pending)
     return Apis(
         log=log_api,
         groups=group_api,
@@ -361,6 +368,7 @@ def _logs(settings: Settings, storage: Storage, keys: Keys) -> _Logs:
         storage.reads,
         keys,
         decompressed_bytes_max=settings.record_decompressed_max_bytes,
+        held_bytes_max=settings.queued_max_request_bytes,
         replicas=storage.replicas,
         on_lost=metrics.LOGS_CUT.inc,
     )
@@ -381,7 +389,6 @@ def _log_api(
     logs: _Logs,
     topics: TopicRegistry,
     live: LiveSettings,
-    pressure: Backpressure,
     *,
     pending: PendingOffsets,
 ) -> LogApi:
@@ -395,12 +402,13 @@ def _log_api(
     # Kafka too divides them, among the shards of its cache (KAFKA-9401).
     slots = math.ceil(settings.max_incremental_fetch_session_cache_slots / worker_count(settings))
     growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
-    markers = MarkerWriter(log, storage.replicas, growth.crossed)
+    log.appends.on_row = growth.crossed
+    markers = MarkerWriter(log, storage.replicas)
     transactions = TransactionStore(storage.redis, Keys(settings.namespace))
     return LogApi(
         live=live,
         topics=topics,
-        appender=Appender(log, settings, topics, on_index_row=growth.crossed, traffic=traffic),
+        appends=log.appends,
         markers=markers,
         transactions=TransactionCoordinator(
             transactions,
@@ -417,15 +425,8 @@ def _log_api(
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=storage.replicas,
-        pressure=pressure,
-        failures=Failures(_count_failure),
         traffic=traffic,
     )
-
-
-def _count_failure(error: str) -> None:
-    metrics.PRODUCE_ERRORS.labels(error).inc()
-    metrics.PRODUCE_ERROR_TIME.labels(error).set_to_current_time()
 
 
 def _mutation_windows(settings: Settings) -> Windows:

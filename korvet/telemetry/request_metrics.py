@@ -59,6 +59,12 @@ class RequestMetrics:
         if not self._due:
             self.flush_soon()
 
+    def served(self, begun: int, received_bytes: int, ended: int, sent_bytes: int) -> None:
+        """Count requests that have begun or ended without `begun` and `ended`, and the bytes of their responses."""
+        self._received += received_bytes
+        self._sent += sent_bytes
+        self._in_flight += begun - ended
+
     def parked(self, api: str, change: int) -> None:
         """Count a request that waits (1), or no longer does (-1)."""
         self._parked[api] += change

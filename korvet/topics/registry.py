@@ -171,12 +171,21 @@ class TopicRegistry:
         self._epoch = -1
         self.version = 0
         """Changes whenever a topic of this registry does."""
+        self._followers: list[Callable[[str | None], object]] = []
         self._refreshing = RLock()
 
     @property
     def epoch(self) -> int:
         """Number of the newest change in Redis, of topics, settings, features or rights, as of the last refresh."""
         return self._epoch
+
+    def follow(self, call: Callable[[str | None], object]) -> None:
+        """Call `call`, which must not wait, with the name of each topic that has changed, None: any may have."""
+        self._followers.append(call)
+
+    def _note_change(self, name: str | None = None) -> None:
+        for call in self._followers:
+            call(name)
 
     def reload(self) -> None:
         """Read the whole registry."""
@@ -192,8 +201,10 @@ class TopicRegistry:
                 if changes is not None:
                     for name in changes.deletions:
                         self._remove(name)
+                        self._note_change(name)
                     for row in changes.upserts:
                         self._add(row)
+                        self._note_change(row.name)
                     self.version += bool(changes.deletions or changes.upserts)
                     self._epoch = changes.epoch
                     return
@@ -206,6 +217,7 @@ class TopicRegistry:
                 self._add(row)
             self.version += 1
             self._epoch = registry.epoch
+            self._note_change()
 
     def apply_settings(self, settings: Settings) -> None:
         """Have topics inherit `settings` from now on."""
@@ -216,6 +228,7 @@ class TopicRegistry:
             for topic in self.list_cached():
                 settled = msgspec.structs.replace(topic, config=self._config(topic.overrides))
                 self._by_name[topic.name] = self._by_id[topic.id] = settled
+            self._note_change()
 
     def _config(self, overrides: Mapping[str, str]) -> TopicConfig:
         key = tuple(overrides.items())

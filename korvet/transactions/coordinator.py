@@ -30,7 +30,8 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.pending import PendingOffsets
 from korvet.groups.schedule import NOTHING_DUE
-from korvet.log.markers import Marker, MarkerWriter
+from korvet.log.appends import Marker
+from korvet.log.markers import MarkerWriter
 from korvet.log.producers import new_producer_id
 from korvet.log.replication import Replicas
 from korvet.logs import Log

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from korvet.log.append_calls import APPEND_SCRIPTS
+from korvet.log.appends import APPEND_SCRIPTS
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys

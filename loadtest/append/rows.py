@@ -9,19 +9,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from itertools import chain
+from typing import Literal, NamedTuple
 
 from korvet_core import BatchesBuilder, pack_command
 
-from korvet.errors import KafkaError
-from korvet.log.append_calls import AppendAnswer, append_call, batch_args
-from korvet.log.epoch_scripts import EPOCH_AT
-from korvet.log.types import NO_TRANSACTION, RECORDS, AppendBatch, AppendRecords
-from korvet.protocol.records.batch import produced_batch, with_producer
+from korvet.protocol.records.batch import with_producer
 from korvet.topics.types import Partition
 from loadtest.append.server import Request, WrongError
+from tests.support.append_scripts import Answer, Batch, VerdictCode, call_of
 
-_Append: TypeAlias = AppendBatch | AppendRecords
 _VALUE_BYTES = 100
 _BATCH_BYTES_MAX = 1 << 30
 _LEADER_EPOCH = 1
@@ -75,89 +72,96 @@ ROWS = (
 
 
 class Call(NamedTuple):
-    """The batches of one call, and whether each is a duplicate; the call, and plain XADDs of what it writes."""
+    """For each batch of one call whether it is a duplicate; the call, and plain XADDs of what it writes."""
 
-    appends: list[tuple[_Append, bool]]
+    duplicates: list[bool]
     script: Request
     plain: Request
 
     @property
     def written(self) -> int:
         """How many batches are no duplicates."""
-        return sum(not is_duplicate for _, is_duplicate in self.appends)
+        return self.duplicates.count(False)
 
     def check(self, reply: object) -> None:
         """Raise WrongError unless a script's answer says that the batches were written, or are duplicates."""
-        answer = AppendAnswer.unpack(reply)
-        for number, (append, is_duplicate) in enumerate(self.appends):
-            verdict = answer.verdict(append, number)
-            if isinstance(verdict, KafkaError) or verdict.duplicate != is_duplicate:
-                raise WrongError(f"a batch was not appended: {verdict}")
+        codes = [code for code, _ in Answer.read(reply).verdicts]
+        if codes != [VerdictCode.DUPLICATE if each else VerdictCode.APPENDED for each in self.duplicates]:
+            raise WrongError(f"a batch was not appended: {[code.name for code in codes]}")
 
 
 def calls_of(row: Row, partition: Partition) -> list[Call]:
     """Return what a row sends to an empty partition."""
-    batches = _batches(row, partition)
+    batches = _batches(row)
     calls, end = [], 0
     for _ in range(row.calls):
         appends = [next(batches) for _ in range(row.batches)]
-        args = [batch_args(append) for append, _ in appends]
-        script, keys, values = append_call(partition, args, transactional=row.transactional)
-        cast("list[object]", values)[EPOCH_AT] = _LEADER_EPOCH
+        script, keys, args = call_of(partition, _LEADER_EPOCH, [batch for batch, _ in appends])
         commands: list[bytes] = []
-        for append, is_duplicate in appends:
+        for batch, is_duplicate in appends:
             if not is_duplicate:
-                commands += _xadds(append, end)
+                commands += _xadds(partition.stream, batch, end)
                 end += row.records
-        packed = pack_command(("EVALSHA", script.sha, len(keys), *keys, *values))
-        calls.append(Call(appends, Request(packed, 1), Request(b"".join(commands), len(commands))))
+        packed = pack_command(("EVALSHA", script.sha, len(keys), *keys, *args))
+        plain = Request(b"".join(commands), len(commands))
+        calls.append(Call([is_duplicate for _, is_duplicate in appends], Request(packed, 1), plain))
     return calls
 
 
-def _batches(row: Row, partition: Partition) -> Iterator[tuple[_Append, bool]]:
+def _batches(row: Row) -> Iterator[tuple[Batch, bool]]:
     """Yield batches without end, and whether each is a duplicate."""
     random_values = random.Random(row.name)
     sequences = [0] * max(row.producers, 1)
-    append: _Append | None = None
+    batch: Batch | None = None
     number = 0
     while True:
         number += 1
-        if append and row.repeat and number % row.repeat == 0:
-            yield append, True
+        if batch and row.repeat and number % row.repeat == 0:
+            yield batch, True
             continue
         producer = number % len(sequences)
         values = [random_values.randbytes(_VALUE_BYTES) for _ in range(row.records)]
         identity = (1000 + producer, 0, sequences[producer]) if row.producers else (-1, -1, -1)
-        transaction = NO_TRANSACTION
-        if row.transactional:  # the first batch comes with the number that it was verified with
-            transaction = f"{RECORDS}{int(number == 1)}"
-        append = _append(row, partition, values, identity, transaction)
+        # The first batch of a transaction comes with the number that it was verified with.
+        transaction = f"t{int(number == 1)}" if row.transactional else "0"
+        batch = _batch(row, values, identity, transaction)
         sequences[producer] += row.records
-        yield append, False
+        yield batch, False
 
 
-def _append(
-    row: Row, partition: Partition, values: list[bytes], identity: tuple[int, int, int], transaction: str
-) -> _Append:
-    """Return a producer's batch as a worker takes it; `identity`: producer id, epoch and sequence."""
+def _batch(row: Row, values: list[bytes], identity: tuple[int, int, int], transaction: str) -> Batch:
+    """Return a producer's batch as the scripts take it; `identity`: producer id, epoch and sequence."""
     now_ms = time.time_ns() // 1_000_000
-    builder = BatchesBuilder(codec=0, leader_epoch=0, bytes_max=_BATCH_BYTES_MAX, at_least_one=True)
-    builder.add([(number, now_ms, None, value, []) for number, value in enumerate(values)])
-    data = with_producer(b"".join(builder.finish()), *identity, transactional=row.transactional)
-    batch = produced_batch(data, _BATCH_BYTES_MAX)
-    fields: dict[str, Any] = {"partition": partition, "max_timestamp": now_ms, "transaction": transaction}
-    fields |= zip(("producer_id", "producer_epoch", "base_sequence"), identity, strict=True)
+    producer, epoch, sequence = identity
+    fields = 0
     if row.layout == "batch":
-        return AppendBatch(batch=batch.view, codec=batch.header.codec, record_count=row.records, **fields)
-    return AppendRecords(records=batch.decode(_BATCH_BYTES_MAX)[0], **fields)
+        builder = BatchesBuilder(codec=0, leader_epoch=0, bytes_max=_BATCH_BYTES_MAX, at_least_one=True)
+        builder.add([(number, now_ms, None, value, []) for number, value in enumerate(values)])
+        plain = b"".join(builder.finish())
+        args = [with_producer(plain, *identity, transactional=row.transactional)]
+    else:
+        names, stamp = [b"value", b"timestamp"], b"%d" % now_ms
+        fields, args = len(names), [*names, *(part for value in values for part in (value, stamp))]
+    return Batch(
+        args,
+        row.records,
+        sum(map(len, args)) + sum(map(len, args[:fields])) * (row.records - 1),
+        fields,
+        producer,
+        max(epoch, 0),
+        sequence,
+        now_ms,
+        transaction,
+    )
 
 
-def _xadds(append: _Append, end: int) -> list[bytes]:
+def _xadds(stream: str, batch: Batch, end: int) -> list[bytes]:
     """Return the XADDs of a batch's payload past an offset; ids are dense in every layout."""
-    stream = append.partition.stream
-    if isinstance(append, AppendBatch):
-        return [pack_command(("XADD", stream, f"0-{end + append.record_count}", "batch", append.batch))]
+    if not batch.fields:
+        return [pack_command(("XADD", stream, f"0-{end + batch.records}", "batch", *batch.args))]
+    names, values = batch.args[: batch.fields], batch.args[batch.fields :]
+    rows = zip(*[iter(values)] * batch.fields, strict=True)
     return [
-        pack_command(("XADD", stream, f"0-{end + number}", "value", value or b"", "timestamp", timestamp))
-        for number, (_, timestamp, _, value, _) in enumerate(append.records, 1)
+        pack_command(("XADD", stream, f"0-{number}", *chain.from_iterable(zip(names, row, strict=True))))
+        for number, row in enumerate(rows, end + 1)
     ]

@@ -26,13 +26,13 @@ from korvet.lake.archiver import Archiver, ArchiveRound, RunTasks
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import Lake
 from korvet.lake.tasks import archive_ranges
-from korvet.log.types import AppendBatch, AppendRecords
-from korvet.protocol.records.batch import produced_batch
-from korvet.protocol.records.record import StoredRecord
+from korvet.log.appends import BatchAppend
 from korvet.spark.jobs import archive_rounds, archive_runner
 from korvet.spark.session import session
 from korvet.topics.types import Partition, TopicRow
-from tests.support import batches, redis_servers
+from tests.support import redis_servers
+from tests.support.appends import append_of, logs_of
+from tests.support.batches import Record
 
 BATCH_RECORDS = 1000
 VALUE_BYTES = 100
@@ -123,32 +123,18 @@ def fill(stores: LakeStores, name: str, storage_format: Literal["record", "batch
         stores.logs.partition(name, at, topic_id(name), 10, storage_format) for at in range(PARTITIONS)
     ]
     appends = [[_append(partition) for _ in range(10)] for partition in partitions]
-    for at in range(records // BATCH_RECORDS // 10 // PARTITIONS):
-        for some in appends:
-            for outcome in stores.logs.append(some):
-                assert not isinstance(outcome, Exception), (at, outcome)
+    with logs_of(stores.source) as logs:
+        for at in range(records // BATCH_RECORDS // 10 // PARTITIONS):
+            for some in appends:
+                for outcome in logs.append(some):
+                    assert not isinstance(outcome, Exception), (at, outcome)
 
 
-def _append(partition: Partition) -> AppendRecords | AppendBatch:
+def _append(partition: Partition) -> BatchAppend:
     """Return a batch with values of which zstd saves about half."""
     values = [random.randbytes(VALUE_BYTES // 2).hex().encode() for _ in range(BATCH_RECORDS)]
-    if partition.format == "record":
-        made: list[StoredRecord] = [
-            (number, 1_700_000_000_000 + number, b"key-%d" % number, value, [])
-            for number, value in enumerate(values)
-        ]
-        return AppendRecords(partition=partition, records=made, max_timestamp=made[-1][1])
-    data = batches.batch(
-        *(batches.Record(value, b"key-%d" % at, 1_700_000_000_000 + at) for at, value in enumerate(values))
-    )
-    produced = produced_batch(data, 1 << 30)
-    header, view = produced.header, produced.view
-    return AppendBatch(
-        partition=partition,
-        batch=view,
-        codec=header.codec,
-        record_count=BATCH_RECORDS,
-        max_timestamp=header.max_timestamp,
+    return append_of(
+        partition, *(Record(value, b"key-%d" % at, 1_700_000_000_000 + at) for at, value in enumerate(values))
     )
 
 

@@ -23,8 +23,6 @@ from pyspark.sql import SparkSession
 
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import Lake
-from korvet.log.types import AppendBatch
-from korvet.protocol.records.batch import produced_batch
 from korvet.spark.pipelines.runner import Pipeline, PipelineContext
 from korvet.spark.pipelines.spec import load
 from korvet.spark.pipelines.status import PipelineReporter
@@ -32,7 +30,9 @@ from korvet.topics.types import TopicRow
 from loadtest.lake import archive
 from loadtest.lake.bench import DELTA, SECONDS_MAX
 from tests.jvm.spark import jars
-from tests.support import batches, redis_servers, spark_driver
+from tests.support import redis_servers, spark_driver
+from tests.support.appends import append_of, logs_of
+from tests.support.batches import Record
 from tests.support.spark_driver import Driver
 
 SCHEMA = "id BIGINT, customer STRING, amount DOUBLE, status STRING, at BIGINT"
@@ -153,20 +153,12 @@ def _fill(stores: LakeStores, directory: Path, records: int) -> None:
         half = records // 4
         mine = [*range(at * half, (at + 1) * half), *range((at + 2) * half, (at + 3) * half)]
         values = [_order(each, records) for each in mine]
-        for first in range(0, len(values), archive.BATCH_RECORDS):
-            some = values[first : first + archive.BATCH_RECORDS]
-            produced = produced_batch(
-                batches.batch(*(batches.Record(each, b"%d" % at) for each in some)), 1 << 30
-            )
-            append = AppendBatch(
-                partition=partition,
-                batch=produced.view,
-                codec=produced.header.codec,
-                record_count=len(some),
-                max_timestamp=produced.header.max_timestamp,
-            )
-            [appended] = stores.logs.append([append])
-            assert not isinstance(appended, Exception), appended
+        with logs_of(stores.source) as logs:
+            for first in range(0, len(values), archive.BATCH_RECORDS):
+                some = values[first : first + archive.BATCH_RECORDS]
+                append = append_of(partition, *(Record(each, b"%d" % at) for each in some))
+                [appended] = logs.append([append])
+                assert not isinstance(appended, Exception), appended
         columns = {
             "value": pa.array(values, pa.binary()),
             "partition": pa.array([at] * len(values), pa.int32()),

@@ -20,8 +20,7 @@ from korvet.config.settings import Settings
 from korvet.handlers import authorization
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import HANDLERS, Handler, Reply
-from korvet.pending import Done
-from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -51,14 +50,15 @@ def a_client(url: str) -> Redis:
 
 
 def us_per_call(authorizer: Authorizer | None) -> float:
-    """Return the CPU of one Produce request from dispatch to a handler that does nothing."""
-    reply = Done(Reply(None))
-    handler = Handler(ProduceRequest, object, lambda *_: reply, HANDLERS[0].refuse, pipelined=True)
-    topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=b"")])
-    request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1, topic_data=[topic])
+    """Return the CPU of one ListOffsets request from dispatch to a handler that does nothing."""
+    reply = Reply(None)
+    handler = Handler(ListOffsetsRequest, object, lambda *_: reply, HANDLERS[2].refuse)
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = ListOffsetsTopic(name="orders", partitions=[partition])
+    request = ListOffsetsRequest(replica_id=-1, topics=[topic])
     began = time.process_time()
     for _ in range(CALLS):
-        rights = ALL_RIGHTS if authorizer is None else authorizer.rights(ALICE, "Produce")
+        rights = ALL_RIGHTS if authorizer is None else authorizer.rights(ALICE, "ListOffsets")
         authorization.call(
             handler, request, Caller("c", ALICE, 9, rights=rights), SimpleNamespace(topics=None)
         )
@@ -108,7 +108,7 @@ def main() -> None:
         without, with_acls = (
             statistics.median(us_per_call(each) for _ in range(ROUNDS)) for each in (None, authorizer)
         )
-        print(f"a produce request: {without:.2f} us without an authorizer, {with_acls:.2f} us with one")
+        print(f"a ListOffsets request: {without:.2f} us without an authorizer, {with_acls:.2f} us with one")
         for count in (100, 10_000):
             middle = statistics.median(map(us_per_decision, [count] * ROUNDS))
             print(f"a decision that is not cached, of {count} ACLs: {middle:.2f} us")

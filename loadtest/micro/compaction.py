@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from korvet.config.settings import Settings
+from korvet.log.appends import BatchAppend
 from korvet.log.compaction import CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore, OffsetMap
-from korvet.log.types import AppendBatch, Appended, AppendRecords
+from korvet.log.types import Appended
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.topics import config as topic_config
@@ -49,7 +50,7 @@ def measure_map(count: int) -> None:
     print(f"  put {put / count * 1e6:.2f} us a key, look-up {looked / count * 1e6:.2f} us")
 
 
-def appends_of(log: logs.Log, count: int) -> list[AppendRecords | AppendBatch]:
+def appends_of(log: logs.Log, count: int) -> list[BatchAppend]:
     """Return batches with keys of their own, to be sent in turns."""
     return [log.append_of(BATCH, first_key=n * BATCH) for n in range(max(1, count // BATCH // BATCHES_OF))]
 

@@ -10,20 +10,19 @@ from typing import Literal
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from korvet.log.appends import BatchAppend
 from korvet.log.store import LogStore
-from korvet.log.types import AppendBatch, AppendRecords
-from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.worker import GC_THRESHOLD
 from korvet.topics.store import TopicStore
-from korvet.topics.types import AtRest, TopicRow
+from korvet.topics.types import TopicRow
 from tests.support import redis_servers
+from tests.support.appends import at_rest
 
 VALUE_BYTES = 100
 BITS = 10
 TIMESTAMP = 1_700_000_000_000
-BATCH_BYTES_MAX = 1 << 30
 
 FORMS = ("record", "record, mixed", "record, empty", "batch", "batch, lz4")
 """Records that share their fields; records with a header, which do not; records without key and with an empty value;
@@ -81,7 +80,7 @@ class Log:
         self.store = LogStore(redis, reads or redis, keys)
         self.partition = self.store.partition("t", 0, "id", BITS, self.format)
 
-    def append_of(self, count: int, first_key: int = 0) -> AppendRecords | AppendBatch:
+    def append_of(self, count: int, first_key: int = 0) -> BatchAppend:
         """Return an append of `count` records."""
         data = batch(
             count,
@@ -89,14 +88,5 @@ class Log:
             empty=self.form == "record, empty",
             first_key=first_key,
         )
-        if self.format == "batch":
-            return AppendBatch(
-                partition=self.partition,
-                batch=produced_batch(data, BATCH_BYTES_MAX).view,
-                codec=0,
-                record_count=count,
-                max_timestamp=TIMESTAMP,
-                at_rest=AtRest("lz4" if self.form == "batch, lz4" else "none"),
-            )
-        records, _ = produced_batch(data, BATCH_BYTES_MAX).decode(BATCH_BYTES_MAX)
-        return AppendRecords(partition=self.partition, records=records, max_timestamp=TIMESTAMP)
+        config = at_rest("lz4" if self.format == "record" or self.form == "batch, lz4" else "none")
+        return BatchAppend(self.partition, data, config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from resource import RLIM_INFINITY
@@ -35,12 +34,8 @@ from korvet.cluster.usage import (
 )
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
-from korvet.redis.keys import Keys
 from korvet.redis.observer import NO_OBSERVER, Observer
-from korvet.redis.replies import MemoryFullError
 from korvet.telemetry import metrics
-from korvet.topics.store import TopicStore
-from korvet.topics.types import TopicRow
 from tests.support.exchanges import Exchanges
 from tests.support.processes import wait_until
 from tests.support.proxy import until
@@ -208,10 +203,13 @@ def test_a_failed_reading_throttles_nobody_and_is_repeated_after_a_pause() -> No
     assert bench.pressure.check() == NO_PRESSURE
 
 
-def test_a_refusal_by_redis_itself_throttles_and_has_the_usage_read_soon(bench: Bench, raw: Any) -> None:
+def test_a_refusal_by_redis_itself_throttles_and_has_the_usage_read_soon(
+    bench: Bench, redis: Redis, raw: Any
+) -> None:
+    assert Backpressure(redis, SETTINGS).full_throttle_ms == 1000
     bench.read()
     fill(raw, 1.5)
-    assert bench.pressure.memory_full() == 1000
+    bench.pressure.memory_full()
     assert bench.read(backpressure.READ_EVERY_SECONDS_NEAR).refusal
 
 
@@ -251,32 +249,33 @@ def test_a_refusal_by_a_node_throttles_nobody_and_has_its_own_usage_read_soon(
     monkeypatch.setattr(backpressure, "READ_EVERY_SECONDS", 3600.0)
     with worker_client(redis_cluster.url) as redis:
         pressure = Backpressure(redis, SETTINGS)
-        check = pressure.by_stream
-        assert check
-        streams = {redis_cluster.node_of(stream): stream for stream in map("orders:{}".format, range(20))}
-        assert [check(stream) for stream in streams.values()] == [NO_PRESSURE] * 3
-        until(lambda: all(each._due < math.inf for each in pressure._nodes.values()))
-        due = {node.name: each._due for node, each in pressure._nodes.items()}
-        keys = Keys("korvet")
-        topics, full = TopicStore(redis, keys), redis_cluster.node_of(keys.topics)
+        assert pressure.full_throttle_ms == 0
+        read: dict[int, tuple[BackpressureState, float]] = {}
+        pressure.on_reading = lambda node, state, due, _until: read.update({node: (state, due)})
+        numbers = [node.number for node in redis.nodes()]
+        assert [pressure.look(number) for number in numbers] == [NO_PRESSURE] * 3
+        until(lambda: len(read) == 3)
+        before = dict(read)
+        name = redis.node_numbered(numbers[0]).name
+        [full] = [node for node in redis_cluster.nodes if node.address == name]
         with redis_cluster.configured("maxmemory", "0"):
             full.client.config_set("maxmemory", 1)
-            with pytest.raises(MemoryFullError):
-                topics.create(TopicRow(name="orders", id="id", partitions=1, configs={}))
-            assert pressure.memory_full() == 0
-            assert pressure.memory_full() == 0
-            changed = {node.name for node, each in pressure._nodes.items() if each._due != due[node.name]}
-            assert changed == {full.address}
-            until(lambda: bool(check(streams[full]).refusal))
-            assert check(streams[full]).throttle_ms == 0
-            assert all(check(streams[node]) == NO_PRESSURE for node in streams if node is not full)
+            pressure.look(numbers[0], is_full=True)
+            assert [number for number in numbers if read[number] != before[number]] == numbers[:1]
+
+            def refuses() -> bool:
+                pressure.look(numbers[0])
+                return bool(read[numbers[0]][0].refusal)
+
+            until(refuses)
+            assert read[numbers[0]][0].throttle_ms == 0
+            assert all(pressure.look(number) == NO_PRESSURE for number in numbers[1:])
 
 
 @pytest.mark.slow
 def test_a_node_that_left_the_cluster_is_reported_no_more() -> None:
     with started_cluster(2) as cluster, worker_client(cluster.url) as redis:
         stays, leaves = cluster.nodes
-        logs = {cluster.node_of(stream): stream for stream in map("orders:{}".format, range(10))}
         leaves.client.config_set("maxmemory", 1 << 30)
         leaves.client.config_set("maxmemory-policy", "allkeys-lru")
 
@@ -284,19 +283,20 @@ def test_a_node_that_left_the_cluster_is_reported_no_more() -> None:
             names = ("korvet_redis_evicts", "korvet_redis_memory_used_ratio")
             return [REGISTRY.get_sample_value(name, {"node": leaves.address}) for name in names]
 
-        check = Backpressure(redis, SETTINGS).by_stream
-        assert check
-        for stream in logs.values():
-            check(stream)
+        pressure = Backpressure(redis, SETTINGS)
+        numbers = {node.name: node.number for node in redis.nodes()}
+        for number in numbers.values():
+            pressure.look(number)
         until(lambda: all(reported()))
         half = (SLOTS // 2, SLOTS - 1)
         leaves.call("CLUSTER", "DELSLOTSRANGE", *half)
         stays.call("CLUSTER", "DELSLOTSRANGE", *half)
         stays.call("CLUSTER", "ADDSLOTSRANGE", *half)
         cluster.wait_ok()
-        assert redis.call("GET", logs[leaves]) is None
+        for key in map(str, range(10)):
+            assert redis.call("GET", key) is None
         until(lambda: [node.name for node in redis.nodes()] == [stays.address])
-        check(logs[stays])
+        pressure.look(numbers[stays.address])
         assert reported() == [0, 0]
 
 

@@ -11,26 +11,15 @@ from random import Random
 
 import pytest
 
-from korvet.config.listeners import DEFAULT_LISTENER
-from korvet.config.settings import Settings
-from korvet.config.values import Address
 from korvet.errors import KafkaError, ProtocolError
-from korvet.handlers.registry import HANDLERS
 from korvet.protocol.messages.join_group import JoinGroupRequest
 from korvet.protocol.messages.sync_group import SyncGroupRequest
-from korvet.security.session import Session
-from korvet.security.usage import UsageTable
-from korvet.server.net.dispatch import Dispatcher
-from korvet.server.serving_lease import ServingLease
-from korvet.server.supervisor.ports import Bound
-from korvet.server.worker import Storage, build_apis
-from korvet.topics.registry import TopicSpec
 from tests.fuzz import __main__ as fuzz
 from tests.fuzz import decoders, watched_broker
 from tests.fuzz.live import PARTITIONS, Live
 from tests.fuzz.requests import REQUESTS, TOPICS, Learned, Requests
-from tests.support.dispatching import received
-from tests.support.wire_client import request_frame
+from tests.handlers.scene import Scene
+from tests.support.wire_client import ClosedByBrokerError
 
 SEED = 15
 ROUNDS_MAX = 10
@@ -82,16 +71,9 @@ def test_no_refusal_is_left_to_the_garbage_collector(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error and a frame that hold each other hold the request too, which may have 100 MB, for minutes."""
-    settings = Settings(redis_url=redis_url, auto_create_topics_enable=False)
-    storage = Storage.of(settings, None)
-    address = Address("127.0.0.1", 9092)
-    usage = UsageTable.of(settings, workers=1).worker(0)
-    apis = build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
-    apis.log.topics.refresh()
+    scene = Scene(redis_url, authorizer_class_name="", auto_create_topics_enable=False)
     for name in TOPICS:
-        apis.log.topics.create(TopicSpec(name=name, partitions=PARTITIONS), until=0)
-    lease = ServingLease(storage.redis, settings.broker_lease_ms)
-    dispatcher = Dispatcher(HANDLERS, apis, storage.replicas, lease, apis.security.quotas)
+        scene.create(name, PARTITIONS)
     # These wait for other members.
     served = [each for each in REQUESTS if each[0] not in {JoinGroupRequest, SyncGroupRequest}]
     gc.collect()
@@ -101,15 +83,15 @@ def test_no_refusal_is_left_to_the_garbage_collector(
         for number in range(4 * len(served)):
             cls, version = served[number % len(served)]
             request = Requests(Random(number), Learned()).any(cls, version)
-            with received(request_frame(request, version)) as frame, contextlib.suppress(ProtocolError):
-                dispatcher.begin(frame, Session("peer:1")).result()
+            with contextlib.suppress(ProtocolError, ClosedByBrokerError):
+                scene.call(request, version)
         gc.collect()
         left = {str(each).split()[0] for each in gc.garbage if isinstance(each, KafkaError)}
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-        storage.close()
+        scene.close()
     assert left == set()
     assert "request failed" not in caplog.text
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import gevent
 
+from korvet.clock import CLOCK, Clock
+from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore
 from korvet.cluster.registration import Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
@@ -16,6 +18,7 @@ from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
+from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.keys import Keys
@@ -23,6 +26,8 @@ from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, ResourcePattern, 
 from korvet.security.session import Principal, Session
 from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
+from korvet.server.net.sockets import Sockets
+from korvet.server.producing import serve_producers
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
 from korvet.server.worker import Storage, build_apis
@@ -30,7 +35,7 @@ from tests.handlers import apis
 from tests.handlers.table import codes, message
 from tests.support import redis_servers
 from tests.support.batches import Record, batch
-from tests.support.dispatching import TIMEOUT_MS, received
+from tests.support.dispatching import TIMEOUT_MS, produced, received
 from tests.support.wire_client import RESPONSES, decode_response, request_frame
 
 ROOT = Session("10.0.0.1:1", principal=Principal("User", "root"))
@@ -53,7 +58,7 @@ class Scene:
     Topics are made in format `batch`, whose offsets count from 0.
     """
 
-    def __init__(self, redis_url: str, **settings: Any) -> None:
+    def __init__(self, redis_url: str, *, clock: Clock = CLOCK, **settings: Any) -> None:
         given: dict[str, Any] = {
             "redis_url": redis_url,
             "cluster_id": "c",
@@ -72,18 +77,16 @@ class Scene:
             [Bound(DEFAULT_LISTENER, address, address)],
             None,
             UsageTable.of(self.settings, workers=1).worker(0),
+            clock=clock,
         )
         self.acls = self.apis.security.authorizer
         if self.acls is not None:
             self.acls.refresh()
-        self.dispatcher = Dispatcher(
-            HANDLERS,
-            self.apis,
-            self.apis.log.replicas,
-            ServingLease(self.storage.redis, TIMEOUT_MS),
-            self.apis.security.quotas,
-            self.acls,
-        )
+        lease, quotas = ServingLease(self.storage.redis, TIMEOUT_MS), self.apis.security.quotas
+        self.dispatcher = Dispatcher(HANDLERS, self.apis, self.apis.log.replicas, lease, quotas, self.acls)
+        pressure, producers = Backpressure(self.storage.appends, self.settings), self.apis.log.appends.core
+        serve_producers(self.apis, pressure, lease, self.dispatcher.throttle)
+        self.sockets = Sockets(self.settings, producers, may_write_all=self.acls is None)
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
         self.ids: dict[str, bytes] = {}
         self._raw = ExitStack()
@@ -101,13 +104,16 @@ class Scene:
         """Close its connections."""
         gevent.killall(self.waiting)
         self._raw.close()
+        self.sockets.close()
         self.storage.close()
 
     def call(self, request: Message, version: int | None = None, session: Session = ALICE) -> Any:
         """Serve a request, in its newest version by default; returns the response, None if there is none."""
         version = request.api.versions[1] if version is None else version
+        if isinstance(request, ProduceRequest):
+            return produced(self.dispatcher, self.sockets, request, version, session)
         with received(request_frame(request, version)) as frame:
-            chunks = self.dispatcher.begin(frame, session).result().chunks
+            chunks = self.dispatcher.serve(frame, session).chunks
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:]) if chunks else None
 
     def ask(

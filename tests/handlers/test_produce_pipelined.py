@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.log.append_calls import APPEND_SCRIPTS
+from korvet.log.appends import APPEND_SCRIPTS
 from korvet.protocol.messages.list_groups import ListGroupsRequest
 from korvet.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tests.support.batches import batch, values

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode, ProtocolError
+from korvet.errors import ErrorCode
+from korvet.handlers.registry import Handler
 from korvet.log.producers import new_producer_id
+from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from korvet.protocol.messages.produce import ProduceResponse
+from korvet.redis.client import Redis
 from tests.handlers import apis
 from tests.handlers.rows.records import fetched, produced, transactional
 from tests.handlers.rows.topics import gone
 from tests.handlers.scene import Scene
 from tests.support.batches import GZIP, MALFORMED, batch, forged, read, values
+from tests.support.commands import commands_of
+from tests.support.dispatching import connected, dispatcher
 from tests.support.log_bench import LAYOUTS, Layout, configs_of
+from tests.support.proxy import proxy, until
+from tests.support.topic_client import produce_request
+from tests.support.wire_client import ClosedByBrokerError, WireClient, request_frame
 
 
 @pytest.fixture
@@ -80,7 +90,7 @@ def test_acks_0_gets_no_response_and_ends_the_connection_where_something_went_wr
     assert scene.ask(apis.Produce, version, **produced(batch(b"unanswered"), acks=0)) is None
     assert values(read_back(scene)) == [b"unanswered"]
     for request in (produced(partition=1, acks=0), produced(acks=0, topic="missing")):
-        with pytest.raises(ProtocolError, match="acks 0"):
+        with pytest.raises(ClosedByBrokerError):
             scene.ask(apis.Produce, version, **request)
 
 
@@ -96,6 +106,84 @@ def test_a_topic_that_another_worker_has_created_again_gets_the_records(redis_ur
         assert values(read_back(there)) == [b"new"]
     assert scene.ids["orders"] == old_id
     assert answered(scene, batch(b"by its old id")).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_requests_of_one_connection_are_served_one_after_the_other(redis_url: str, redis: Redis) -> None:
+    under_way: list[int] = []
+    rest = b""
+
+    def handle(*_: object) -> ListGroupsResponse:
+        under_way.append(there.apis.log.appends.core.count)
+        client.send_bytes(rest)
+        return ListGroupsResponse(groups=[])
+
+    others = dispatcher(redis, {16: Handler(ListGroupsRequest, object, handle, handle)}, [object()])
+    with closing(Scene(redis_url, authorizer_class_name="")) as there:
+        there.create("orders")
+        with connected(others, there.sockets) as (_, socket):
+            client = WireClient(socket)
+            append = request_frame(produce_request("orders", batch(b"a")), 8)
+            other = request_frame(ListGroupsRequest(), 4)
+            client.send_bytes(append)
+            client.receive(ProduceResponse, 8)
+            client.send_bytes(append + other + append + other)
+            for _ in range(2):
+                client.receive(ProduceResponse, 8)
+                client.receive(ListGroupsResponse, 4)
+            # The rest of a request may come while the one before it is served.
+            rest = append[50:]
+            client.send_bytes(other + append[:50])
+            client.receive(ListGroupsResponse, 4)
+            client.receive(ProduceResponse, 8)
+        assert values(read_back(there)) == [b"a"] * 4
+    assert under_way == [0, 0, 0]
+
+
+def test_what_has_begun_is_answered_when_a_worker_drains(redis_url: str) -> None:
+    with proxy(redis_url) as network, closing(Scene(network.url, authorizer_class_name="")) as there:
+        there.create("orders")
+        there.append(b"a")
+        count = partial(getattr, there.apis.log.appends.core, "count")
+        with (
+            connected(there.dispatcher, there.sockets) as (drained, socket),
+            connected(there.dispatcher, there.sockets) as (_, leaving),
+        ):
+            client = WireClient(socket)
+            network.silence()
+            for each in (client, WireClient(leaving)):
+                each.send(produce_request("orders", batch(b"b")), 8)
+            until(lambda: count() == 2)
+            leaving.close()
+            drained.drain()
+            network.speak()
+            [answer] = client.receive(ProduceResponse, 8).responses
+            assert answer.partition_responses[0].error_code == ErrorCode.NONE
+            assert client.is_closed_by_broker()
+        assert values(read_back(there)) == [b"a", b"b", b"b"]
+        assert (count(), there.sockets.core.count) == (0, 0)
+
+
+def test_what_connections_send_in_one_turn_is_one_call_for_each_partition(redis_url: str) -> None:
+    with closing(Scene(redis_url, authorizer_class_name="")) as there, ExitStack() as stack:
+        there.create("orders", 2)
+        pairs = [stack.enter_context(connected(there.dispatcher, there.sockets)) for _ in range(4)]
+        clients = [WireClient(socket) for _, socket in pairs]
+        requests = [produce_request("orders", batch(b"a"), number % 2) for number in range(4)]
+
+        def one_after_the_other() -> None:
+            for client, request in zip(clients, requests, strict=True):
+                client.call(request, 8)
+
+        one_after_the_other()  # the first time it is asked which partitions these are
+        with commands_of(there.raw) as ran:
+            for client, request in zip(clients, requests, strict=True):
+                client.send(request, 8)
+            for client in clients:
+                client.receive(ProduceResponse, 8)
+        assert ran["evalsha"] == 2
+        with commands_of(there.raw) as ran:
+            one_after_the_other()
+        assert ran["evalsha"] == 4
 
 
 def test_records_without_a_transaction_come_beside_those_of_one_but_not_from_its_producer(

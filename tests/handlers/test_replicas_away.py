@@ -23,7 +23,7 @@ from tests.support import redis_servers
 from tests.support.processes import free_port
 from tests.support.proxy import until
 
-WANTS_ONE = {"replicas": 1, "redis_timeout_ms": 3000}
+WANTS_ONE: dict[str, Any] = {"replicas": 1, "redis_timeout_ms": 3000}
 CHANGING = sorted(key for key, handler in HANDLERS.items() if handler.unconfirmed and key != 27)
 """APIs that ask for replicas before they begin; WriteTxnMarkers finds out when its marker is written."""
 CREATED = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}

@@ -11,11 +11,14 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.groups.streams.types import GroupStatus
 from korvet.handlers.authorization import TABLE
+from korvet.handlers.produce import ProduceDecisions
 from korvet.protocol import messages as wire_messages
 from korvet.protocol.schema import Message
 from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.types import ACCEPT
+from korvet.topics.registry import Topic
+from korvet.topics.types import TopicRef
 from tests.handlers import apis
 from tests.handlers.kafka_operations import BEYOND, DOCUMENTED, NOT_ASKED
 from tests.handlers.rows import (
@@ -31,6 +34,8 @@ from tests.handlers.rows import (
 from tests.handlers.rows.records import DESCRIBE, READ, WRITE
 from tests.handlers.scene import ALICE, CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, UNKNOWN_ID, Scene
 from tests.handlers.table import codes
+from tests.support.dispatching import connected
+from tests.support.refusals import refusal
 
 CREATE = AclOperation.CREATE
 FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -322,3 +327,22 @@ def test_transactions_and_their_topics_are_shown_to_those_who_may_describe_them(
     listed = asked(scene, apis.ListTransactions).transaction_states
     assert [state.transactional_id for state in listed] == ["tx"]
     assert len(scene.do(apis.ListTransactions).transaction_states) == len(names)
+
+
+def test_a_right_that_is_revoked_while_its_topic_is_looked_up_is_none(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = scene.ids["orders"]
+    scene.allow(WRITE, TOPIC)
+    decisions, registry = scene.apis.log.appends.clients, scene.apis.log.topics
+    assert isinstance(decisions, ProduceDecisions)
+    resolve = registry.resolve
+    with connected(scene.dispatcher, scene.sockets, session=ALICE) as (client, _):
+        assert decisions.decide(client, ("right", "topic", "orders")) is None
+
+        def slowly(ref: TopicRef) -> Topic:
+            scene.revoke_all()
+            return resolve(ref)
+
+        monkeypatch.setattr(registry, "resolve", slowly)
+        assert refusal(decisions.decide, client, ("right", "topic id", topic_id)) == FAILED

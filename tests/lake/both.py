@@ -110,4 +110,4 @@ def both(
     with domain(redis_url, settings) as worker, source.opened() as stores:
         wanted = {**configs_of(layout), "remote.storage.enable": "true", **(configs or {})}
         worker.topics.create(TopicSpec(name=TOPIC, partitions=2, configs=wanted))
-        yield Both(worker, Topics(stores))
+        yield Both(worker, Topics(stores, worker.log))

@@ -15,8 +15,8 @@ from korvet.lake.archiver import ArchiveRound, EndOffsets
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from korvet.redis.client import Redis
-from korvet.topics.types import AtRest
 from tests.support import batches
+from tests.support.appends import at_rest
 from tests.support.archives import Topics, all_kinds, task_of, topic_id
 from tests.support.batches import Record
 from tests.support.log_bench import LAYOUTS, Layout
@@ -42,7 +42,7 @@ def test_every_record_is_in_the_table_as_it_was_produced(topics: Topics, layout:
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_what_is_compressed_at_rest_is_archived_plain(topics: Topics, layout: Layout, codec: Any) -> None:
     topic = topics.make("orders", layout)
-    topics.produce(topic.partitions[0], b"much of the same " * 1000, b"short", at_rest=AtRest(codec, 1))
+    topics.produce(topic.partitions[0], b"much of the same " * 1000, b"short", config=at_rest(codec, 1))
     topics.archiver().round(topics.run)
     topics.check(topic)
 
@@ -105,7 +105,7 @@ def test_a_backlog_becomes_several_files_by_several_rounds(topics: Topics, layou
     topic = topics.make("orders", layout)
     noise = [b"%d" % at + bytes(range(256)) * 4096 for at in range(4)]
     for at in range(20):
-        topics.produce(topic.partitions[0], *noise, b"%d" % at, at_rest=AtRest("none"))
+        topics.produce(topic.partitions[0], *noise, b"%d" % at, config=at_rest("none"))
     archives = topics.archiver(cores=1)
     plans, _ = archives.plan()
     assert len(plans[0].partitions[0].ranges) == 1
@@ -284,7 +284,7 @@ def test_many_large_records_are_read_in_small_steps(topics: Topics, monkeypatch:
     topic = topics.make("orders", "batch")
     for at in range(40):
         topics.produce(topic.partitions[0], *([b"small"] * 3))
-        topics.produce(topic.partitions[0], b"%d" % at * 500_000, at_rest=AtRest("none"))
+        topics.produce(topic.partitions[0], b"%d" % at * 500_000, config=at_rest("none"))
     sizes: list[int] = []
     read = Redis.pipeline
 

@@ -430,7 +430,7 @@ def once(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iter
         log.compacted()
         worker.topics.alter(log.topic, archived)
         log.append((b"again", b"30"))
-        topics = Topics(stores)
+        topics = Topics(stores, worker.log)
         assert topics.rounds(topics.archiver()).failures == []
         yield OnceCompacted(log, topics)
 

@@ -18,7 +18,6 @@ from korvet.lake.expiry import Expiry
 from korvet.lake.replay import RecordRate, Replay
 from korvet.lake.replay_state import ReplayEdge, ReplayError, ReplaySpec
 from korvet.lake.source import RetentionLimits, SourceTopic
-from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.lake.archives import committed_in_the_past
 from tests.support import batches
@@ -197,15 +196,7 @@ def test_what_only_brokers_write_is_not_replayed(stage: Stage) -> None:
     source, target = stage.make(), stage.make()
     for marks in (TRANSACTIONAL_BIT, TRANSACTIONAL_BIT | CONTROL_BIT):
         data = batches.forged(batches.batch(b"1", b"2"), attributes=marks, producer_id=7, producer_epoch=0)
-        append = AppendBatch(
-            partition=source.partitions[0],
-            batch=memoryview(data),
-            codec=0,
-            record_count=2,
-            max_timestamp=batches.TIMESTAMP,
-        )
-        [appended] = stage.topics.stores.logs.append([append])
-        assert not isinstance(appended, Exception)
+        stage.topics.put(source.partitions[0], data)
     stage.run(ReplaySpec(source=source.name, target=target.name))
     assert values(stage, target) == [1, 2]
 

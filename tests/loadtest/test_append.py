@@ -6,7 +6,6 @@ import struct
 
 import pytest
 
-from korvet.log.append_calls import VerdictCode
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -16,6 +15,7 @@ from loadtest.append.__main__ import table
 from loadtest.append.measure import measure
 from loadtest.append.rows import ROWS, Call, calls_of
 from loadtest.append.server import WrongError
+from tests.support.append_scripts import VerdictCode
 
 _DUPLICATES = next(row for row in ROWS if row.repeat)._replace(calls=4, records=2, repeat=2)
 
@@ -34,7 +34,8 @@ def answered(code: VerdictCode) -> bytes:
 
 def test_a_duplicate_is_sent_again_by_the_script_alone(calls: list[Call]) -> None:
     assert [(call.written, call.plain.replies) for call in calls] == [(1, 1), (0, 0), (1, 1), (0, 0)]
-    assert calls[0].appends[0][0] is calls[1].appends[0][0]
+    assert [call.duplicates for call in calls] == [[False], [True]] * 2
+    assert calls[0].script.packed[-300:] == calls[1].script.packed[-300:] != calls[2].script.packed[-300:]
 
 
 def test_a_batch_that_was_not_written_is_no_measurement(calls: list[Call]) -> None:

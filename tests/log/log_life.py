@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
+from korvet.log.appends import BatchAppend
 from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import IndexStore
@@ -21,13 +22,13 @@ from korvet.log.retention import Policy, RetainedLog, Retention
 from korvet.log.stats import read_stats
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
-from korvet.log.types import AppendBatch, Appended, AppendRecords, LogPosition
+from korvet.log.types import Appended, LogPosition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.stats import LogStats
 from korvet.topics import config as topic_config
+from korvet.topics.config import TopicConfig
 from korvet.topics.entry_ids import OFFSETS_END, end_of_id
-from korvet.topics.types import AtRest
 from tests.support.batches import Header, Record
 from tests.support.domain import NO_LAKE
 from tests.support.log_bench import Bench, Layout, code_of, configs_of, records_of
@@ -62,7 +63,7 @@ class LogLife:
         self.end = 0
         self.compacted_end = 0
         self._was_compacted = self._lost_index = False
-        self._sent: dict[int, list[tuple[AppendRecords | AppendBatch, int]]] = {}
+        self._sent: dict[int, list[tuple[BatchAppend, int]]] = {}
         """What each producer has sent, with the offsets that it was answered."""
         self._sequences: dict[int, int] = {}
         self._keep_tombstones = keep_tombstones
@@ -122,10 +123,10 @@ class LogLife:
         records: Sequence[Record],
         codec: int,
         producer: int = -1,
-        at_rest: AtRest = AtRest(),  # noqa: B008 - a value that nobody can change
+        config: TopicConfig | None = None,
     ) -> None:
         """Append a batch."""
-        made = self._made(records, producer, codec=codec, at_rest=at_rest)
+        made = self._made(records, producer, codec=codec, config=config)
         [outcome] = self.bench.logs.append([made])
         assert isinstance(outcome, Appended), outcome
         assert not outcome.duplicate
@@ -142,9 +143,7 @@ class LogLife:
         ]
         self.end = base + len(records)
 
-    def _made(
-        self, records: Sequence[Record], producer: int, gap: int = 0, **options: Any
-    ) -> AppendRecords | AppendBatch:
+    def _made(self, records: Sequence[Record], producer: int, gap: int = 0, **options: Any) -> BatchAppend:
         if producer >= 0:
             options |= {"producer": producer, "epoch": 0, "sequence": self._sequences.get(producer, 0) + gap}
         return self.bench.made(*records, **options)

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from korvet.log.appends import Marker
 from korvet.log.compaction import CompactionResult
 from korvet.log.index import RowBuilder
-from korvet.log.markers import Marker, MarkerWriter
+from korvet.log.markers import MarkerWriter
 from korvet.log.record_format import CONTROL
 from korvet.log.types import Appended
-from korvet.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader
-from korvet.topics.types import PartitionRef, TopicRef
-from tests.log.compacting import TOPIC, CompactedLog
+from korvet.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, BatchHeader
+from tests.log.compacting import CompactedLog
 from tests.support import batches
+from tests.support.appends import append_of
 from tests.support.batches import TIMESTAMP, Record
 from tests.support.domain import Domain
 from tests.support.log_bench import LAYOUTS
@@ -30,10 +31,10 @@ class TransactionalLog(CompactedLog):
     def write(self, producer_id: int, *pairs: tuple[bytes, bytes | None], sequence: int = 0) -> int:
         """Append a batch of a transaction, which opens it; returns its offset."""
         records = [Record(value, key, TIMESTAMP) for key, value in pairs]
-        plain = batches.batch(*records, producer_id=producer_id, epoch=0, sequence=sequence)
-        sent = PartitionRef(TopicRef(TOPIC), 0, batches.forged(plain, attributes=TRANSACTIONAL_BIT))
-        pending = self.here.appender.begin([sent], zstd_known=True, verify=lambda *_asked: NUMBER)
-        [result] = pending.result()
+        append = append_of(
+            self.partition, *records, number=NUMBER, producer_id=producer_id, epoch=0, sequence=sequence
+        )
+        [result] = self.logs.append([append])
         assert isinstance(result, Appended), result
         return result.base_offset
 

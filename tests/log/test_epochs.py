@@ -23,14 +23,13 @@ from korvet.log.epochs import (
 )
 from korvet.log.store import LogStore
 from korvet.log.types import Appended
-from korvet.pending import Pending
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.slots import slot_of
 from tests.support.commands import commands_of
 from tests.support.log_bench import Bench
 from tests.support.partition_state import change_log
-from tests.support.proxy import proxy, turn, until
+from tests.support.proxy import proxy, until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
 from tests.support.redis_servers import DurableServer, embedded_server
@@ -166,58 +165,15 @@ def test_a_worker_that_did_not_notice_appends_in_the_epoch_that_another_one_has_
     assert fetched.epochs == ((first, 0), (other.epoch, end))
 
 
-@pytest.mark.parametrize("turns", [1, 3])
-def test_appends_of_one_producer_keep_their_order_when_they_were_refused(
-    own: Bench, elsewhere: Elsewhere, turns: int
+def test_batches_of_one_producer_keep_their_order_when_they_were_refused(
+    own: Bench, elsewhere: Elsewhere
 ) -> None:
     own.append(b"0", producer=7, epoch=0, sequence=0)
     other = elsewhere()
     other.append(b"x")
-    under_way = []
-    for n in (1, 2, 3):
-        under_way.append(own.logs.begin_append([own.made(b"%d" % n, producer=7, epoch=0, sequence=n)]))
-        if turns > 1:
-            turn()
-    assert all(isinstance(each.result()[0], Appended) for each in under_way)
+    outcomes = own.logs.append([own.made(b"%d" % n, producer=7, epoch=0, sequence=n) for n in (1, 2, 3)])
+    assert all(isinstance(each, Appended) for each in outcomes)
     assert own.values() == [b"0", b"x", b"1", b"2", b"3"]
-
-
-def test_what_was_refused_is_sent_again_in_the_order_of_its_connection(
-    own: Bench, elsewhere: Elsewhere
-) -> None:
-    """Another connection, whose append came with the second, takes the answers first."""
-    own.append(b"0")
-    other = elsewhere()
-    other.append(b"x")
-    one = own.logs.begin_append([own.made(b"1")])
-    turn()
-    two = own.logs.begin_append([own.made(b"2")])
-    of_another = own.logs.begin_append([own.made(b"other")])
-    assert isinstance(of_another.result()[0], Appended)
-    assert not one.in_order
-    for begun in (one, two):
-        assert isinstance(begun.result()[0], Appended)
-    assert [value for value in own.values() if value != b"other"] == [b"0", b"x", b"1", b"2"]
-
-
-def test_nothing_begins_once_an_epoch_is_known_by_which_appends_may_have_been_refused(
-    own: Bench, elsewhere: Elsewhere
-) -> None:
-    def begin(value: bytes) -> Pending[Any]:
-        return own.logs.begin_append([own.made(value)])
-
-    own.append(b"0")
-    other = elsewhere()
-    other.append(b"x")
-    begun = [begin(b"1"), begin(b"2")]
-    assert begun[-1].in_order
-    own.logs.epochs.refresh(own.node)  # for another connection
-    # As a connection does: the next request begins at once if that keeps its order.
-    if begun[-1].in_order:
-        begun.append(begin(b"3"))
-    for each in begun:
-        each.result()
-    assert own.values() == [b"0", b"x", b"1", b"2"]
 
 
 def set_epoch(bench: Bench, epoch: int) -> None:
@@ -246,23 +202,6 @@ def test_a_read_of_a_log_of_a_later_epoch_makes_its_node_begin_a_later_one(own: 
     set_epoch(own, later)
     assert own.logs.check_epoch(own.partition, -1, parse_epochs(f"{later}@0".encode())) == later + 1
     assert refusal(own.logs.check_epoch, own.partition, later) == ErrorCode.FENCED_LEADER_EPOCH
-
-
-def test_nothing_begins_after_appends_that_may_have_to_follow_their_slot(redis_cluster: RedisCluster) -> None:
-    """Another greenlet has learned where it is: what began now would overtake them."""
-    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
-    source = redis_cluster.node_of(KEYS.stream("orders", 0))
-    bench = Bench(redis, source.client, "record")
-    bench.append(b"0")
-    to = next(each for each in redis_cluster.nodes if each is not source)
-    redis_cluster.move_slot(slot_of(bench.partition.stream), to)
-    begun = bench.logs.begin_append([bench.made(b"1")])
-    before = begun.in_order
-    redis.driver.read_map()
-    assert (before, begun.in_order) == (True, False)
-    [outcome] = begun.result()
-    assert isinstance(outcome, Appended)
-    redis.close()
 
 
 @pytest.mark.parametrize("has_moved", [True, False])
@@ -364,6 +303,25 @@ def test_a_connection_to_the_master_that_was_replaced_is_closed() -> None:
             [outcome] = logs.append([bench.made(b"here")])
             assert isinstance(outcome, Appended)
             assert raw_new.xlen(bench.partition.stream) == 1
+        for each in (appends, reads):
+            each.close()
+
+
+def test_nothing_is_appended_to_a_master_that_was_replaced_once_another_lane_knows() -> None:
+    with embedded_server() as old, embedded_server() as new, proxy(old) as name:
+        appends, reads = (Redis(name.url, timeout_ms=5000, connect_timeout_ms=5000) for _ in range(2))
+        with redis_py.Redis.from_url(new) as raw_new, redis_py.Redis.from_url(old) as raw_old:
+            bench = Bench(appends, raw_old, "batch")
+            Bench(Redis(new, timeout_ms=5000, connect_timeout_ms=5000), raw_new, "batch")
+            logs = type(bench.logs)(appends, reads, KEYS)
+            [before] = logs.append([bench.made(b"before")])
+            name.lead_to(new)
+            reads.reconnect("for the test")
+            logs.epochs.of(reads.nodes()[0])
+            [after] = logs.append([bench.made(b"after")])
+            assert isinstance(before, Appended)
+            assert isinstance(after, Appended)
+            assert (raw_old.xlen(bench.partition.stream), raw_new.xlen(bench.partition.stream)) == (1, 1)
         for each in (appends, reads):
             each.close()
 
@@ -499,10 +457,11 @@ def _appends(bench: Bench) -> bool:
 
 def test_an_older_answer_of_the_same_history_is_no_loss() -> None:
     lost: list[None] = []
-    ends = KnownEnds(lambda: lost.append(None))
-    here = LogStore(NOWHERE, NOWHERE, KEYS).partition("orders", 0, "id", 10, "batch")
-    again = LogStore(NOWHERE, NOWHERE, KEYS).partition("orders", 0, "another", 10, "batch")
-    ends.note(here, 5, 100)
+    log = LogStore(NOWHERE, NOWHERE, KEYS)
+    ends = KnownEnds(log.appends.core, lambda: lost.append(None))
+    here = log.partition("orders", 0, "id", 10, "batch")
+    again = log.partition("orders", 0, "another", 10, "batch")
+    ends.note(here, 5, 100, ())
     ends.note(here, 5, 90, (EpochStart(5, 0),))
     ends.note(again, 6, 0, ())  # another topic of that name
     ends.note(here, 6, 100, (EpochStart(5, 0),))

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from korvet.errors import ErrorCode
 from korvet.log.index import (
@@ -19,11 +18,10 @@ from korvet.log.index import (
     Search,
     SearchResult,
 )
-from korvet.log.types import AppendBatch, Appended, AppendRecords, LogPosition
-from korvet.protocol.records.batch import produced_batch
+from korvet.log.types import Appended, LogPosition
 from korvet.redis.scripts import folder
-from korvet.topics.types import AtRest
 from tests.support import batches
+from tests.support.appends import at_rest, config_of
 from tests.support.batches import Record
 from tests.support.log_bench import Bench, code_of
 from tests.support.partition_state import change_log
@@ -235,7 +233,7 @@ def test_within_a_batch_kept_whole_it_is_that_of_the_batch(bench: Bench) -> None
 
 @pytest.mark.parametrize("codec", [batches.NONE, batches.LZ4])
 def test_compression_hides_no_time(bench: Bench, codec: int) -> None:
-    offset = bench.append(record(5), codec=codec, at_rest=AtRest("lz4", 0))
+    offset = bench.append(record(5), codec=codec, config=at_rest("lz4", 0))
     assert first_timestamps(bench, offset) == [(1, AT + 5 * STEP)]
 
 
@@ -268,15 +266,11 @@ def test_a_time_that_lies_ahead_is_a_negative_age_and_none_is_no_age(bench: Benc
 
 def test_the_time_of_the_broker_counts_where_the_topic_says_so(bench: Bench) -> None:
     """LogAppendTime: the header of a batch says its producer's time for the first record all the same."""
-    made, at = bench.made(record(1), record(2)), AT + 9 * STEP
-    if isinstance(made, AppendBatch):
-        produced = produced_batch(made.batch, 1 << 20)
-        assert produced.header.base_timestamp == AT + STEP
-        append: AppendRecords | AppendBatch = replace(
-            made, batch=produced.as_stored(1 << 20, append_timestamp=at)[0].view
-        )
-    else:
-        append = replace(made, timestamp=at)
-    [appended] = bench.logs.append([append])
+    made = bench.made(record(1), record(2), config=config_of(message_timestamp_type="LogAppendTime"))
+    [appended] = bench.logs.append([made])
     assert isinstance(appended, Appended)
-    assert first_timestamps(bench, appended.base_offset) == [(2, at)]
+    before = now_ms(bench.raw)
+    [lag] = IndexStore(bench.redis).lags([LogPosition(bench.partition, appended.base_offset)])
+    assert isinstance(lag, Lag)
+    assert lag.records == 2
+    assert before <= appended.timestamp + lag.age_ms <= now_ms(bench.raw)

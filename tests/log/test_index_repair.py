@@ -15,7 +15,7 @@ from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import LogPosition
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
-from korvet.topics.types import AtRest
+from tests.support.appends import at_rest
 from tests.support.batches import Record
 from tests.support.domain import NO_LAKE
 from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, LAYOUTS, Bench, code_of
@@ -66,7 +66,7 @@ class Upkeep:
 
     def large(self, *stamps: int) -> list[int]:
         """Append large records, each a batch: four of them make a row."""
-        return [self.bench.append(Record(LARGE, b"k", at), at_rest=AtRest("none")) for at in stamps]
+        return [self.bench.append(Record(LARGE, b"k", at), config=at_rest("none")) for at in stamps]
 
     def trim(self, start: int) -> None:
         trims = TrimStore(self.bench.redis)

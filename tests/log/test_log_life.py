@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from korvet.log.index import RowBuilder
 from korvet.log.retention import Policy
-from korvet.topics.types import AtRest
+from korvet.topics.config import TopicConfig
 from tests.log.log_life import LogLife
 from tests.support import redis_servers
+from tests.support.appends import at_rest
 from tests.support.batches import CODECS, NONE, Record
 from tests.support.log_bench import LAYOUTS, Layout
 from tests.support.redis_servers import DurableServer
@@ -61,13 +62,13 @@ class Life(RuleBasedStateMachine):
         batches=st.lists(st.lists(SMALL, min_size=1, max_size=5), min_size=1, max_size=7),
         producer=PRODUCERS,
         codec=st.sampled_from(CODECS),
-        at_rest=st.sampled_from([AtRest("none"), AtRest("lz4", 50), AtRest("zstd", 50)]),
+        config=st.sampled_from([at_rest("none"), at_rest("lz4", 50), at_rest("zstd", 50)]),
     )
     def produce_in_sequence(
-        self, batches: list[list[Record]], producer: int, codec: int, at_rest: AtRest
+        self, batches: list[list[Record]], producer: int, codec: int, config: TopicConfig
     ) -> None:
         for records in batches:
-            self.log.produce(records, codec, producer, at_rest)
+            self.log.produce(records, codec, producer, config)
 
     @rule(producer=PRODUCERS, age=st.integers(0, 6))
     def repeat(self, producer: int, age: int) -> None:

@@ -6,22 +6,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.types import Appended, Bounds, Fetched, LogPosition, Read
 from korvet.redis.client import Redis
+from korvet.topics.config import TopicConfig
 from korvet.topics.entry_ids import OFFSETS_END
-from korvet.topics.types import AtRest
+from tests.support.appends import at_rest
 from tests.support.batches import CODECS, NONE, Record
 from tests.support.log_bench import TIMESTAMP, TOPIC_ID, Bench, code_of, records_of
 from tests.support.partition_state import log_of
 from tests.support.proxy import Proxy, proxy, until
 
 
-@pytest.mark.parametrize("at_rest", [AtRest("none"), AtRest("lz4", 1024), AtRest("zstd", 1024)])
+@pytest.mark.parametrize("config", [at_rest("none"), at_rest("lz4"), at_rest("zstd")])
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_was_appended_is_counted_and_read_back(bench: Bench, codec: int, at_rest: AtRest) -> None:
+def test_what_was_appended_is_counted_and_read_back(bench: Bench, codec: int, config: TopicConfig) -> None:
     headers = (("a", b"1"), ("a", None), ("", b""), ("ü", bytes(range(256))))
     records = [
         Record(b"v", b"k", 5),
@@ -29,19 +32,48 @@ def test_what_was_appended_is_counted_and_read_back(bench: Bench, codec: int, at
         Record(b"", b"", 0),
         Record(b"\x00\xff" * 3000, b"k", 7, headers),
     ]
-    base = bench.append(*records, codec=codec, at_rest=at_rest)
+    base = bench.append(*records, codec=codec, config=config)
     entries = bench.raw.xrange(bench.partition.stream)
     stored = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
     assert log_of(bench.raw, bench.partition.state).size_bytes == stored
-    packed = at_rest.codec != "none" and (bench.format == "record" or codec == NONE)
+    packed = config.at_rest.codec != "none" and (bench.format == "record" or codec == NONE)
     encodings = {fields[b"korvet.encoding"] for _, fields in entries if b"korvet.encoding" in fields}
-    assert encodings == ({at_rest.codec.encode()} if packed else set())
+    assert encodings == ({config.at_rest.codec.encode()} if packed else set())
     expected = [record._replace(offset=base + n) for n, record in enumerate(records)]
     assert bench.records() == expected
     fetched = bench.read(0)
     assert (fetched.log_start, fetched.first_offset, fetched.high_watermark) == (0, base, base + 4)
     assert not fetched.more
     assert bench.bounds() == Bounds(0, base, base + 4, 2**40)
+
+
+NAMES = st.one_of(
+    st.sampled_from(
+        ["", "key", "value", "timestamp", "a.b", "header.x", "nullheader.x", "korvet.encoding", "\x00", "\n"]
+    ),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+CONTENTS = st.none() | st.binary(max_size=50) | st.binary(min_size=1, max_size=3).map(lambda part: part * 700)
+RECORDS = st.builds(
+    Record,
+    value=CONTENTS,
+    key=CONTENTS,
+    timestamp=st.integers(0, 2**62),
+    headers=st.lists(st.tuples(NAMES, CONTENTS), max_size=8).map(tuple),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    records=st.lists(RECORDS, min_size=1, max_size=5),
+    config=st.sampled_from([at_rest("none", 100), at_rest("lz4", 100), at_rest("zstd", 100)]),
+    codec=st.sampled_from(CODECS),
+)
+def test_every_record_survives_the_log_exactly(
+    bench: Bench, records: list[Record], config: TopicConfig, codec: int
+) -> None:
+    base = bench.append(*records, config=config, codec=codec)
+    assert bench.records(base) == [record._replace(offset=base + n) for n, record in enumerate(records)]
 
 
 def test_an_append_answers_where_the_batch_lies(bench: Bench) -> None:
@@ -124,7 +156,7 @@ def test_partitions_of_both_formats_travel_together(redis: Redis, raw_redis: Any
 def test_the_append_that_writes_a_row_of_the_index_says_so(bench: Bench) -> None:
     outcomes = []
     for _ in range(5):
-        outcomes += bench.logs.append([bench.made(b"v" * 150_000, at_rest=AtRest("none"))])
+        outcomes += bench.logs.append([bench.made(b"v" * 150_000, config=at_rest("none"))])
     appended = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
     assert [bool(each.row_bytes) for each in appended] == [False, False, False, True, False]
     assert appended[3].row_bytes * 5 == log_of(bench.raw, bench.partition.state).size_bytes * 4

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import AppendBatch, Fetched, Read
+from korvet.log.types import Fetched, Read
 from tests.support.log_bench import Bench, code_of, records_of, wire
 from tests.support.partition_state import change_log
 
@@ -19,17 +18,12 @@ def bench(batch_bench: Bench) -> Bench:
     return batch_bench
 
 
-def bytes_of(bench: Bench, *values: bytes, **options: Any) -> tuple[AppendBatch, bytes]:
-    made = bench.made(*values, **options)
-    assert isinstance(made, AppendBatch)
-    return made, bytes(made.batch)
-
-
 @pytest.mark.parametrize("offset", [3, 4, 5])
 def test_a_read_in_the_middle_of_a_batch_gives_the_whole_batch(bench: Bench, offset: int) -> None:
     bench.append(b"a", b"b", b"c")
-    made, sent = bytes_of(bench, b"d", b"e", b"f", producer=7, epoch=3, sequence=9)
+    made = bench.made(b"d", b"e", b"f", producer=7, epoch=3, sequence=9)
     bench.logs.append([made])
+    sent = bytes(made.batch)
     bench.append(b"g")
     found = bench.read(offset).batches
     assert [(batch.base_offset, batch.next_offset) for batch in found] == [(3, 6), (6, 7)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.packed import LOG_FIELD, KeptBatch, PackedLog, ProducerRow
-from korvet.log.types import NO_TRANSACTION, Appended
+from korvet.log.types import Appended
 from korvet.protocol.records.batch import SEQUENCES
 from korvet.topics.entry_ids import OFFSETS_END
 from tests.lua.support import run
@@ -108,10 +108,8 @@ def test_scripts_refuse_the_counters_that_are_malformed(batch_bench: Bench, pack
 
 def appended(bench: Bench, row: ProducerRow) -> Appended | KafkaError:
     """Append the batch of one record that comes next, in the transaction that is open if one is."""
-    transaction = NO_TRANSACTION if row.first_offset < 0 else f"t{row.transaction}"
-    made = bench.made(
-        b"v", producer=PRODUCER, epoch=row.epoch, sequence=row.next_sequence, transaction=transaction
-    )
+    number = None if row.first_offset < 0 else row.transaction
+    made = bench.made(b"v", producer=PRODUCER, epoch=row.epoch, sequence=row.next_sequence, number=number)
     [outcome] = bench.logs.append([made])
     assert not isinstance(outcome, Exception) or isinstance(outcome, KafkaError)
     return outcome

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from korvet.log import append_calls, packed
+from korvet.log import packed
 from korvet.log.packed import KeptBatch, PackedLog, ProducerRow
 from korvet.redis.scripts import folder
+from tests.support import append_scripts
 
 SCHEMA = Path(__file__).parents[2] / "docs/redis-schema.md"
 OF_PYTHON = {"I8": "Q", "i8": "q", "I6": "HI", "I4": "I", "i4": "i", "i2": "h", "B": "B"}
@@ -45,11 +46,11 @@ STRUCTS = {
     "producer": vars(packed)["_PRODUCER"],
     "transaction": vars(packed)["_TRANSACTION"],
     "batch": vars(packed)["_BATCH"],
-    "call head": vars(append_calls)["_CALL_HEAD"],
-    "batch head": vars(append_calls)["_BATCH_HEAD"],
-    "answer": vars(append_calls)["_ANSWER"],
-    "verdict": vars(append_calls)["_VERDICT"],
-    "external": vars(append_calls)["_EXTERNAL"],
+    "call head": vars(append_scripts)["_CALL_HEAD"],
+    "batch head": vars(append_scripts)["_BATCH_HEAD"],
+    "answer": vars(append_scripts)["_ANSWER"],
+    "verdict": vars(append_scripts)["_VERDICT"],
+    "external": vars(append_scripts)["_EXTERNAL"],
 }
 IN_LUA = {
     "shared/log_fields": ["log"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -48,10 +49,10 @@ def after(found: FetchResult) -> int:
 
 def end_reading_ahead(view: Domain) -> None:
     """Wait until what is held is read."""
-    pieces = view.fetcher._reader._ahead._pieces.values()
+    pieces: Any = view.fetcher._reader._ahead._pieces.values()
     until(
         lambda: all(
-            piece.begun.replies.ready if piece.preparing is None else piece.preparing.ready()
+            (piece.begun.replies._waiter if piece.preparing is None else piece.preparing).ready()
             for piece in pieces
             if piece.begun is not None
         )

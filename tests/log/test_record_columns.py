@@ -17,19 +17,17 @@ from korvet.log.record_format import (
     Owned,
     ProducerRun,
     compress,
-    entry_args,
     producer_runs,
     read_columns,
     read_entries,
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
-from korvet.topics.types import AtRest
+from tests.support.appends import entry_of
 
 BITS = 10
 END = 2**53
 LIMIT = 1 << 20
-PLAIN = AtRest("none")
 
 
 def no_damage(offset: int, encoding: str) -> None:
@@ -64,8 +62,8 @@ def listings(draw: Any) -> list[Entry]:
         draw(st.booleans()),
         draw(st.lists(st.tuples(st.text(max_size=3), st.booleans()), max_size=3)),
     )
-    at_rest = draw(st.sampled_from([PLAIN, AtRest("lz4", 0), AtRest("zstd", 0)]))
-    repeated = b"x" * (0 if at_rest is PLAIN else 200)
+    codec = draw(st.sampled_from(["none", "lz4", "zstd"]))
+    repeated = b"x" * (0 if codec == "none" else 200)
     entries: list[Entry] = []
     offset = draw(st.integers(0, 2**50))
     for step in steps:
@@ -74,8 +72,7 @@ def listings(draw: Any) -> list[Entry]:
         key, timestamp = draw(CONTENTS) if keyed else None, draw(TIMESTAMPS)
         contents = [(name, None if null else draw(CONTENTS)) for name, null in headers]
         record: StoredRecord = (0, timestamp, key, value, contents)
-        args: Any = entry_args(record, at_rest)
-        entries.append((b"%d-%d" % (offset >> BITS, offset & (1 << BITS) - 1), args))
+        entries.append((b"%d-%d" % (offset >> BITS, offset & (1 << BITS) - 1), entry_of(record, codec)))
     return entries
 
 
@@ -186,20 +183,20 @@ def test_what_is_no_answer_to_xrange_raises(broken: Any) -> None:
 
 @given(
     sizes=st.lists(st.integers(1, 20), min_size=2, max_size=4),
-    producers=st.lists(st.sampled_from([b"7:0", b"7:1", b"8:0"]), min_size=4, max_size=4),
+    producers=st.lists(st.sampled_from(["7:0", "7:1", "8:0"]), min_size=4, max_size=4),
     compressed=st.booleans(),
 )
 def test_records_of_transactions_are_the_same_with_their_producers(
-    sizes: list[int], producers: list[bytes], *, compressed: bool
+    sizes: list[int], producers: list[str], *, compressed: bool
 ) -> None:
-    at_rest = AtRest("lz4", 0) if compressed else PLAIN
+    codec = "lz4" if compressed else "none"
     entries: list[Entry] = []
     expected: list[tuple[int, bytes]] = []
     for size, producer in zip(sizes, producers, strict=False):
         for _ in range(size):
             record: StoredRecord = (0, 5, b"k", b"v" * 99, [("h", b"c")])
-            made: Any = entry_args(record, at_rest, producer=producer)
-            expected.append((len(entries), producer))
+            made = entry_of(record, codec, producer)
+            expected.append((len(entries), producer.encode()))
             entries.append((b"7-%d" % len(entries), made))
     owned: list[Owned] = []
     records = read_entries(entries, BITS, END, LIMIT, no_damage, owned)
@@ -281,7 +278,7 @@ def test_a_marker_is_a_control_record(outcome: bytes, control: int, stamp: bytes
 @pytest.mark.parametrize("key", [None, b"k"])
 def test_whatever_a_record_has_its_producer_is_no_header(key: bytes | None, value: bytes | None) -> None:
     record: StoredRecord = (0, 5, key, value, [])
-    fields: Any = entry_args(record, PLAIN, producer=b"7:0")
+    fields = entry_of(record, producer="7:0")
     owned: list[Owned] = []
     assert read_entries([(b"7-1", fields)], BITS, END, LIMIT, no_damage, owned) == [
         ((7 << BITS) + 1, 5, key, value, [])

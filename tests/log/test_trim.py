@@ -21,7 +21,8 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
-from korvet.topics.types import AtRest, TopicRow
+from korvet.topics.types import TopicRow
+from tests.support.appends import at_rest
 from tests.support.log_bench import Bench, code_of
 from tests.support.partition_state import change_log
 from tests.support.proxy import turn
@@ -188,7 +189,7 @@ def test_a_failure_is_logged_once_until_it_works_again(
 
 def test_all_memory_is_freed_in_the_background(bench: Bench, trimmer: Trimmer) -> None:
     for _ in range(50):
-        bench.append(b"v" * 150_000, at_rest=AtRest("none"))
+        bench.append(b"v" * 150_000, config=at_rest("none"))
     end = bench.bounds().high_watermark
     background = BackgroundTrims()
     [moved] = trimmer.move([LogPosition(bench.partition, end)], "size")

@@ -5,8 +5,6 @@ The client is typed Any: redis-py types its replies as unions over both of its p
 
 from __future__ import annotations
 
-import struct
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from korvet.log.append_calls import REFUSALS, AppendAnswer, VerdictCode
 from korvet.log.packed import PackedLog, ProducerRow
 from korvet.redis import scripts
 from korvet.redis.scripts import Script
 from korvet.topics.entry_ids import OFFSETS_END, end_of_id, id_of_end
+from tests.support.append_scripts import Answer, Batch, VerdictCode, call_args
 from tests.support.partition_state import change_log, log_of, producers_of
 
 TOPIC_ID = "topic-id-1"
@@ -83,21 +81,6 @@ class Appended(NamedTuple):
     moved: int = 0
 
 
-class Batch(NamedTuple):
-    """One batch as the append scripts take it."""
-
-    head: bytes
-    producer: Any
-    args: Sequence[Any]
-    transaction: str = "0"
-
-
-_BATCH_HEAD = struct.Struct(">hIIIqBqBI")
-_CALL_HEAD = struct.Struct(">HIB")
-_VERDICT = struct.Struct(">BQ")
-_KINDS = "0tca"
-
-
 class Log:
     """The log of korvet:orders:0 as the scripts see it, in format `record`.
 
@@ -132,47 +115,30 @@ class Log:
         self, *batches: Batch, topic_id: str = TOPIC_ID, leader_epoch: int = EPOCH
     ) -> list[Appended | redis.ResponseError]:
         """Append batches by one call; return what became of each, one AGAIN if nothing was done."""
-        ms = time.time_ns() // 1_000_000
-        heads = _CALL_HEAD.pack(ms >> 32, ms & 0xFFFFFFFF, self.bits) + b"".join(
-            each.head for each in batches
-        )
-        args = [topic_id, leader_epoch, heads, *(each.producer for each in batches)]
         keys = [STREAM, STATE, INDEX]
-        if any(each.transaction != "0" for each in batches):
+        if any(each.is_transactional for each in batches):
             keys += TRANSACTIONS
-        reply = run(self.client, self.script, keys, [*args, *(arg for each in batches for arg in each.args)])
-        answer = AppendAnswer.unpack(reply)
-        if not answer.complete:
+        answer = Answer.read(
+            run(self.client, self.script, keys, call_args(topic_id, leader_epoch, self.bits, batches))
+        )
+        if not answer.verdicts:
             return [Appended(b"AGAIN", moved=answer.moved)]
-        verdicts = _VERDICT.iter_unpack(reply[21:])
-        return [self._appended(answer, VerdictCode(code), value) for code, value in verdicts]
+        return [self._appended(answer, *verdict) for verdict in answer.verdicts]
 
     @staticmethod
-    def _appended(answer: AppendAnswer, code: VerdictCode, value: int) -> Appended | redis.ResponseError:
+    def _appended(answer: Answer, code: VerdictCode, value: int) -> Appended | redis.ResponseError:
         if code == VerdictCode.MEMORY_FULL:
             return redis.OutOfMemoryError()
-        if code in REFUSALS:
-            return redis.ResponseError(f"{REFUSALS[code][0].name} {code.name} {value}")
+        if code > VerdictCode.VERIFY:
+            return redis.ResponseError(f"{code.name} {value}")
         return Appended(code.name.encode(), value, answer.log_start, answer.row_bytes, answer.moved)
 
     def batch(
-        self,
-        *values: bytes | str,
-        producer: int = -1,
-        epoch: int = 0,
-        sequence: int = 0,
-        max_timestamp: int = 5,
-        transaction: str = "0",
-        size: int = 100,
-        count: int | None = None,
+        self, *values: bytes | str, size: int = 100, count: int | None = None, **of_batch: Any
     ) -> Batch:
         """Return one batch of records of these values, or of `count` of them, as the script takes it."""
         fields, args = self._records(values)
-        kind, number = _KINDS.index(transaction[0]), int(transaction[1:] or 0)
-        records = len(values) if count is None else count
-        stamp = min(max_timestamp, OFFSETS_END)
-        head = (epoch, max(sequence, 0), records, size, stamp, kind, number, fields, len(args))
-        return Batch(_BATCH_HEAD.pack(*head), producer if producer >= 0 else "", args, transaction)
+        return Batch(args, len(values) if count is None else count, size, fields, **of_batch)
 
     def _records(self, values: Sequence[bytes | str]) -> tuple[int, list[Any]]:
         if self.shared == 0:

@@ -101,7 +101,6 @@ def test_commands_pipelines_transactions_and_scripts_have_their_replies(connecti
 def test_replies_that_nobody_takes_are_not_those_of_the_next_request(connection: Redis) -> None:
     first = connection.begin_pipeline([("ECHO", "1"), ("ECHO", "2")])
     second = connection.begin_pipeline([("ECHO", "3")])
-    assert not second.ready
     assert connection.call("ECHO", "4") == b"4"
     assert second.result() == [b"3"]
     assert first.result() == [b"1", b"2"]

@@ -184,7 +184,7 @@ def test_scripts_that_every_connection_loads_first_are_never_overtaken(
     for made in (1, 2):
         raw_redis.delete("l")
         first = connection.begin_scripts([(push, ["l"], [1])])
-        until(lambda first=first: first.ready)  # type: ignore[misc]  # not inferred
+        until(lambda: not connection.node_of("l").busy)
         raw_redis.script_load(push.source)
         second = connection.begin_scripts([(push, ["l"], [2])])
         assert [*first.result(), *second.result()] == [b"1", b"2"]

@@ -34,7 +34,8 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.security.session import Session
-from korvet.server.net.dispatch import CHUNKS_MAX, Dispatcher, PendingResponse
+from korvet.server.net import dispatch
+from korvet.server.net.dispatch import CHUNKS_MAX, Dispatcher
 from korvet.telemetry import metrics
 from tests.protocol.samples import sample
 from tests.support.dispatching import answer, connected, dispatcher, opened_sockets, received
@@ -98,7 +99,7 @@ def test_a_request_does_not_outlive_its_answer(redis: Redis) -> None:
     gc.disable()
     try:
         answer(serving(redis, served), REQUEST, 2)
-        assert not [each for each in gc.get_objects() if isinstance(each, PendingResponse)]
+        assert not [each for each in gc.get_objects() if isinstance(each, dispatch._Serving)]
     finally:
         gc.enable()
 
@@ -156,7 +157,7 @@ def test_a_fault_at_the_end_of_a_connection_leaves_the_others_served(redis: Redi
         connected(by, sockets) as (connection, client),
         connected(by, sockets) as (_, other),
     ):
-        connection._session.on_end(raising(ZeroDivisionError()))
+        connection.session.on_end(raising(ZeroDivisionError()))
         client.close()
         other.sendall(request_frame(REQUEST, 2))
         assert other.recv(1)
@@ -177,10 +178,10 @@ def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(
 def test_a_broken_protocol_is_left_to_the_connection(redis: Redis) -> None:
     unknown = frame_of(b"\x03\xe7\0\0\0\0\0\1\xff\xff")
     with received(unknown) as frame, pytest.raises(ProtocolError, match="API key 999"):
-        dispatcher(redis, {}, []).begin(frame, Session("peer:1"))
+        dispatcher(redis, {}, []).serve(frame, Session("peer:1"))
     broken = serving(redis, raising(ProtocolError("no answer is awaited")))
     with received(request_frame(REQUEST, 2)) as frame, pytest.raises(ProtocolError, match="no answer"):
-        broken.begin(frame, Session("peer:1")).result()
+        broken.serve(frame, Session("peer:1"))
 
 
 @pytest.mark.parametrize("variant", ["filled", "null", "plain"])
@@ -220,7 +221,7 @@ def test_a_long_request_lets_others_run_at_every_step(redis: Redis, monkeypatch:
     frame = request_frame(api(topics=[OffsetForLeaderTopic(topic="", partitions=asked)]), 4)
     with received(frame) as here:
         others = gevent.spawn(run)
-        dispatcher(redis, {api.api.key: handler}, [None]).begin(here, Session("peer:1")).result()
+        dispatcher(redis, {api.api.key: handler}, [None]).serve(here, Session("peer:1"))
         seen.append(had)
         others.kill()
     steps = [after - before for before, after in pairwise([0, *seen])]
@@ -236,7 +237,7 @@ def test_a_response_of_very_many_parts_is_sent_in_few(redis: Redis) -> None:
 
     handlers = {api.api.key: Handler(api, type(None), handle, handle)}
     with received(request_frame(api(topics=[]), 4)) as frame:
-        chunks = dispatcher(redis, handlers, [None]).begin(frame, Session("peer:1")).result().chunks
+        chunks = dispatcher(redis, handlers, [None]).serve(frame, Session("peer:1")).chunks
     assert len(chunks) < 50
     answered = decode_response(OffsetForLeaderEpochResponse, 4, b"".join(chunks)[4:])
     assert [each.topic for each in answered.topics] == [str(each) for each in range(count)]

@@ -100,7 +100,7 @@ def test_near_the_limit_an_answer_carries_a_throttle_and_its_records_are_there(
         assert values(client.fetch("topic", partition(answer).base_offset).records) == [b"felt"]
 
 
-def test_just_before_the_limit_every_partition_is_refused_and_nothing_written(
+def test_just_before_the_limit_every_partition_that_is_there_is_refused_and_nothing_written(
     client: Client, stored: Any
 ) -> None:
     fill(stored, 0.97)
@@ -112,9 +112,10 @@ def test_just_before_the_limit_every_partition_is_refused_and_nothing_written(
         answer = client.call(ProduceRequest(acks=-1, timeout_ms=0, topic_data=topics), version)
         assert answer.throttle_time_ms == 20
         assert [each.name for each in answer.responses] == ["topic", "unknown"]
-        for each in [each for topic in answer.responses for each in topic.partition_responses]:
-            assert (each.error_code, each.base_offset) == (REFUSED, -1)
-            assert version < 8 or "maxmemory is" in each.error_message
+        [there, *missing] = [each for topic in answer.responses for each in topic.partition_responses]
+        assert (there.error_code, there.base_offset) == (REFUSED, -1)
+        assert version < 8 or "maxmemory is" in there.error_message
+        assert {each.error_code for each in missing} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert stored.xlen("korvet:topic:0") == length
 
 

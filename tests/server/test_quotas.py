@@ -6,54 +6,44 @@ tests/server/test_throttle.py shows what a throttle means for a connection.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any, cast
 
 import pytest
 
 from korvet.clock import Clock
-from korvet.config.listeners import DEFAULT_LISTENER
-from korvet.config.settings import Settings
-from korvet.config.values import Address
 from korvet.errors import ErrorCode
-from korvet.handlers.registry import HANDLERS
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from korvet.protocol.messages.produce import ProduceResponse
 from korvet.protocol.schema import Message
+from korvet.security.quotas import Quota
 from korvet.security.session import Session
-from korvet.security.usage import UsageTable
-from korvet.server.net.dispatch import Dispatcher
-from korvet.server.serving_lease import ServingLease
-from korvet.server.supervisor.ports import Bound
-from korvet.server.worker import Storage, build_apis
-from korvet.topics.registry import TopicSpec
+from korvet.telemetry import metrics
+from tests.handlers.scene import Scene
 from tests.support.batches import batch
-from tests.support.dispatching import TIMEOUT_MS, received
+from tests.support.dispatching import connected, received
+from tests.support.proxy import until
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.virtual_clock import VirtualClock
-from tests.support.wire_client import RESPONSES, decode_response, request_frame
+from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
 RATE = 10_000
 WINDOWS = 10 * RATE
 """What a client may use at once, in bytes: ten windows of a second."""
 
 
-class Worker:
+class Worker(Scene):
     """A worker of a topic `orders`, whose clients send their requests in this process."""
 
     def __init__(self, redis_url: str, clock: Clock) -> None:
-        settings = Settings(redis_url=redis_url)
-        self.storage = Storage.of(settings, None)
-        address = Address("127.0.0.1", 9092)
-        bound = [Bound(DEFAULT_LISTENER, address, address)]
-        usage = UsageTable.of(settings, workers=1).worker(0)
-        apis = build_apis(settings, self.storage, bound, None, usage, clock=clock)
-        self.quotas = apis.security.quotas
-        lease = ServingLease(self.storage.redis, TIMEOUT_MS)
-        self.dispatcher = Dispatcher(HANDLERS, apis, self.storage.replicas, lease, self.quotas)
-        self.topic_id = apis.log.topics.create(TopicSpec(name="orders", partitions=1)).id
+        super().__init__(redis_url, clock=clock, authorizer_class_name="")
+        self.quotas = self.apis.security.quotas
+        self.create("orders")
 
     def limit(self, **quotas: float | None) -> None:
         self.quotas.alter((("client-id", "limited"),), quotas)
@@ -71,22 +61,37 @@ class LocalClient:
         self.muted_ms = 0
 
     def call(self, request: Message, version: int) -> Any:
-        """Return the answer, None if there is none."""
+        """Return the answer."""
         with received(request_frame(request, version, client_id=self._client_id)) as frame:
-            chunks, self.muted_ms, _ = self._worker.dispatcher.begin(frame, self._session).result()
-        data = b"".join(chunks)
-        return decode_response(RESPONSES[request.api.key], version, data[4:]) if data else None
+            chunks, self.muted_ms, _ = self._worker.dispatcher.serve(frame, self._session)
+        return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])
 
-    def produce(self, size: int, acks: int = -1) -> Any:
-        return self.call(produce_request("orders", batch(b"x" * size), acks=acks), 8)
+    def produce(self, size: int) -> Any:
+        before = muted_ms()
+        with self.connected() as client:
+            answer = client.call(produce_request("orders", batch(b"x" * size)), 8)
+            until(lambda: muted_ms() - before >= answer.throttle_time_ms)
+        self.muted_ms = muted_ms() - before
+        return answer
+
+    @contextmanager
+    def connected(self) -> Iterator[WireClient]:
+        """Give a connection that the core serves."""
+        with connected(self._worker.dispatcher, self._worker.sockets) as (_, socket):
+            yield WireClient(socket, client_id=self._client_id)
+
+
+def muted_ms() -> int:
+    """Return for how long the core has muted producers over their quota until now."""
+    seconds: float = metrics.THROTTLE_SECONDS.labels(Quota.PRODUCER_BYTE_RATE)._value.get()
+    return round(seconds * 1000)
 
 
 @pytest.fixture
 def worker(redis_url: str, clock: VirtualClock) -> Iterator[Worker]:
-    made = Worker(redis_url, clock)
-    yield made
-    made.limit(**dict.fromkeys(made.quotas.table.quotas))
-    made.storage.close()
+    with closing(Worker(redis_url, clock)) as made:
+        yield made
+        made.limit(**dict.fromkeys(made.quotas.table.quotas))
 
 
 @pytest.fixture
@@ -114,8 +119,43 @@ def test_a_producer_over_its_quota_is_answered_at_once_and_muted_for_as_long_as_
 
 def test_a_producer_without_answers_is_muted_too(worker: Worker, limited: LocalClient) -> None:
     worker.limit(producer_byte_rate=RATE)
-    assert limited.produce(WINDOWS * 11 // 10, acks=0) is None
-    assert limited.muted_ms in range(1000, 1100)
+    before = muted_ms()
+    with limited.connected() as client:
+        client.send(produce_request("orders", batch(b"x" * (WINDOWS * 11 // 10)), acks=0), 8)
+        until(lambda: muted_ms() > before)
+    assert muted_ms() - before in range(1000, 1100)
+
+
+def test_of_a_muted_producer_what_has_begun_is_answered_and_what_comes_then_waits(
+    worker: Worker, limited: LocalClient, other: LocalClient
+) -> None:
+    worker.limit(producer_byte_rate=RATE)
+    with limited.connected() as client:
+        for number in range(3):
+            client.send(produce_request("orders", batch(b"x" * (WINDOWS * 11 // 10))), 8, number)
+        throttled = [client.receive(ProduceResponse, 8, number).throttle_time_ms for number in range(3)]
+        assert 0 < throttled[0] < throttled[1] < throttled[2]
+        client.send(ApiVersionsRequest(), 0)
+        assert other.produce(1).throttle_time_ms == 0
+        assert client.is_silent(0)
+
+
+def test_a_producer_that_is_muted_for_a_request_of_another_kind_waits_too(
+    worker: Worker, limited: LocalClient, other: LocalClient
+) -> None:
+    worker.limit(request_percentage=1e-6)
+    names = [MetadataRequestTopic(name="orders")]
+    requests = [
+        (MetadataRequest(topics=names, allow_auto_topic_creation=False), 12),
+        (produce_request("orders", batch(b"x")), 8),
+    ]
+    with limited.connected() as client:
+        client.send_bytes(
+            b"".join(request_frame(each, version, client_id="limited") for each, version in requests)
+        )
+        assert client.receive(MetadataResponse, 12).throttle_time_ms == 1000
+        assert other.produce(1).throttle_time_ms == 0
+        assert client.is_silent(0)
 
 
 def filled(other: LocalClient) -> None:
@@ -141,7 +181,7 @@ def test_a_consumer_gets_no_more_at_once_than_its_quota_allows_and_is_muted(
 def test_a_member_of_a_share_group_gets_no_more_at_once_than_its_quota_allows_and_is_muted(
     worker: Worker, limited: LocalClient, other: LocalClient
 ) -> None:
-    consumer = ShareConsumer(cast("Client", limited), "jobs", "orders").on(worker.topic_id)
+    consumer = ShareConsumer(cast("Client", limited), "jobs", "orders").on(worker.ids["orders"])
     assert consumer.poll() == []
     filled(other)
     worker.limit(consumer_byte_rate=RATE)

@@ -262,3 +262,11 @@ def test_a_user_logs_in_over_tls(broker: Broker, mechanism: str) -> None:
         client.handshake("PLAIN", 0)
         assert client.token(f"\0alice\0{PASSWORD}".encode()) == b""
         assert client.described("orders").error_code == 0
+
+
+def test_nothing_is_produced_over_tls_before_the_login(broker: Broker, admin: Client) -> None:
+    admin.create("untouched-over-tls")
+    with secured(broker) as client:
+        client.send(produce_request("untouched-over-tls"), 8)
+        assert client.is_closed_by_broker()
+    assert admin.fetch("untouched-over-tls").high_watermark == 0

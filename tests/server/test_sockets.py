@@ -161,13 +161,13 @@ def test_what_an_answer_holds_is_released_though_answers_before_it_were_written_
     }
     by = dispatcher(redis, handlers, [object()])
     with opened_sockets() as sockets, slow_client(sockets, by) as client:
-        free = sockets.budgets.fetched.free
+        free = sockets.fetched.free
         client.sendall(request_frame(REQUEST, 0, 1) + request_frame(ListGroupsRequest(), 0, 2))
         assert correlation_id(client) == 1
         turn(10)
         gate.set()
         assert correlation_id(client) == 2
-        until(lambda: sockets.budgets.fetched.free == free)
+        until(lambda: sockets.fetched.free == free)
 
 
 def test_the_end_of_one_session_keeps_no_other_waiting(redis: Redis) -> None:

@@ -1,4 +1,4 @@
-"""A connection that a request throttles: what has begun is answered, what comes then waits; a drain ends it at once."""
+"""A connection that a request throttles: it is answered, what comes then waits; a drain ends it at once."""
 
 from __future__ import annotations
 
@@ -25,33 +25,20 @@ AN_HOUR_MS = 3_600_000
 SECONDS_MAX = 30
 
 
-class Served:
-    """A request under way that others may begin after; its reply throttles the connection."""
-
-    in_order = True
-    ready = True
-
-    def __init__(self, throttle_ms: int, meanwhile: Callable[[], None]) -> None:
-        self._throttle_ms, self._meanwhile = throttle_ms, meanwhile
-
-    def result(self) -> Reply:
-        self._meanwhile()
-        return Reply(DescribeClusterResponse(cluster_id=""), self._throttle_ms)
-
-
 class Peer:
     """A client, and the connection that serves it."""
 
     def __init__(self, redis: Redis, throttle_ms: int) -> None:
         self.meanwhile: Callable[[], None] = lambda: None
 
-        def handle(_request: Message, _caller: Caller, _api: object) -> Served:
-            return Served(throttle_ms, self.meanwhile)
+        def handle(_request: Message, _caller: Caller, _api: object) -> Reply:
+            self.meanwhile()
+            return Reply(DescribeClusterResponse(cluster_id=""), throttle_ms)
 
         def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
             return describe_cluster.refuse(request, caller, error)
 
-        handler = Handler(DescribeClusterRequest, object, handle, refuse, pipelined=True)
+        handler = Handler(DescribeClusterRequest, object, handle, refuse)
         self._open = ExitStack()
         sockets = self._open.enter_context(opened_sockets())
         served = connected(dispatcher(redis, {KEY: handler}, [object()]), sockets)
@@ -98,14 +85,13 @@ def turn(others: Peer) -> None:
         assert others.answered() == number
 
 
-@pytest.mark.parametrize("begun", [(1,), (1, 2, 3)])
-def test_what_has_begun_is_answered_and_what_comes_then_waits(peer: PeerOf, begun: tuple[int, ...]) -> None:
+def test_a_request_is_answered_and_what_comes_then_waits(peer: PeerOf) -> None:
     counted = metrics.THROTTLED_REQUESTS.labels(MEMORY)._value
     before = counted.get()
     with peer(AN_HOUR_MS) as throttled, peer(0) as others:
-        throttled.send(*begun)
-        assert [throttled.answered() for _ in begun] == list(begun)
-        assert counted.get() == before + len(begun)
+        throttled.send(1)
+        assert throttled.answered() == 1
+        assert counted.get() == before + 1
         throttled.send(9)
         turn(others)
         throttled.connection.drain()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from korvet.topics.types import AtRest
 from tests.share.support import GROUP, Part
+from tests.support.appends import at_rest
 from tests.support.docs import PAGES
 from tests.support.processes import wait_until
 from tests.support.tutorial import section_of
@@ -64,7 +64,7 @@ def test_each_record_goes_to_one_of_workers_and_members(queue: Part, start: Work
             workers = [start("w1"), start("w2")]
             wait_until(lambda: {b"w1", b"w2"} & consumers(queue).keys(), "a worker has read")
         value = b"%d" % number
-        queue.bench.append(value if number % 2 else value.rjust(2000), at_rest=AtRest("lz4", 1024))
+        queue.bench.append(value if number % 2 else value.rjust(2000), config=at_rest("lz4"))
         if number % 10 == 0:
             for offset, count in queue.take("m1", 3):
                 assert count == 1

@@ -23,22 +23,23 @@ from korvet.lake.files import StorageOptions
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
+from korvet.log.store import LogStore
 from korvet.log.trim import Trim, TrimStore
-from korvet.log.types import AppendBatch, AppendRecords, Bounds
-from korvet.protocol.records.batch import produced_batch
+from korvet.log.types import Bounds
+from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.topics.config import TopicConfig
 from korvet.topics.deletion import TopicDeletion
-from korvet.topics.types import AtRest, Partition, TopicRow
+from korvet.topics.types import Partition, TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
+from tests.support.appends import append_of, logs_of, put_batch
 from tests.support.batches import Record
-from tests.support.domain import put_batch
 from tests.support.log_bench import Layout, configs_of
 
 Format = Literal["record", "batch"]
-_APPENDED = 8  # the bit of LogAppendTime in a batch's attributes
 FORMATS: tuple[Format, ...] = ("record", "batch")
 
 
@@ -50,7 +51,9 @@ def topic_id(number: int) -> str:
 class Topics:
     """Topics of one Redis, archived to one directory or object store; everything produced is remembered."""
 
-    def __init__(self, stores: LakeStores) -> None:
+    def __init__(self, stores: LakeStores, logs: LogStore) -> None:
+        """Produce to `logs`."""
+        self.logs = logs
         self.source = stores.source
         self.lake = stores.lake.path
         self.stores = stores
@@ -86,38 +89,14 @@ class Topics:
         *records: Record | bytes | None,
         codec: int = batches.NONE,
         timestamp: int | None = None,
-        at_rest: AtRest = AtRest(),  # noqa: B008 - a value that nobody can change
+        config: TopicConfig | None = None,
     ) -> None:
         """Append a batch; `timestamp` replaces those of its records, as with LogAppendTime."""
         made = [each if isinstance(each, Record) else Record(each) for each in records]
-        data = batches.batch(*made, codec=codec)
-        produced = produced_batch(data, 1 << 30)
-        header, view = produced.header, produced.view
-        if timestamp is not None:
-            view = memoryview(batches.forged(data, attributes=codec | _APPENDED, max_timestamp=timestamp))
-        if partition.format == "record":
-            append: AppendRecords | AppendBatch = AppendRecords(
-                partition=partition,
-                records=produced.decode(1 << 30)[0],
-                max_timestamp=header.max_timestamp,
-                timestamp=timestamp,
-                at_rest=at_rest,
-            )
-        else:
-            append = AppendBatch(
-                partition=partition,
-                batch=view,
-                codec=codec,
-                record_count=len(made),
-                max_timestamp=header.max_timestamp,
-                timestamp=timestamp,
-                at_rest=at_rest,
-            )
-        [appended] = self.stores.logs.append([append])
-        assert not isinstance(appended, KafkaError), appended
+        base_offset = self._append(partition, made, codec, timestamp, config)
         self.produced[partition.topic_id, partition.index] += [
             (
-                appended.base_offset + at,
+                base_offset + at,
                 each.timestamp if timestamp is None else timestamp,
                 each.key,
                 each.value,
@@ -126,11 +105,29 @@ class Topics:
             for at, each in enumerate(made)
         ]
 
+    def _append(
+        self,
+        partition: Partition,
+        records: Sequence[Record],
+        codec: int,
+        timestamp: int | None,
+        config: TopicConfig | None,
+    ) -> int:
+        if timestamp is not None and partition.format == "batch":
+            data = batches.batch(*records, codec=codec)
+            dated = batches.forged(data, attributes=codec | LOG_APPEND_TIME_BIT, max_timestamp=timestamp)
+            return put_batch(self.stores.redis, partition, dated)
+        if timestamp is not None:
+            records = [each._replace(timestamp=timestamp) for each in records]
+        [appended] = self.logs.append([append_of(partition, *records, codec=codec, config=config)])
+        assert not isinstance(appended, KafkaError), appended
+        return appended.base_offset
+
     def put(self, partition: Partition, *sent: bytes) -> list[tuple[int, int]]:
         """Append batches as they are, also such as do not decode; returns the first offset of each and its end."""
         found = []
         for data in sent:
-            offset = put_batch(self.stores.logs, partition, data)
+            offset = put_batch(self.stores.redis, partition, data)
             found.append((offset, offset + batches.headers_of(data)[0].record_count))
         return found
 
@@ -201,8 +198,9 @@ class Topics:
 @contextmanager
 def topics_in(url: str, lake: Path | str, storage_options: StorageOptions = None) -> Iterator[Topics]:
     """Give topics in a Redis that holds none, and a lake at `lake`."""
-    with LakeSource(redis_url=url, lake=Lake(str(lake), storage_options)).opened() as stores:
-        yield Topics(stores)
+    source = LakeSource(redis_url=url, lake=Lake(str(lake), storage_options))
+    with source.opened() as stores, logs_of(source) as logs:
+        yield Topics(stores, logs)
 
 
 @pytest.fixture

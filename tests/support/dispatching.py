@@ -16,6 +16,8 @@ from korvet.config.settings import Settings
 from korvet.handlers.registry import Handler
 from korvet.log.replication import Replicas
 from korvet.protocol.frame import SIZE_BYTES
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -24,13 +26,13 @@ from korvet.security.quotas import QuotaStore
 from korvet.security.session import Session
 from korvet.security.tls import ListenerTls
 from korvet.security.usage import UsageTable
-from korvet.server.net.budget import Budgets, Frame
+from korvet.server.net.budget import ByteBudget, Frame
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.sockets import Sockets
 from korvet.server.serving_lease import ServingLease
 from korvet.turns import SHORTEST_SECONDS
-from tests.support.wire_client import RESPONSES, decode_response, request_frame
+from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
 TIMEOUT_MS = 60_000
 
@@ -59,8 +61,7 @@ def received(data: bytes) -> Iterator[Frame]:
     # A frame comes by the event loop, which looks at the worker's connections to Redis too.
     gevent.sleep(SHORTEST_SECONDS)
     now = time.monotonic()
-    budgets = Budgets.of(1 << 30, TIMEOUT_MS / 1000)
-    frame = Frame(0, memoryview(data)[SIZE_BYTES:], now, now, budgets, lambda: False)
+    frame = Frame(0, memoryview(data)[SIZE_BYTES:], now, now, ByteBudget(1 << 30), lambda: False)
     yield frame
     frame.close()
 
@@ -77,11 +78,12 @@ def opened_sockets(settings: Settings | None = None) -> Iterator[Sockets]:
 
 @contextmanager
 def connected(
-    by: Dispatcher, sockets: Sockets, tls: ListenerTls | None = None
+    by: Dispatcher, sockets: Sockets, tls: ListenerTls | None = None, session: Session | None = None
 ) -> Iterator[tuple[ClientConnection, Any]]:
     """Give a connection that is served on gevent's loop, and its client's socket."""
     ours, theirs = socket.socketpair()
-    connection = ClientConnection(ours.detach(), sockets, Session("peer:1"), by, lambda _: None, tls=tls)
+    session = session or Session("peer:1")
+    connection = ClientConnection(ours.detach(), sockets, session, by, lambda _: None, tls=tls)
     try:
         with gevent_socket.socket(fileno=theirs.detach()) as client:
             yield connection, client
@@ -91,8 +93,25 @@ def connected(
         connection.cut_off("draining")
 
 
+def produced(
+    by: Dispatcher, sockets: Sockets, request: ProduceRequest, version: int, session: Session
+) -> Any:
+    """Serve a request over a connection, as the core does, and return the answer decoded, None if there is none.
+
+    Raises ClosedByBrokerError.
+    """
+    session = Session(session.peer, session.listener, session.principal)  # it ends with the connection
+    with connected(by, sockets, session=session) as (_, client):
+        wire = WireClient(client)
+        if request.acks:
+            return wire.call(request, version)
+        wire.send(request, version)
+        wire.call(ApiVersionsRequest(), 0)  # answered after it
+        return None
+
+
 def answer(by: Dispatcher, request: Message, version: int) -> Any:
     """Serve a request, and return the answer decoded."""
     with received(request_frame(request, version)) as frame:
-        chunks = by.begin(frame, Session("peer:1")).result().chunks
+        chunks = by.serve(frame, Session("peer:1")).chunks
     return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])

@@ -9,7 +9,6 @@ from functools import partial
 import gevent
 
 from korvet.config.settings import Settings
-from korvet.log.append import Appender
 from korvet.log.collect import FetchPartitionSpec, FetchResult
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
@@ -17,14 +16,14 @@ from korvet.log.offsets import OffsetLookup
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
-from korvet.log.types import AppendBatch, Appended, FetchLimits
+from korvet.log.types import Appended, FetchLimits
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
-from korvet.topics.types import Partition, PartitionRef, TopicRef
-from tests.support.batches import Record, batch, headers_of
+from tests.support.appends import append_of, put_batch
+from tests.support.batches import NONE, Record
 from tests.support.proxy import until
 
 TIMEOUT_MS = 5000
@@ -32,21 +31,6 @@ LONG_MS = 600_000
 
 NO_LAKE = RemoteTier(None, Settings())
 """What a worker has whose broker has no lake."""
-
-
-def put_batch(log: LogStore, partition: Partition, data: bytes) -> int:
-    """Append a batch as it is, also one that does not decode; returns its offset."""
-    header = headers_of(data)[0]
-    append = AppendBatch(
-        partition=partition,
-        batch=memoryview(data),
-        codec=header.codec,
-        record_count=header.record_count,
-        max_timestamp=header.max_timestamp,
-    )
-    [appended] = log.append([append])
-    assert isinstance(appended, Appended), appended
-    return appended.base_offset
 
 
 class Domain:
@@ -66,24 +50,25 @@ class Domain:
         )
         self.log = log = LogStore(self.redis, self.redis, keys, replicas=self.replicas)
         self.topics = TopicRegistry(TopicStore(self.redis, keys), settings, log.partition)
-        self.appender = Appender(log, settings, self.topics)
         self.remote = cold
         self.parks = 0
         """How often fetches have begun to wait."""
         self.fetcher = Fetcher(log, self.subscriptions, cold, on_park=self._note_park)
         self.offsets = OffsetLookup(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
 
-    def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
+    def append(
+        self, topic: str, *records: Record | bytes | None, partition: int = 0, codec: int = NONE
+    ) -> int:
         """Append a batch and return its offset."""
-        delivery = PartitionRef(TopicRef(topic), partition, batch(*records))
-        [result] = self.appender.append([delivery], zstd_known=True)
+        found = self.topics.get(topic)
+        append = append_of(found.partition(partition), *records, config=found.config, codec=codec)
+        [result] = self.log.append([append])
         assert isinstance(result, Appended), result
         return result.base_offset
 
     def put(self, topic: str, data: bytes) -> int:
         """Append a batch past the checks of Produce, as an earlier version took it; returns its offset."""
-        _, partition = self.topics.partition(TopicRef(topic), 0)
-        return put_batch(self.log, partition, data)
+        return put_batch(self.redis, self.topics.get(topic).partition(0), data)
 
     def wanted(
         self, topic: str, partition: int = 0, offset: int = 0, bytes_max: int = 1 << 20

@@ -10,24 +10,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log.appends import BatchAppend
 from korvet.log.store import LogStore
-from korvet.log.types import (
-    NO_TRANSACTION,
-    AppendBatch,
-    Appended,
-    AppendRecords,
-    Bounds,
-    Fetched,
-    Read,
-    StoredBatch,
-)
-from korvet.protocol.records.batch import produced_batch
+from korvet.log.types import Appended, Bounds, Fetched, Read, StoredBatch
 from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
+from korvet.topics.config import TopicConfig
 from korvet.topics.entry_ids import DENSE
 from korvet.topics.store import TopicStore
-from korvet.topics.types import AtRest, Partition, TopicRow
+from korvet.topics.types import Partition, TopicRow
 from tests.support import batches
+from tests.support.appends import append_of
 from tests.support.batches import Record
 
 Format = Literal["record", "batch"]
@@ -39,7 +32,6 @@ LAYOUTS: tuple[Layout, ...] = ("record", "dense", "batch")
 BITS = 10
 TOPIC_ID = "id-1"
 TIMESTAMP = 5
-BATCH_BYTES_MAX = 1 << 30
 DECOMPRESSED_BYTES_MAX = 1 << 20
 
 
@@ -70,47 +62,24 @@ class Bench:
         self,
         *values: Record | bytes | None,
         partition: Partition | None = None,
-        at_rest: AtRest = AtRest(),  # noqa: B008 - a value that nobody can change
         codec: int = batches.NONE,
         producer: int = -1,
         epoch: int = -1,
         sequence: int = -1,
-        transaction: str = NO_TRANSACTION,
-    ) -> AppendRecords | AppendBatch:
-        """Return an append of these records, as the broker makes one of a producer's batch."""
+        number: int | None = None,
+        config: TopicConfig | None = None,
+    ) -> BatchAppend:
+        """Return an append of these records, of the transaction `number` if they are of one."""
         records = [value if isinstance(value, Record) else Record(value, b"k", TIMESTAMP) for value in values]
-        data = batches.batch(
+        return append_of(
+            partition or self.partition,
             *records,
+            config=config,
+            number=number,
             codec=codec,
             producer_id=producer,
             epoch=epoch,
             sequence=sequence,
-            transactional=transaction != NO_TRANSACTION,
-        )
-        produced = produced_batch(data, BATCH_BYTES_MAX)
-        header, view = produced.header, produced.view
-        if self.format == "record":
-            return AppendRecords(
-                partition=partition or self.partition,
-                records=produced.decode(BATCH_BYTES_MAX)[0],
-                max_timestamp=header.max_timestamp,
-                producer_id=producer,
-                producer_epoch=epoch,
-                base_sequence=sequence,
-                at_rest=at_rest,
-                transaction=transaction,
-            )
-        return AppendBatch(
-            partition=partition or self.partition,
-            batch=view,
-            codec=codec,
-            record_count=header.record_count,
-            max_timestamp=header.max_timestamp,
-            producer_id=producer,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            at_rest=at_rest,
-            transaction=transaction,
         )
 
     def append(self, *values: Record | bytes | None, **options: Any) -> int:

@@ -14,12 +14,11 @@ from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Partitio
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition
 
-from korvet.log.append import Appender
-from korvet.log.markers import Marker, MarkerWriter
+from korvet.log.appends import Marker
+from korvet.log.markers import MarkerWriter
 from korvet.log.types import Appended
-from korvet.protocol.records.batch import TRANSACTIONAL_BIT
-from korvet.topics.types import PartitionRef, TopicRef
-from tests.support.batches import Record, batch, forged
+from tests.support.appends import append_of
+from tests.support.batches import Record
 from tests.support.domain import Domain
 
 _NUMBERS = itertools.count(1)
@@ -38,10 +37,17 @@ class TransactionalProducer:
     def write(self, *records: Record | bytes | None, partition: int = 0) -> int:
         """Append a batch of the transaction, which this begins if none is open; returns its base offset."""
         sequence = self._sequences[partition]
-        made = batch(*records, producer_id=self._id, epoch=self._epoch, sequence=sequence)
-        delivery = PartitionRef(TopicRef(self._topic), partition, forged(made, attributes=TRANSACTIONAL_BIT))
-        appender: Appender = self._view.appender
-        [result] = appender.begin([delivery], zstd_known=True, verify=lambda *_: self._number).result()
+        topic = self._view.topics.get(self._topic)
+        append = append_of(
+            topic.partition(partition),
+            *records,
+            config=topic.config,
+            number=self._number,
+            producer_id=self._id,
+            epoch=self._epoch,
+            sequence=sequence,
+        )
+        [result] = self._view.log.append([append])
         assert isinstance(result, Appended), result
         self._sequences[partition] = sequence + len(records)
         return result.base_offset

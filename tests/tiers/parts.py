@@ -76,11 +76,14 @@ def core() -> list[Part]:
     ]
 
 
-def core_simulation() -> Part:
-    """Return ten minutes of histories of the Redis client, some 230,000, after one to compile it."""
+def core_simulations() -> list[Part]:
+    """Return ten minutes of histories of the Redis client and an hour of those of appends, after one to compile them."""
     run = ("run", "--quiet", "--locked", "--release", "--package", "korvet-simulate")
-    where = ("--manifest-path", "core/Cargo.toml")
-    return Part("simulation of the Redis client", ("cargo", *run, *where, "--", "--seconds", "600"))
+    program = ("cargo", *run, "--manifest-path", "core/Cargo.toml", "--")
+    return [
+        Part("simulation of the Redis client", (*program, "--seconds", "600")),
+        Part("simulation of appends", (*program, "--appends", "--seconds", "3600"), minutes=65),
+    ]
 
 
 def core_fuzz(target: str) -> Part:
@@ -170,8 +173,8 @@ def nightly() -> list[Part]:
         pytest("faults", "tests/faults", workers=1),
         pytest("fuzz, frames", "tests/fuzz", workers=1),
         module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
-        core_simulation(),
-        *map(core_fuzz, ("batch", "compressed", "frames", "resp")),
+        *core_simulations(),
+        *map(core_fuzz, ("append", "batch", "compressed", "frames", "produce", "resp")),
         *(jepsen(setup, layout) for setup in SETUPS for layout in ("dense", "batch")),
         *map(upgrade, ("dense", "time", "batch")),
         module("jepsen, duplicates", "tests.jepsen.duplicates"),

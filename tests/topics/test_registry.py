@@ -20,7 +20,6 @@ from korvet.topics import rows as topic_rows
 from korvet.topics.registry import Topic, TopicRegistry, TopicSpec, id_text, new_id
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
-from tests.support.batches import batch
 from tests.support.domain import Domain, domain
 from tests.support.refusals import refusal
 
@@ -130,10 +129,8 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
     monkeypatch.setattr(here.topics._store, "load", partial(pytest.fail, "all of it is read"))
     retry(here, former)
     for topic, partition in (("orders", 7), ("unknown", 0)):
-        delivery = PartitionRef(TopicRef(topic), partition, batch())
-        [result] = here.appender.append([delivery], zstd_known=True)
-        assert isinstance(result, KafkaError)
-        assert result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = refusal(here.topics.partition, TopicRef(topic), partition)
+        assert unknown == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(pytest.fail.Exception):
         here.topics.reload()
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.groups.offsets import Committer, OffsetStore, OffsetToCommit
 from korvet.groups.pending import PendingOffsets
-from korvet.log.append import Appender
+from korvet.log.appends import Decision, Question
 from korvet.log.markers import MarkerWriter
 from korvet.log.types import Appended
-from korvet.protocol.records.batch import TRANSACTIONAL_BIT
 from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
 from korvet.server.keeper.context import Context
@@ -23,7 +23,7 @@ from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.store import TransactionStore
 from korvet.transactions.types import ProducerIdentity
 from tests.lua.support import now_ms
-from tests.support.batches import batch, forged
+from tests.support.appends import append_of
 from tests.support.dying import Dying
 
 KEYS = Keys("korvet")
@@ -52,7 +52,8 @@ class Process:
             settings,
             count=lambda *ended: self.ended.append(ended),
         )
-        self._appender = Appender(self.context.log_store, settings, self.topics)
+        self.context.log_store.appends.clients = self
+        self._verify_only = False
         self._keeps = FinishTransactions()
         self.dying = Dying(redis)
         self._sequences = itertools.count()
@@ -64,18 +65,31 @@ class Process:
         self, by: ProducerIdentity, partition: int = 0, *, verify_only: bool = False, sequence: int = 0
     ) -> None:
         """Append a record in the producer's transaction; raises KafkaError."""
-        data = batch(b"value", producer_id=by.producer_id, epoch=by.epoch, sequence=sequence)
-        sent = PartitionRef(TopicRef(TOPIC), partition, forged(data, attributes=TRANSACTIONAL_BIT))
-
-        def verify(producer_id: int, epoch: int, partitions: Any) -> int:
-            return self.coordinator.add_partitions(
-                ID, producer_id, epoch, partitions, verify_only=verify_only
-            )
-
-        [result] = self._appender.begin([sent], zstd_known=True, verify=verify).result()
+        self._verify_only = verify_only
+        append = append_of(
+            *(self.topics.get(TOPIC).partition(partition), b"value"),
+            number=0,  # it is not verified
+            producer_id=by.producer_id,
+            epoch=by.epoch,
+            sequence=sequence,
+        )
+        [result] = self.context.log_store.append([append])
         if isinstance(result, KafkaError):
             raise result
         assert isinstance(result, Appended)
+
+    def decide(self, _client: object, question: Question) -> Decision:
+        """Verify batches as for a client."""
+        _verify, _id, _version, producer_id, epoch, streams = question
+        partitions = [self.context.log_store.appends.partition_of(stream) for stream in streams]
+        return self.coordinator.add_partitions(
+            ID, producer_id, epoch, partitions, verify_only=self._verify_only
+        )
+
+    def confirm(self, asked: Sequence[object]) -> Sequence[Decision]:
+        """Confirm nothing, for nothing is asked."""
+        assert not asked
+        return []
 
     def commit_offset(self, by: ProducerIdentity, offset: int = 5) -> None:
         number = self.coordinator.add_group(ID, *by, GROUP)

@@ -73,12 +73,26 @@ pub struct Walk {
     pub max_timestamp: i64,
     /// How many records have no key: a compacted topic takes none of these.
     pub null_keys: usize,
+    /// How many records have no value.
+    pub null_values: usize,
+    /// The size of the largest value.
+    pub value_bytes_max: usize,
+    /// How many headers all records have.
+    pub headers: usize,
 }
 
 impl Walk {
     /// Begin a walk over records of which none was seen.
     pub fn over(plain: &[u8]) -> Self {
-        Self { plain_bytes: plain.len(), min_timestamp: i64::MAX, max_timestamp: i64::MIN, null_keys: 0 }
+        Self {
+            plain_bytes: plain.len(),
+            min_timestamp: i64::MAX,
+            max_timestamp: i64::MIN,
+            null_keys: 0,
+            null_values: 0,
+            value_bytes_max: 0,
+            headers: 0,
+        }
     }
 
     /// See a record.
@@ -87,6 +101,9 @@ impl Walk {
         self.min_timestamp = self.min_timestamp.min(record.timestamp);
         self.max_timestamp = self.max_timestamp.max(record.timestamp);
         self.null_keys += usize::from(record.key.is_none());
+        self.null_values += usize::from(record.value.is_none());
+        self.value_bytes_max = self.value_bytes_max.max(record.value.map_or(0, <[u8]>::len));
+        self.headers += record.header_count;
     }
 }
 

@@ -11,13 +11,14 @@ use std::io::{self, Read, Write};
 
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
-use lz4_flex::frame::{BlockMode, FrameEncoder, FrameInfo};
 
 use crate::cursor::Cursor;
 use crate::{ErrorCode, Refusal};
 
+mod at_rest;
 mod lz4;
 
+pub use at_rest::Frames;
 pub use lz4::has_linked_blocks;
 
 /// The codec of a batch: the three lowest bits of its attributes.
@@ -85,12 +86,7 @@ impl Codec {
                 let size = u32::try_from(block.len()).map_err(io::Error::other)?;
                 Ok([XERIAL_MAGIC, &[0, 0, 0, 1, 0, 0, 0, 1], &size.to_be_bytes(), &block].concat())
             }
-            Self::Lz4 => {
-                let mut encoder =
-                    FrameEncoder::with_frame_info(FrameInfo::new().block_mode(BlockMode::Independent), Vec::new());
-                encoder.write_all(data)?;
-                Ok(encoder.finish()?)
-            }
+            Self::Lz4 => lz4::compress(data, false).map_err(io::Error::other),
             Self::Zstd => ::zstd::bulk::compress(data, ::zstd::DEFAULT_COMPRESSION_LEVEL),
         }
     }

@@ -17,11 +17,15 @@
 //! * [`resp`] finds Redis' replies in what has arrived, and writes commands.
 //! * [`client`] is a client of Redis: one server, the master that Sentinels name, or a cluster.
 //! * [`peer`] are the connections of clients: frames in, answers out.
+//! * [`append`] makes calls of the append scripts of producers' batches, and reads the answers.
+//! * [`produce`] serves the requests of producers.
+//! * [`shared`] are bytes that several hold.
 //! * [`pipeline`] is one connection to Redis: what is written next, and whose each reply is.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod append;
 pub mod batch;
 pub mod build;
 pub mod client;
@@ -32,8 +36,10 @@ pub mod encode;
 pub mod frame;
 pub mod peer;
 pub mod pipeline;
+pub mod produce;
 mod refusal;
 pub mod resp;
+pub mod shared;
 mod slab;
 pub mod wire;
 

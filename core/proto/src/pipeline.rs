@@ -60,6 +60,15 @@ impl<B> From<Vec<u8>> for Packed<B> {
     }
 }
 
+impl<B> Packed<B> {
+    /// The same with other payloads, of the same bytes.
+    pub fn map<C>(self, mut other: impl FnMut(B) -> C) -> Packed<C> {
+        let Self { text, payloads, payload_bytes } = self;
+        let payloads = payloads.into_iter().map(|(place, payload)| (place, other(payload))).collect();
+        Packed { text, payloads, payload_bytes }
+    }
+}
+
 impl<B: AsRef<[u8]>> Packed<B> {
     /// Add an argument that stays where it is.
     pub fn put_payload(&mut self, payload: B) {
@@ -68,6 +77,17 @@ impl<B: AsRef<[u8]>> Packed<B> {
         self.payloads.push((self.text.len(), payload));
         self.payload_bytes += size;
         resp::put_end(&mut self.text);
+    }
+
+    /// Add all of others.
+    pub fn put_all(&mut self, others: &Self)
+    where
+        B: Clone,
+    {
+        let begin = self.text.len();
+        self.text.extend_from_slice(&others.text);
+        self.payloads.extend(others.payloads.iter().map(|(place, payload)| (begin + place, payload.clone())));
+        self.payload_bytes += others.payload_bytes;
     }
 
     /// How many bytes it has.
@@ -343,7 +363,8 @@ impl<T: Copy, B: AsRef<[u8]>> Pipeline<T, B> {
         self.check_at
     }
 
-    /// Give up the requests that are due, and call `give_up` with the token of each, which stays until the replies come.
+    /// Give up the requests that are due, and call `give_up` with the token of each, which stays until the replies
+    /// come.
     pub fn tick(&mut self, now: Time, mut give_up: impl FnMut(&T)) -> Due {
         self.check_at = None;
         let heard_s = now.saturating_sub(self.heard_at);

@@ -409,6 +409,17 @@ fn put_number(text: &mut Vec<u8>, kind: u8, number: usize) {
     text.extend_from_slice(END);
 }
 
+/// Write an integer as an argument.
+pub fn put_integer(text: &mut Vec<u8>, number: i64) {
+    let digits = number.unsigned_abs().checked_ilog10().map_or(1, |tens| tens as usize + 1);
+    put_length(text, digits + usize::from(number < 0));
+    if number < 0 {
+        text.push(b'-');
+    }
+    put_digits(text, number.unsigned_abs());
+    put_end(text);
+}
+
 /// Write a number in decimal digits.
 pub fn put_digits(text: &mut Vec<u8>, number: u64) {
     if number < 10 {

@@ -58,6 +58,23 @@ fn answers_leave_in_the_order_of_the_frames_and_no_more_than_five_are_out() {
 }
 
 #[test]
+fn whoever_has_found_that_there_is_no_frame_hears_of_the_next() {
+    let mut world = World::new(limits());
+    let peer = world.accept();
+    for number in 0..3 {
+        world.send(peer, &frame(PRODUCE, 10, number));
+        assert!(world.events.drain(..).any(|event| event == Event::Frame { peer }));
+        assert_eq!(world.peers.next_is_produce(peer), Some(true));
+        let taken = world.peers.next_frame(peer, world.now).unwrap();
+        assert_eq!(world.peers.next_is_produce(peer), None);
+        world.answer(peer, &taken, &[number]);
+        assert_eq!(world.write(peer), [number]);
+    }
+    world.peers.close(peer, Reason::Ended);
+    assert!(!world.peers.is_there(peer));
+}
+
+#[test]
 fn a_size_that_cannot_be_closes_the_connection_after_the_answers_to_the_frames_before() {
     let mut world = World::new(limits());
     let peer = world.accept();

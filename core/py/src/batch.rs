@@ -74,21 +74,6 @@ pub fn walk(
 }
 
 #[pyfunction]
-#[pyo3(signature = (sent, plain_bytes_max, /))]
-pub fn decode(py: Python<'_>, sent: Bytes, plain_bytes_max: usize) -> PyResult<(Bound<'_, PyList>, WalkFields)> {
-    let (header, sent) = header_of(py, &sent)?;
-    // Owned: a tuple that is allocated may start the garbage collector, and a finalizer may write to what was sent.
-    let plain = header.decompressed(sent, plain_bytes_max).map_err(refused)?.into_owned();
-    let (records, mut walk) = (PyList::empty(py), Walk::over(&plain));
-    for record in header.checked_records(&plain) {
-        let record = record.map_err(refused)?;
-        walk.see(&record);
-        records.append(as_tuple(py, &record, record.offset_delta.into(), record.timestamp)?)?;
-    }
-    Ok((records, fields_of(walk)))
-}
-
-#[pyfunction]
 #[pyo3(signature = (number, data, /))]
 pub fn compress(py: Python<'_>, number: i16, data: Bytes) -> PyResult<Bound<'_, PyBytes>> {
     Ok(PyBytes::new(py, &codec(number)?.compress(data.get(py))?))

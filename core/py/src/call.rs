@@ -3,8 +3,11 @@
 //! Commands are kept as objects, and packed when a piece of them is to be sent: it may be sent again in another way. To
 //! pack may run any code of Python, by the garbage collector: the client is not borrowed meanwhile.
 
-use korvet_proto::client::{Caller, Ready, Span, slot_of};
+use std::ops::Range;
+
+use korvet_proto::client::{Caller, Prevented, Ready, Span, slot_of};
 use korvet_proto::pipeline::Packed;
+use korvet_proto::produce::GroupId;
 use korvet_proto::resp::{put_argument, put_count};
 use pyo3::exceptions::PyValueError;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -195,8 +198,8 @@ pub fn text_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a [u8]>> {
     Ok(object.cast::<PyBytes>().ok().map(PyBytesMethods::as_bytes))
 }
 
-/// Who waits for a call, and what it has so far.
-pub struct Token {
+/// Who waits for a call of Python, and what it has so far.
+pub struct Waiting {
     pub waiter: Py<PyAny>,
     /// Its name for metrics.
     pub operation: Py<PyAny>,
@@ -207,32 +210,75 @@ pub struct Token {
     pub is_answered: bool,
 }
 
+/// What became of the calls of a group of appends.
+#[derive(Clone, Debug)]
+pub enum Appended {
+    Replied {
+        group: GroupId,
+        call: usize,
+        reply: Vec<u8>,
+    },
+    Prevented {
+        group: GroupId,
+        calls: Range<usize>,
+        kind: Prevented,
+        text: String,
+    },
+    /// What was refused until now may not be refused from now on.
+    Reordered,
+    /// A connection is there again after a loss.
+    Reconnected,
+}
+
+/// Whose a call is.
+pub enum Token {
+    Python(Waiting),
+    /// The scripts of a group of appends, and the number of who appends. Of a script that runs again only the last reply counts, so they are kept.
+    Appends {
+        number: usize,
+        group: GroupId,
+        outcomes: Vec<Option<Appended>>,
+    },
+}
+
 impl Token {
     pub fn new(waiter: Py<PyAny>, operation: Py<PyAny>, asked: Asked) -> Self {
-        Self { waiter, operation, asked, outcomes: None, is_answered: false }
+        Self::Python(Waiting { waiter, operation, asked, outcomes: None, is_answered: false })
+    }
+
+    pub fn of_appends(number: usize, group: GroupId, count: usize) -> Self {
+        Self::Appends { number, group, outcomes: (0..count).map(|_| None).collect() }
     }
 
     /// The objects that it holds.
     pub fn objects(&self) -> impl Iterator<Item = &Py<PyAny>> {
-        let lists = self.asked.sent.iter().chain(&self.outcomes).map(Py::as_any);
-        [&self.waiter, &self.operation, self.asked.calls.as_any()].into_iter().chain(lists)
+        let waiting = if let Self::Python(waiting) = self { Some(waiting) } else { None };
+        waiting.into_iter().flat_map(|waiting| {
+            let lists = waiting.asked.sent.iter().chain(&waiting.outcomes).map(Py::as_any);
+            [&waiting.waiter, &waiting.operation, waiting.asked.calls.as_any()].into_iter().chain(lists)
+        })
     }
+}
 
+impl Asked {
     fn script<'py>(&self, py: Python<'py>, place: usize) -> Option<Bound<'py, PyAny>> {
-        self.asked.calls.bind(py).get_borrowed_item(place).ok()?.get_item(0).ok()
+        self.calls.bind(py).get_borrowed_item(place).ok()?.get_item(0).ok()
     }
 }
 
 impl Caller for Token {
     fn runs_when_full(&self, place: usize) -> bool {
+        let Self::Python(Waiting { asked, .. }) = self else { return true };
         Python::attach(|py| {
-            let full = self.script(py, place).and_then(|script| script.getattr(intern!(py, "when_full")).ok());
+            let full = asked.script(py, place).and_then(|script| script.getattr(intern!(py, "when_full")).ok());
             full.is_some_and(|full| !full.is_none())
         })
     }
 
     fn is_same_script(&self, place: usize, other: usize) -> bool {
-        Python::attach(|py| match (self.script(py, place), self.script(py, other)) {
+        // Of appends each loads its own.
+        let Self::Python(Waiting { asked, .. }) = self else { return place == other };
+        Python::attach(|py| match (asked.script(py, place), asked.script(py, other)) {
             (Some(script), Some(other)) => script.is(&other),
             _ => false,
         })

@@ -7,20 +7,24 @@
 //! Commands are packed and objects made of replies while the client is not borrowed, for that may run any Python, which
 //! may call the client. A finalizer that calls it while it is borrowed all the same gets an error of PyO3.
 
+use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use korvet_proto::client::{
     Address, Begin, Client, ConnectionId, LaneId, LaneOptions, Login, NodeId, Options, Span, Target, Time,
 };
+use korvet_proto::produce::{Nodes, Sending};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::buffer::Bytes;
+pub use crate::call::Appended;
 use crate::call::{Asked, Token, text_of};
-use crate::resp::{Builder, bytes_of, each_of, new_packed, no_memory, put_command};
+use crate::producers::Producers;
+use crate::resp::{Builder, Payload, bytes_of, each_of, new_packed, no_memory, put_command};
 use crate::sockets::{NO_MEMORY, State, Step};
 use crate::turn::{Lists, Received, Turn, send_piece};
 
@@ -34,6 +38,9 @@ pub struct RedisClient {
     pub(crate) undelivered: Option<Py<PyList>>,
     pub(crate) prevented: Py<PyAny>,
     pub(crate) act: Option<Py<PyAny>>,
+    /// What appends over this client, and what became of that.
+    pub(crate) producers: Vec<Py<Producers>>,
+    pub(crate) appended: Vec<Vec<Appended>>,
     error_of: Py<PyAny>,
     new_waiter: Py<PyAny>,
     is_cluster: bool,
@@ -50,7 +57,56 @@ struct Route {
     history: Option<String>,
 }
 
+/// The nodes of a lane.
+pub struct LaneNodes<'a> {
+    client: &'a Client<Token, Payload>,
+    lane: LaneId,
+}
+
+impl Nodes for LaneNodes<'_> {
+    fn node_of(&self, slot: u16) -> Option<NodeId> {
+        self.client.node_at(slot)
+    }
+
+    fn history(&self, node: NodeId) -> &str {
+        self.client.history(self.lane, node)
+    }
+}
+
 impl RedisClient {
+    /// Give what becomes of its appends to this; returns the number by which it begins them.
+    pub fn attach(&mut self, producers: Py<Producers>) -> usize {
+        self.producers.push(producers);
+        self.appended.push(Vec::new());
+        self.producers.len() - 1
+    }
+
+    pub fn nodes(&self, lane: LaneId) -> LaneNodes<'_> {
+        LaneNodes { client: &self.state.client, lane }
+    }
+
+    /// Take what became of the appends of one.
+    pub fn take_appended(&mut self, number: usize) -> Vec<Appended> {
+        self.appended.get_mut(number).map(mem::take).unwrap_or_default()
+    }
+
+    /// Send a group of appends: nothing else is sent in this turn.
+    pub fn begin_appends(slf: &Bound<'_, Self>, sending: &Sending, number: usize, lane: LaneId) -> PyResult<()> {
+        let begin = Begin {
+            token: Token::of_appends(number, sending.group, sending.count),
+            lane,
+            node: Some(sending.node),
+            reply_bytes: 0,
+            is_scripts: true,
+            is_rerun: sending.is_rerun,
+            history: Some(sending.history.to_string()),
+        };
+        let spans = [Span { first: 0, count: sending.count, slot: None }];
+        Self::change(slf, |state, now| {
+            state.client.begin(begin, &spans, now);
+        })
+    }
+
     /// Begin a call, whose waiter is returned.
     fn ask<'py>(
         slf: &Bound<'py, Self>,
@@ -150,7 +206,7 @@ impl RedisClient {
             client.is_building = false;
             let state = &mut client.state;
             state.client.give_back(connection, received.bytes);
-            state.reuse(std::mem::take(&mut step.todos));
+            state.reuse(mem::take(&mut step.todos));
             if !has_memory {
                 let now = state.now();
                 state.client.failed(connection, NO_MEMORY, now);
@@ -220,6 +276,8 @@ impl RedisClient {
             undelivered: None,
             prevented,
             act: Some(act),
+            producers: Vec::new(),
+            appended: Vec::new(),
             error_of,
             new_waiter,
             is_building: false,
@@ -265,7 +323,7 @@ impl RedisClient {
     }
 
     #[allow(clippy::too_many_arguments)] // all are given
-    #[pyo3(signature = (lane, calls, operation, node, history, sent, as_they_are, /))]
+    #[pyo3(signature = (lane, calls, operation, node, history, sent, /))]
     fn begin_scripts<'py>(
         slf: &Bound<'py, Self>,
         lane: LaneId,
@@ -274,9 +332,8 @@ impl RedisClient {
         node: Option<NodeId>,
         history: Option<String>,
         sent: Option<Bound<'py, PyList>>,
-        as_they_are: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let route = Route { lane, node, reply_bytes: 0, is_rerun: !as_they_are, history };
+        let route = Route { lane, node, reply_bytes: 0, is_rerun: true, history };
         Self::ask(slf, &Asked::new(calls, true, sent)?, operation, route)
     }
 
@@ -357,11 +414,6 @@ impl RedisClient {
     #[pyo3(signature = (lane, node, /))]
     fn lease_ended(&self, lane: LaneId, node: NodeId) -> bool {
         self.state.client.lease_ended(lane, node)
-    }
-
-    #[pyo3(signature = (lane, node, /))]
-    fn take_memory_refused(&mut self, lane: LaneId, node: NodeId) -> bool {
-        self.state.client.take_memory_refused(lane, node)
     }
 
     // --- the map of a cluster
@@ -489,12 +541,14 @@ impl RedisClient {
         for token in self.state.client.tokens() {
             token.objects().try_for_each(|object| visit.call(object))?;
         }
+        self.producers.iter().try_for_each(|producers| visit.call(producers))?;
         visit.call(&self.undelivered)?;
         visit.call(&self.act)
     }
 
     fn __clear__(&mut self) {
-        let dropped = (self.act.take(), self.undelivered.take(), self.state.client.forget_calls());
+        let called = (self.act.take(), mem::take(&mut self.producers));
+        let dropped = (called, self.undelivered.take(), self.state.client.forget_calls());
         drop(dropped);
     }
 }

@@ -21,6 +21,8 @@ mod message;
 mod peer_sockets;
 mod peers;
 mod poller;
+mod produce_args;
+mod producers;
 mod resp;
 mod sockets;
 mod turn;
@@ -31,7 +33,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod korvet_core {
     #[pymodule_export]
-    use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decode, decompress, walk};
+    use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decompress, walk};
     #[pymodule_export]
     use crate::build::{BatchesBuilder, retain};
     #[pymodule_export]
@@ -44,6 +46,8 @@ mod korvet_core {
     use crate::message::MessageCodec;
     #[pymodule_export]
     use crate::peers::{ClientSockets, TlsServer};
+    #[pymodule_export]
+    use crate::producers::Producers;
     #[pymodule_export]
     use crate::resp::{NotRespError, RespReader, pack_command};
     #[pymodule_export]

@@ -109,8 +109,19 @@ pub struct PeerSockets {
     ready: Vec<(u64, Ready)>,
     has_shaken: bool,
     happened: Vec<Happened>,
+    /// Those that have a frame, or are gone, if they are served here.
+    pub changed: Changed,
     pub spent: Spent,
     begun: Instant,
+}
+
+/// What `Producers` is to know of connections.
+#[derive(Default)]
+pub struct Changed {
+    /// Whether it wants to.
+    pub is_wanted: bool,
+    pub ready: Vec<PeerId>,
+    pub gone: Vec<PeerId>,
 }
 
 fn index_of(id: PeerId) -> usize {
@@ -132,6 +143,7 @@ impl PeerSockets {
             ready: Vec::new(),
             has_shaken: false,
             happened: Vec::new(),
+            changed: Changed::default(),
             spent: Spent::default(),
             begun: Instant::now(),
         })
@@ -201,13 +213,60 @@ impl PeerSockets {
         outcome
     }
 
-    pub fn next_frame(&mut self, id: PeerId) -> Option<Frame> {
+    /// Read the rest of a frame that has come in part. Of several requests that were sent together it may have come
+    /// meanwhile: they are served together too.
+    pub fn read_rest(&mut self, id: PeerId) {
         if !self.peers.has_frame(id) && self.peers.has_half_frame(id) {
-            // Of several requests that were sent together the rest has come meanwhile: they are served together too.
             self.read(id);
         }
+    }
+
+    pub fn next_frame(&mut self, id: PeerId) -> Option<Frame> {
         let now = self.now();
         self.peers.next_frame(id, now)
+    }
+
+    /// Whether the next frame is a Produce request; `None`: there is none yet.
+    pub fn next_is_produce(&mut self, id: PeerId) -> Option<bool> {
+        self.peers.next_is_produce(id)
+    }
+
+    /// Have Python take the next frame.
+    pub fn has_frame(&mut self, py: Python<'_>, id: PeerId) {
+        self.happens(py, id, "frame", Detail::Nothing);
+    }
+
+    /// Who has a connection, unless it is gone.
+    pub fn owner(&self, py: Python<'_>, id: PeerId) -> Option<Py<PyAny>> {
+        let socket = self.sockets.get(index_of(id))?.as_ref().filter(|socket| socket.id == id)?;
+        Some(socket.owner.clone_ref(py))
+    }
+
+    /// Give a peer no further frame for a while, and have its owner know: by the number of the reason, and in milliseconds.
+    pub fn throttle(&mut self, py: Python<'_>, id: PeerId, throttle: Time, reason: u32) {
+        let now = self.now();
+        self.peers.mute(id, now + throttle, now);
+        self.happens(py, id, "throttled", Detail::Text(format!("{reason} {}", throttle.as_millis())));
+    }
+
+    /// End a connection once its answers are written, and have its owner know why.
+    pub fn end_for(&mut self, py: Python<'_>, id: PeerId, word: &'static str, text: String) {
+        self.happens(py, id, word, Detail::Text(text));
+        let now = self.now();
+        self.peers.end(id, now);
+    }
+
+    /// Take the answer to a frame, empty for none, of which the owner knows nothing: `write_answers` writes it.
+    pub fn put_answer(&mut self, id: PeerId, number: u64, response: Vec<u8>) {
+        let now = self.now();
+        self.peers.answer(id, number, vec![Piece::Joined(response)], now);
+    }
+
+    /// Write what of the answers the kernel takes at once.
+    pub fn write_answers(&mut self, id: PeerId) {
+        if self.peers.unwritten(id).next().is_some() {
+            self.write(id, self.now());
+        }
     }
 
     /// Write the answers to frames. Returns whether all are with the kernel.
@@ -307,11 +366,12 @@ impl PeerSockets {
         while let Some(event) = self.peers.next_event() {
             match event {
                 Event::Frame { peer } if !self.peers.has_frame(peer) => {} // it is taken already
-                Event::Frame { peer } => self.happens(py, peer, "frame"),
+                Event::Frame { peer } if self.changed.is_wanted => self.changed.ready.push(peer),
+                Event::Frame { peer } => self.has_frame(py, peer),
                 Event::Written { peer } => {
                     let socket = socket_of(&mut self.sockets, peer);
                     if socket.is_some_and(|socket| std::mem::take(&mut socket.is_behind)) {
-                        self.happens(py, peer, "written");
+                        self.happens(py, peer, "written", Detail::Nothing);
                     }
                 }
                 Event::Watch { peer, reads, writes } => self.watch(peer, Ready { reads, writes }),
@@ -348,10 +408,10 @@ impl PeerSockets {
         if self.happened.is_empty() { Ok(()) } else { self.poller.ring() }
     }
 
-    fn happens(&mut self, py: Python<'_>, id: PeerId, word: &'static str) {
+    fn happens(&mut self, py: Python<'_>, id: PeerId, word: &'static str, detail: Detail) {
         if let Some(socket) = socket_of(&mut self.sockets, id) {
             let owner = Some(socket.owner.clone_ref(py));
-            self.happened.push(Happened { owner, word, detail: Detail::Nothing });
+            self.happened.push(Happened { owner, word, detail });
         }
     }
 
@@ -373,6 +433,9 @@ impl PeerSockets {
         let (word, text) = words_of(reason);
         let detail = text.map_or(Detail::Nothing, Detail::Text);
         self.happened.push(Happened { owner: Some(socket.owner), word, detail });
+        if self.changed.is_wanted {
+            self.changed.gone.push(id);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! While anything is borrowed no object of Python is made or dropped: either may run any code, which may call here.
 
+use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use rustix::io::Errno;
 
 use crate::buffer::Owned;
 use crate::peer_sockets::{Detail, Happened, PeerSockets, Piece, Spent};
-use crate::resp::{each_of, payload_of};
+use crate::producers::Producers;
+use crate::resp::{Payload, each_of, payload_of};
 use crate::sockets::reason_of;
 
 /// Pieces below this size are joined: cheaper than passing each to the kernel.
@@ -25,7 +27,7 @@ const PIECE_BYTES_MIN: usize = 1024;
 /// What most answers take.
 const JOINED_BYTES: usize = 256;
 
-type Taken<'py> = (u64, Bound<'py, PyAny>, bool, f64, f64);
+type Taken<'py> = (u64, Bound<'py, PyAny>, f64, f64);
 
 /// TLS of a listener.
 #[pyclass(module = "korvet_core", frozen)]
@@ -62,25 +64,60 @@ impl TlsServer {
 
 #[pyclass(module = "korvet_core", generic)]
 pub struct ClientSockets {
-    sockets: PeerSockets,
+    pub(crate) sockets: PeerSockets,
+    /// What serves Produce.
+    producers: Option<Py<Producers>>,
     /// Python's time.monotonic() at the beginning of time.
     begun_s: f64,
 }
 
 impl ClientSockets {
+    /// Have Produce served by this.
+    pub fn attach(&mut self, producers: Py<Producers>) {
+        self.producers = Some(producers);
+        self.sockets.changed.is_wanted = true;
+    }
+
+    /// Have a turn say what has happened.
+    pub fn ring(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.try_borrow_mut()?.sockets.ring().map_err(os_error)
+    }
+
+    /// Do something, and have Produce served that has arrived. What is returned besides is to be dropped once nothing is
+    /// left to be said: that may run any code, which would hear of it.
+    fn act<R>(slf: &Bound<'_, Self>, act: impl FnOnce(&mut PeerSockets) -> R) -> PyResult<(R, Vec<Payload>)> {
+        let (result, spent, producers) = {
+            let mut own = slf.try_borrow_mut()?;
+            let result = act(&mut own.sockets);
+            own.sockets.settle(slf.py());
+            let (ready, gone) = (mem::take(&mut own.sockets.changed.ready), mem::take(&mut own.sockets.changed.gone));
+            let has_changed = !ready.is_empty() || !gone.is_empty();
+            let producers =
+                own.producers.as_ref().filter(|_| has_changed).map(|producers| producers.clone_ref(slf.py()));
+            (result, own.sockets.spent.take(), producers.map(|producers| (producers, ready, gone)))
+        };
+        if let Some((producers, ready, gone)) = producers {
+            let producers = producers.bind(slf.py());
+            let mut own = producers.try_borrow_mut()?;
+            for peer in gone {
+                own.forget(peer);
+            }
+            own.look(ready);
+            drop(own);
+            Producers::run(producers, false)?;
+        }
+        Ok((result, spent))
+    }
+
     /// Do something, and return what has come of it.
     fn change<'py, R>(
         slf: &Bound<'py, Self>,
         act: impl FnOnce(&mut PeerSockets) -> R,
     ) -> PyResult<(R, Bound<'py, PyList>)> {
-        let (result, mut happened, spent) = {
-            let mut own = slf.try_borrow_mut()?;
-            let result = act(&mut own.sockets);
-            own.sockets.settle(slf.py());
-            (result, own.sockets.happened(), own.sockets.spent.take())
-        };
-        drop(spent);
+        let (result, spent) = Self::act(slf, act)?;
+        let mut happened = slf.try_borrow_mut()?.sockets.happened();
         let list = list_of(slf.py(), &mut happened)?;
+        drop(spent);
         if happened.capacity() > 0 {
             slf.try_borrow_mut()?.sockets.reuse(happened);
         }
@@ -89,14 +126,9 @@ impl ClientSockets {
 
     /// Do something; a turn returns what has come of it.
     fn change_quietly<R>(slf: &Bound<'_, Self>, act: impl FnOnce(&mut PeerSockets) -> R) -> PyResult<R> {
-        let (result, rung, spent) = {
-            let mut own = slf.try_borrow_mut()?;
-            let result = act(&mut own.sockets);
-            own.sockets.settle(slf.py());
-            (result, own.sockets.ring(), own.sockets.spent.take())
-        };
+        let (result, spent) = Self::act(slf, act)?;
+        Self::ring(slf)?;
         drop(spent);
-        rung.map_err(os_error)?;
         Ok(result)
     }
 }
@@ -134,7 +166,7 @@ impl ClientSockets {
             halves_budget: half_budget_bytes,
             handshakes_max,
         };
-        Ok(Self { sockets: PeerSockets::new(limits).map_err(os_error)?, begun_s: now_s })
+        Ok(Self { sockets: PeerSockets::new(limits).map_err(os_error)?, producers: None, begun_s: now_s })
     }
 
     fn fileno(&self) -> RawFd {
@@ -198,17 +230,30 @@ impl ClientSockets {
         Ok(happened)
     }
 
-    /// Take the next frame: its number, its bytes, whether it is a Produce request, when it arrived, and when the socket was
-    /// last empty before.
+    /// Take the next frame: its number, its bytes, when it arrived, and when the socket was last empty before.
     #[pyo3(signature = (id, /))]
     fn next_frame<'py>(slf: &Bound<'py, Self>, id: u64) -> PyResult<Option<Taken<'py>>> {
-        let py = slf.py();
-        let frame = Self::change_quietly(slf, |sockets| sockets.next_frame(PeerId::from_u64(id)))?;
+        let (py, peer) = (slf.py(), PeerId::from_u64(id));
+        let (producers, is_produce) = {
+            let mut own = slf.try_borrow_mut()?;
+            own.sockets.read_rest(peer);
+            let is_produce = own.sockets.next_is_produce(peer) == Some(true);
+            (own.producers.as_ref().map(|producers| producers.clone_ref(py)), is_produce)
+        };
+        if let Some(producers) = producers {
+            let producers = producers.bind(py);
+            if producers.try_borrow()?.keeps(peer, is_produce) {
+                producers.try_borrow_mut()?.look([peer]);
+                Producers::run(producers, true)?;
+                return Ok(None);
+            }
+        }
+        let frame = Self::change_quietly(slf, |sockets| sockets.next_frame(peer))?;
         let Some(frame) = frame else { return Ok(None) };
         let begun_s = slf.try_borrow()?.begun_s;
         let bytes = Owned::view(&Bound::new(py, Owned::from(frame.bytes, frame.begin))?)?;
         let (arrived, came_after) = (frame.arrived.as_secs_f64(), frame.came_after.as_secs_f64());
-        Ok(Some((frame.number, bytes.into_any(), frame.produces, begun_s + arrived, begun_s + came_after)))
+        Ok(Some((frame.number, bytes.into_any(), begun_s + arrived, begun_s + came_after)))
     }
 
     /// Answer frames, each with nothing if its client expects nothing. Returns whether all answers are with the kernel.
@@ -226,7 +271,14 @@ impl ClientSockets {
             packed.push((number, pieces_of(answer.get_borrowed_item(1)?, &spent)?));
             Ok(())
         })?;
-        Self::change(slf, |sockets| sockets.answer(PeerId::from_u64(id), packed))
+        let peer = PeerId::from_u64(id);
+        Self::change(slf, |sockets| {
+            let is_written = sockets.answer(peer, packed);
+            if sockets.changed.is_wanted && sockets.next_is_produce(peer) == Some(true) {
+                sockets.changed.ready.push(peer);
+            }
+            is_written
+        })
     }
 
     #[pyo3(signature = (id, seconds, /))]
@@ -286,11 +338,12 @@ impl ClientSockets {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.producers)?;
         self.sockets.owners().try_for_each(|owner| visit.call(owner))
     }
 
     fn __clear__(&mut self) {
-        drop(self.sockets.forget());
+        drop((self.producers.take(), self.sockets.forget()));
     }
 }
 

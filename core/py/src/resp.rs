@@ -11,6 +11,7 @@ use std::collections::TryReserveError;
 use korvet_proto::Malformed;
 use korvet_proto::pipeline::Packed;
 use korvet_proto::resp::{Element, Elements, Inbox, put_argument, put_count, put_digits, put_end, put_length};
+use korvet_proto::shared::Shared;
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::types::{PyBytes, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 use pyo3::{Borrowed, ffi, prelude::*};
@@ -27,9 +28,10 @@ const TEXT_BYTES: usize = 256;
 enum Owner {
     Bytes(#[allow(dead_code)] Py<PyBytes>),
     View(#[allow(dead_code)] Bytes),
+    Shared(#[allow(dead_code)] Shared),
 }
 
-/// An argument where Python has it.
+/// An argument where its owner has it: Python, or the frame of a client.
 pub struct Payload {
     _owner: Owner,
     start: *const u8,
@@ -49,11 +51,18 @@ impl Payload {
     }
 }
 
+impl From<Shared> for Payload {
+    fn from(shared: Shared) -> Self {
+        let (start, size) = (shared.as_ref().as_ptr(), shared.as_ref().len());
+        Self { _owner: Owner::Shared(shared), start, size }
+    }
+}
+
 impl AsRef<[u8]> for Payload {
     #[allow(unsafe_code)]
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the owner keeps the bytes where they are: `bytes` do not move, and a view pins what it shows. Payloads
-        // are within objects whose methods keep the GIL and call no Python while they have the slice, so nothing writes.
+        // SAFETY: the owner keeps the bytes where they are: `bytes` do not move, a view pins what it shows, and nobody
+        // changes what is shared. Payloads are within objects whose methods keep the GIL and call no Python while they have the slice, so nothing writes.
         unsafe { std::slice::from_raw_parts(self.start, self.size) }
     }
 }

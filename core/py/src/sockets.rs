@@ -176,11 +176,11 @@ impl State {
         self.client.opened(connection, now);
     }
 
-    /// Send the commands of a piece; returns whether they are on their way.
-    pub fn push(&mut self, ready: &Ready, packed: Packed<Payload>, now: Time) -> bool {
+    /// Send the commands of a piece, `at_once` if nothing else is sent in this turn; returns whether they are on their way.
+    pub fn push(&mut self, ready: &Ready, packed: Packed<Payload>, at_once: bool, now: Time) -> bool {
         let size = packed.size();
         let Some(pushed) = self.client.push(ready, packed, now) else { return false };
-        if pushed.was_idle || size >= LARGE_BYTES {
+        if at_once || pushed.was_idle || size >= LARGE_BYTES {
             self.write_soon(pushed.connection, now);
         } else {
             self.flush(pushed.connection);

@@ -7,12 +7,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use korvet_proto::client::{CallId, Event, LaneId, NodeId, Prevented, Ready, Time};
+use korvet_proto::produce::GroupId;
 use pyo3::types::{PyList, PyString, PyTuple};
 use pyo3::{IntoPyObject, PyRefMut, intern, prelude::*};
 
-use crate::call::Asked;
+use crate::call::{Appended, Asked, Token};
 use crate::client::RedisClient;
-use crate::resp::{Builder, list_of};
+use crate::producers::Producers;
+use crate::resp::{Builder, Payload, list_of};
 use crate::sockets::{Step, Todo};
 
 const NO_MEMORY_FOR_REPLY: &str = "the connection to Redis was lost (there is no memory for what it sent): \
@@ -72,18 +74,68 @@ impl<'a, 'py> Turn<'a, 'py> {
                     outcome = outcome.and(sent);
                     step
                 }
-                (Some(ready), _) => {
-                    let (asked, now) = {
-                        let mut client = self.borrow()?;
-                        let token = client.state.client.token(ready.piece.call);
-                        (token.map(|token| token.asked.clone_ref(self.py)), client.state.now())
-                    };
-                    let asked = asked.unwrap_or_else(|| Asked::nothing(self.py));
-                    send_piece(self.slf, &ready, &asked, now)?.0
-                }
+                (Some(ready), _) => self.send_ready(&ready)?,
                 (None, _) if is_quiet => return outcome,
                 (None, _) => self.borrow()?.state.step(),
             }
+        }
+    }
+
+    /// Send a piece of a call that was begun before, or of a group of appends.
+    fn send_ready(&self, ready: &Ready) -> PyResult<Step> {
+        let mut client = self.borrow()?;
+        let now = client.state.now();
+        match client.state.client.token(ready.piece.call) {
+            Some(Token::Appends { number, group, .. }) => {
+                let (number, group) = (*number, *group);
+                let producers = client.producers.get(number).map(|producers| producers.clone_ref(self.py));
+                let packed = producers.and_then(|producers| {
+                    let producers = producers.bind(self.py).try_borrow().ok()?;
+                    Some(producers.pack(group, &ready.piece)?.map(Payload::from))
+                });
+                match packed {
+                    Some(packed) => drop(client.state.push(ready, packed, true, now)),
+                    None => client.state.client.give_up(ready, "what was to be appended is gone", now),
+                }
+                Ok(client.state.step())
+            }
+            Some(Token::Python(waiting)) => {
+                let asked = waiting.asked.clone_ref(self.py);
+                drop(client);
+                Ok(send_piece(self.slf, ready, &asked, now)?.0)
+            }
+            None => {
+                drop(client);
+                Ok(send_piece(self.slf, ready, &Asked::nothing(self.py), now)?.0)
+            }
+        }
+    }
+
+    /// Note what became of calls of a group of appends, if it is one. Returns whether it is.
+    fn note_appended(
+        &self,
+        call: CallId,
+        places: Range<usize>,
+        mut outcome: impl FnMut(GroupId, usize) -> Option<Appended>,
+    ) -> bool {
+        let Ok(mut client) = self.borrow() else { return false };
+        let Some(Token::Appends { group, outcomes, .. }) = client.state.client.token(call) else { return false };
+        for place in places {
+            if let Some(entry) = outcomes.get_mut(place) {
+                *entry = outcome(*group, place);
+            }
+        }
+        true
+    }
+
+    /// Have what became of appends taken.
+    fn wake(&self) {
+        let Ok(client) = self.borrow() else { return };
+        let appended = client.producers.iter().zip(&client.appended).filter(|(_, appended)| !appended.is_empty());
+        let appended: Vec<_> = appended.map(|(producers, _)| producers.clone_ref(self.py)).collect();
+        drop(client);
+        for producers in appended {
+            self.report(Producers::run(producers.bind(self.py), true));
         }
     }
 
@@ -93,6 +145,17 @@ impl<'a, 'py> Turn<'a, 'py> {
         let mut todos = todos.drain(..);
         while let Some(todo) = todos.next() {
             match todo {
+                Todo::Event(Event::Reply { call, place, ref range })
+                    if self.note_appended(call, place..place + 1, |group, call| {
+                        let bytes = received.and_then(|received| received.bytes.get(range.clone()));
+                        let reply = bytes.unwrap_or_default().to_vec();
+                        Some(Appended::Replied { group, call, reply })
+                    }) => {}
+                Todo::Event(Event::Prevented { call, first, count, kind, ref text })
+                    if self.note_appended(call, first..first + count.max(1), |group, call| {
+                        let (calls, text) = (call..call + 1, text.clone());
+                        Some(Appended::Prevented { group, calls, kind, text })
+                    }) => {}
                 Todo::Event(Event::Reply { call, place, range }) => {
                     let reply = received.filter(|_| has_memory).and_then(|received| received.build(range));
                     has_memory = reply.is_some();
@@ -142,7 +205,7 @@ impl<'a, 'py> Turn<'a, 'py> {
             return self.report(current.outcomes.set_item(place, outcome));
         }
         let looked_up = self.borrow().map(|mut client| {
-            let token = client.state.client.token(call)?;
+            let Token::Python(token) = client.state.client.token(call)? else { return None };
             token.is_answered |= is_reply;
             let outcomes = token.outcomes.as_ref().map(|outcomes| outcomes.bind(self.py).clone());
             Some((outcomes, token.asked.count(self.py).max(1), token.is_answered))
@@ -153,7 +216,7 @@ impl<'a, 'py> Turn<'a, 'py> {
             Err(error) => return self.report(Err(error)),
         };
         let replaced = self.borrow().ok().and_then(|mut client| {
-            let token = client.state.client.token(call)?;
+            let Token::Python(token) = client.state.client.token(call)? else { return None };
             token.outcomes.replace(outcomes.clone().unbind())
         });
         drop(replaced);
@@ -162,8 +225,15 @@ impl<'a, 'py> Turn<'a, 'py> {
 
     /// Hand a call over, after its last reply if that has just come.
     fn finish(&mut self, call: CallId, took: Duration, last: Option<(usize, Bound<'py, PyAny>)>) {
-        let token = self.borrow().ok().and_then(|mut client| client.state.client.finish(call));
-        let Some(token) = token else { return };
+        let token = self.borrow().ok().and_then(|mut client| {
+            let token = client.state.client.finish(call)?;
+            if let Token::Appends { number, outcomes, .. } = token {
+                client.appended.get_mut(number)?.extend(outcomes.into_iter().flatten());
+                return None;
+            }
+            Some(token)
+        });
+        let Some(Token::Python(token)) = token else { return };
         let seconds = if token.is_answered || last.is_some() { took.as_secs_f64() } else { -1.0 };
         let outcomes = token.outcomes.map(|outcomes| outcomes.into_bound(self.py));
         let outcomes = match last {
@@ -208,6 +278,15 @@ impl<'a, 'py> Turn<'a, 'py> {
 
     fn tell(&mut self, event: Event) {
         let py = self.py;
+        if let Some(word) = match event {
+            Event::Reordered => Some(Appended::Reordered),
+            Event::Connected { is_again: true, .. } => Some(Appended::Reconnected),
+            _ => None,
+        } {
+            if let Ok(mut client) = self.borrow() {
+                client.appended.iter_mut().for_each(|appended| appended.push(word.clone()));
+            }
+        }
         match event {
             Event::Open { connection, address, is_sentinel } => {
                 self.act((intern!(py, "open"), connection.as_u64(), address.host, address.port, is_sentinel));
@@ -243,6 +322,7 @@ impl<'a, 'py> Turn<'a, 'py> {
 
     /// End the turn: return what has come of it.
     pub fn lists(mut self) -> Lists<'py> {
+        self.wake();
         self.end_turn();
         let list = |list: Option<_>| list.unwrap_or_else(|| PyList::empty(self.py));
         (list(self.done), list(self.actions))
@@ -250,6 +330,7 @@ impl<'a, 'py> Turn<'a, 'py> {
 
     /// End the turn: have the driver act. What is finished comes with the next turn that ends with `lists`.
     pub fn have_acted(mut self) -> PyResult<()> {
+        self.wake();
         if let Some(done) = self.done.take() {
             let mut client = self.borrow()?;
             match &client.undelivered {
@@ -296,7 +377,7 @@ pub fn send_piece(
     };
     let (history, step) = {
         let mut client = slf.try_borrow_mut()?;
-        let is_noted = client.state.push(ready, packed, now) && asked.sent.is_some();
+        let is_noted = client.state.push(ready, packed, false, now) && asked.sent.is_some();
         let history = is_noted.then(|| PyString::new(py, client.state.client.history(ready.lane, ready.node)));
         (history, client.state.step())
     };

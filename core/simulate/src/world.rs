@@ -356,7 +356,6 @@ impl World {
                 let node = Some(node).filter(|_| self.dice.is(70));
                 self.workers[worker].client.set_lease(lane, node, self.dice.below(100) as i64);
             }
-            14 => drop(self.workers[worker].client.take_memory_refused(lane, node)),
             _ => {}
         }
         self.pump(worker, None);

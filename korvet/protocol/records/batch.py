@@ -150,12 +150,6 @@ class ProducedBatch:
         batch = self if changed is None else ProducedBatch(BatchHeader.read(changed), memoryview(changed))
         return batch, Walk._make(walk)
 
-    def decode(self, bytes_max: int) -> tuple[list[StoredRecord], Walk]:
-        """Return the records, with offsets from 0, and what a walk over them sees; checks and raises as `as_stored`."""
-        with refusals():
-            records, walk = korvet_core.decode(self.view, bytes_max)
-        return records, Walk._make(walk)
-
 
 def produced_batch(records: Buffer | None, message_bytes_max: int) -> ProducedBatch:
     """Check what a producer sent for one partition: exactly one batch of magic 2 that is what its header says.

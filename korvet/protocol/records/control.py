@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import struct
 
-import korvet_core
-
-from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import Header
 
 ABORT, COMMIT = 0, 1
@@ -30,17 +27,3 @@ def control_record(
     """Return the one record of a marker, a StoredRecord."""
     key = _KEY.pack(_VERSION, COMMIT if commit else ABORT)
     return offset, timestamp_ms, key, _VALUE.pack(_VERSION, _COORDINATOR_EPOCH), []
-
-
-def control_batch(
-    commit: bool,  # noqa: FBT001 - what it is of
-    producer_id: int,
-    epoch: int,
-    timestamp_ms: int,
-) -> bytes:
-    """Return a marker as a batch at base offset 0."""
-    builder = korvet_core.BatchesBuilder(codec=Codec.none, leader_epoch=0, bytes_max=0, at_least_one=True)
-    builder.begin_producer(producer_id, epoch)
-    builder.add_control(control_record(commit, timestamp_ms))
-    [batch] = builder.finish()
-    return bytes(batch)

@@ -11,18 +11,18 @@ from typing import Any
 
 from gevent import GreenletExit
 
-from korvet.errors import KafkaError, ProtocolError, UnansweredError
+from korvet.errors import KafkaError, ProtocolError
+from korvet.handlers.produce import THROTTLED_BY
 from korvet.logs import Log, RateLimitedLogger
-from korvet.pending import Pending
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.wire import Buffer
 from korvet.security import audit
 from korvet.security.sasl import Authenticator
 from korvet.security.session import ANONYMOUS, Session
 from korvet.security.tls import ListenerTls, NoPrincipalError
-from korvet.server.net.budget import Charge, Frame, OverBudgetError
-from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
-from korvet.server.net.sockets import PIPELINED_MAX, Sockets
+from korvet.server.net.budget import Charge, Frame
+from korvet.server.net.dispatch import Dispatcher, FaultError
+from korvet.server.net.sockets import Sockets
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.turns import give_turn
@@ -39,6 +39,9 @@ _rate_limited_log = RateLimitedLogger(_log, burst=CLOSED_LINES_MAX)
 _REASONS = {"closed": "peer closed", "malformed": "protocol error", "refused": "handshake"}
 """What the metric calls ends that have another name in the core."""
 
+_ENDED_BY_PRODUCE = {"unanswered": "unanswered", "failed": "protocol error"}
+"""What the metric calls it if the core ends a connection for what became of a Produce request."""
+
 _WARNED = {"protocol error", "unanswered", "over budget", "handshake"}
 _TIMED_OUT = {"idle": "idle", "slow": "the peer was too slow to send its request or to take its answer"}
 
@@ -49,30 +52,26 @@ _MECHANISM = "TLS"
 class ClientConnection:
     """Serves one client until either side ends the connection.
 
-    `served_by` is the greenlet that serves it now, if any. `counted_as` are its listener, by index, and the address of
-    its client, as quotas name it.
+    `session` is that of its client. `served_by` is the greenlet that serves it now, if any. `counted_as` are its
+    listener, by index, and the address of its client, as quotas name it.
     """
 
     __slots__ = (
-        "_begun",
         "_core",
         "_dispatcher",
         "_ending",
         "_is_closed",
         "_is_logged_in",
         "_is_over",
-        "_number",
         "_on_end",
-        "_order_version",
         "_reason",
-        "_session",
         "_sockets",
-        "_throttle_ms",
-        "_throttled_by",
         "_tls",
         "_unsent",
         "counted_as",
+        "number",
         "served_by",
+        "session",
     )
 
     def __init__(
@@ -88,40 +87,34 @@ class ClientConnection:
     ) -> None:
         """Hand a connected socket to the core, which closes it; `on_end` is called when it is over. Raises OSError."""
         self._sockets, self._core = sockets, sockets.core
-        self._session = session
+        self.session = session
         self._dispatcher = dispatcher
         self._on_end = on_end
         self._tls = tls
         self.counted_as = counted_as
-        # A list, since a deque takes 600 bytes more, and a connection has few of them at a time.
-        self._begun: list[tuple[Frame, Pending[ResponseFrame]]] = []
         self._unsent: list[Charge] = []
         self._ending = self._reason = ""
         self._is_closed = self._is_over = self._is_logged_in = False
-        # That of SendOrder when the oldest of them began.
-        self._order_version = 0
-        self._throttle_ms = 0
-        self._throttled_by = ""
         self.served_by: Any = None
         sasl = session.sasl
         login = None if sasl is None else (sasl.token_bytes_max, sasl.seconds_left)
-        self._number = self._core.adopt(fd, self, login, None if tls is None else tls.server)
+        self.number = self._core.adopt(fd, self, login, None if tls is None else tls.server)
+        """By which the core knows it."""
+        if session.sasl is None and tls is None:
+            self._may_produce()
 
     def serve(self) -> None:
         """Answer the requests that have arrived, in their order; if the connection is over do what is left to do."""
         reason, said = "fault", ""  # by any other error, which is raised
-        sasl = self._session.sasl
+        sasl = self.session.sasl
         try:
             while not self._reason and (
-                self._serve_some() if sasl is None or sasl.complete else self._log_in(sasl)
+                self._serve_next() if sasl is None or sasl.complete else self._log_in(sasl)
             ):
                 give_turn()
             reason = ""
         except ProtocolError as error:
-            reason = "unanswered" if isinstance(error, UnansweredError) else "protocol error"
-            said = str(error)
-        except OverBudgetError as error:
-            reason, said = "over budget", str(error)
+            reason, said = "protocol error", str(error)
         except FaultError:
             pass  # it is logged already
         except GreenletExit:
@@ -132,7 +125,7 @@ class ClientConnection:
             if reason:
                 self._note_end(reason, said)
                 # Answers of before are still sent.
-                self._sockets.handle(self._core.end(self._number))
+                self._sockets.handle(self._core.end(self.number))
             if self._is_closed:
                 self._finish()
 
@@ -143,7 +136,7 @@ class ClientConnection:
     def cut_off(self, reason: str, said: str = "") -> None:
         """End the connection at once; no greenlet serves it any more."""
         self._note_end(reason, said)
-        self._sockets.handle(self._core.close(self._number))
+        self._sockets.handle(self._core.close(self.number))
 
     def note(self, word: str, detail: object) -> None:
         """Do what follows from an event of the core; it has closed the socket after all but "open" and "written"."""
@@ -151,6 +144,12 @@ class ClientConnection:
             self._release()
         elif word == "open":
             self._open(detail if isinstance(detail, bytes) else None)
+        elif word == "throttled":
+            reason, ms = (int(each) for each in str(detail).split())
+            metrics.THROTTLED_REQUESTS.labels(THROTTLED_BY[reason]).inc()
+            metrics.THROTTLE_SECONDS.labels(THROTTLED_BY[reason]).inc(ms / 1000)
+        elif word in _ENDED_BY_PRODUCE:
+            self._note_end(_ENDED_BY_PRODUCE[word], str(detail))
         else:
             self._is_closed = True
             said = self._said(word, detail)
@@ -172,26 +171,32 @@ class ClientConnection:
             self.cut_off("handshake", said)
             return
         if principal is not ANONYMOUS:
-            self._session.principal = principal
+            self.session.principal = principal
+        if self.session.sasl is None:
+            self._may_produce()
+
+    def _may_produce(self, ends_s: float | None = None) -> None:
+        """Have the core serve Produce from now on, until the session ends (time.monotonic)."""
+        self._sockets.put_session(self.number, ends_s)
 
     def _said(self, word: str, detail: object) -> str:
         """Return what the log is to say about an end that came by itself."""
         if word == "handshake" and detail is None:
-            return f"not TLS: the listener {self._session.listener} expects it of its clients"
+            return f"not TLS: the listener {self.session.listener} expects it of its clients"
         if word in {"handshake", "refused"}:
             return f"TLS handshake failed: {detail}"
         return _TIMED_OUT.get(word) or str(detail or "")
 
     def _note_refusal(self, said: str) -> None:
-        metrics.AUTHENTICATIONS.labels(self._session.listener, _MECHANISM, "refused").inc()
-        audit.refused(self._session, "authentication refused", mechanism=_MECHANISM, reason=said)
+        metrics.AUTHENTICATIONS.labels(self.session.listener, _MECHANISM, "refused").inc()
+        audit.refused(self.session, "authentication refused", mechanism=_MECHANISM, reason=said)
 
     def _note_end(self, reason: str, said: str) -> None:
         """Note why the connection ends; the first reason counts."""
         if self._reason:
             return
         self._reason = reason
-        peer = self._session.peer
+        peer = self.session.peer
         if reason in _WARNED:
             _rate_limited_log.warning(reason, "connection closed", peer=peer, reason=said)
         elif reason in _TIMED_OUT:
@@ -207,7 +212,7 @@ class ClientConnection:
         self._release()
         metrics.CONNECTIONS_CLOSED.labels(self._reason).inc()
         try:
-            self._session.end()
+            self.session.end()
         finally:
             self._on_end(self)
 
@@ -215,7 +220,7 @@ class ClientConnection:
         """Take no further request, and end when all is answered and the client has closed too."""
         self._ending = self._ending or reason
         # Unless it is announced, the peer sees the end no sooner: some clients drop an answer that the end comes with.
-        events = self._core.leave(self._number, LEAVING_SECONDS_MAX, self._ending == "draining")
+        events = self._core.leave(self.number, LEAVING_SECONDS_MAX, self._ending == "draining")
         self._sockets.handle(events)
 
     def _log_in(self, sasl: Authenticator) -> bool:
@@ -224,8 +229,7 @@ class ClientConnection:
         if frame is None:
             return False
         if not sasl.raw:
-            self._begin(frame)
-            self._answer()
+            self._serve_frame(frame)
             return True
         try:
             token, _ = sasl.authenticate(bytes(frame.data))
@@ -240,141 +244,62 @@ class ClientConnection:
     def _note_login(self, sasl: Authenticator) -> None:
         """Let the core know how far the login has come: once this is answered it judges the next frame by that."""
         self._is_logged_in = sasl.complete
+        if sasl.complete:
+            self._may_produce(sasl.expires_at)
         if sasl.failed:
             self._leave("authentication failed")
         else:
             size_max = None if sasl.complete else sasl.token_bytes_max
-            self._core.set_login(self._number, size_max, sasl.raw, sasl.seconds_left)
+            self._core.set_login(self.number, size_max, sasl.raw, sasl.seconds_left)
 
     def _next_frame(self) -> Frame | None:
-        """Take the next frame, if it has arrived; one to decode waits until anything is free for that."""
-        taken = self._core.next_frame(self._number)
+        """Take the next frame, if it has arrived."""
+        taken = self._core.next_frame(self.number)
         if taken is None:
             return None
-        number, data, produces, arrived, came_after = taken
-        budgets = self._sockets.budgets
-        frame = Frame(number, data, arrived, came_after, budgets, self._is_client_gone)
-        if produces and budgets.decoded.free < 1:
-            try:
-                frame.decoded.add(1)
-            except BaseException:
-                frame.close()
-                raise
-        return frame
+        number, data, arrived, came_after = taken
+        return Frame(number, data, arrived, came_after, self._sockets.fetched, self.is_gone)
 
-    def _is_client_gone(self) -> bool:
-        return self._core.is_gone(self._number)
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection, or sends no more."""
+        return self._core.is_gone(self.number)
 
-    def _serve_some(self) -> bool:
-        """Begin the next request and answer it; False if there is none.
-
-        Producers send several requests before the first is answered. While Redis works on one, the next of them may
-        begin if it has arrived: responses keep the order, and appends are sent to Redis in that order.
-        """
+    def _serve_next(self) -> bool:
+        """Serve the next request; False if there is none for Python: Produce is the core's."""
         frame = self._next_frame()
         if frame is None:
             return False
-        try:
-            self._begin(frame)
-            in_order = True
-            while self._begun:
-                if not (in_order and self._begin_following()):
-                    in_order = self._answer() and in_order
-        finally:
-            # Left only after an error: no later request is answered.
-            for left, _ in self._begun:
-                left.close()
-                REQUEST_METRICS.ended()
-            self._begun.clear()
-        if self._throttle_ms:
-            self._mute()
+        self._serve_frame(frame)
         return True
 
-    def _begin(self, frame: Frame) -> None:
-        if self._begun:
-            self._session.order_version = self._order_version
-        else:
-            self._session.order_version = None
-            self._order_version = self._dispatcher.order.version
+    def _serve_frame(self, frame: Frame) -> None:
+        REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
         try:
-            pending = self._dispatcher.begin(frame, self._session)
+            chunks, throttle_ms, throttled_by = self._dispatcher.serve(frame, self.session)
         except BaseException:
             frame.close()
             raise
-        self._begun.append((frame, pending))
-        REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
-
-    def _following(self) -> Frame | None:
-        """Return the next request, if it may begin now and has arrived."""
-        if not self._begun[-1][1].in_order or len(self._begun) >= PIPELINED_MAX:
-            return None
-        # Any of them may have been refused for a reason that has ended since, which others have learned.
-        if self._ending or self._throttle_ms or self._order_version != self._dispatcher.order.version:
-            return None
-        # Waiting for room here would be waiting for the requests that this connection has begun.
-        return self._next_frame() if self._sockets.budgets.decoded.free >= 1 else None
-
-    def _begin_following(self) -> bool:
-        """Begin the next request, if it may begin now and has arrived."""
-        try:
-            frame = self._following()
-            if frame is not None:
-                self._begin(frame)
-        except ProtocolError:
-            while self._begun:  # those before the bad one are still answered
-                self._answer()
-            raise
-        return frame is not None
-
-    def _mute(self) -> None:
-        """Leave the peer's next request unread until the throttle is over, or the connection is to end."""
-        # A peer that leaves meanwhile is noticed afterwards: it is kept no longer than one that says nothing.
-        idle_s = self._sockets.idle_s
-        seconds = self._throttle_ms / 1000
-        if idle_s:
-            seconds = min(seconds, idle_s)
-        metrics.THROTTLE_SECONDS.labels(self._throttled_by).inc(seconds)
-        self._core.mute(self._number, seconds)
-        self._throttle_ms = 0
-
-    def _answer(self) -> bool:
-        """Answer the oldest request, and those after it that are ready: one write, and one wake-up of the client.
-
-        Returns whether others may begin before those that have begun are answered.
-        """
-        begun, in_order = self._begun, True
-        answers: list[tuple[int, Sequence[Buffer]]] = []
-        try:
-            while begun and (not answers or begun[0][1].ready):
-                frame, pending = begun.pop(0)
-                try:
-                    answers.append((frame.number, self._result(frame, pending)))
-                except BaseException:
-                    frame.close()
-                    raise
-                self._unsent.append(frame.fetched)
-                in_order = in_order and pending.in_order
-        finally:
-            self._send(answers)
-        return in_order or not begun
-
-    def _result(self, frame: Frame, pending: Pending[ResponseFrame]) -> list[Buffer]:
-        try:
-            chunks, throttle_ms, throttled_by = pending.result()
         finally:
             REQUEST_METRICS.ended()
-            frame.decoded.close()
         if throttle_ms:
-            metrics.THROTTLED_REQUESTS.labels(throttled_by).inc()
-            if throttle_ms > self._throttle_ms:
-                self._throttle_ms, self._throttled_by = throttle_ms, throttled_by
-        return chunks
+            self._mute(throttle_ms, throttled_by)
+        self._unsent.append(frame.fetched)
+        self._send([(frame.number, chunks)])
+
+    def _mute(self, throttle_ms: int, reason: str) -> None:
+        """Leave the peer's next request unread until the throttle is over, or the connection is to end.
+
+        That is before the answer: with it the core begins what has arrived of Produce.
+        """
+        metrics.THROTTLED_REQUESTS.labels(reason).inc()
+        metrics.THROTTLE_SECONDS.labels(reason).inc(throttle_ms / 1000)
+        self._core.mute(self.number, throttle_ms / 1000)
 
     def _send(self, answers: Sequence[tuple[int, Sequence[Buffer]]]) -> None:
-        sasl = self._session.sasl
+        sasl = self.session.sasl
         if sasl is not None and not (sasl.complete and self._is_logged_in):
             self._note_login(sasl)
-        is_written, events = self._core.answer(self._number, answers)
+        is_written, events = self._core.answer(self.number, answers)
         if is_written:
             self._release()
         for _, chunks in answers:

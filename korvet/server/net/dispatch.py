@@ -22,7 +22,6 @@ from korvet.handlers.context import Caller
 from korvet.handlers.registry import MEMORY, Answer, Handler, Reply
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
-from korvet.pending import Done, Pending
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.frame import response_frame
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
@@ -77,58 +76,32 @@ class _Served(NamedTuple):
     throttle: Throttle
 
 
-class PendingResponse:
-    """A request that has begun: what is left to do is to wait for what it asked of others, and to answer."""
+class _Serving:
+    """A request that is served."""
 
-    __slots__ = ("_began", "_caller", "_frame", "_header", "_pending", "_request", "_served", "_used_s")
+    __slots__ = ("_began", "_caller", "_frame", "_header", "_request", "_served")
 
     def __init__(
-        self,
-        served: _Served,
-        header: RequestHeader,
-        request: Message,
-        caller: Caller,
-        frame: Frame,
-        refusal: KafkaError | None,
+        self, served: _Served, header: RequestHeader, request: Message, caller: Caller, frame: Frame
     ) -> None:
-        """Begin what can begin before it is this request's turn to be answered; raises ProtocolError.
-
-        `refusal` is the error to answer with, and nothing begins.
-        """
         throttle = served.throttle
-        began = throttle.busy_s() if throttle.watches else 0.0
+        self._began = throttle.busy_s() if throttle.watches else 0.0
         self._served = served
         self._header = header
         self._request = request
         self._caller = caller
         self._frame = frame
-        self._pending = self._begin() if refusal is None else Done(refusal)
-        caller.timer.end_stage(DECODE)
-        self._used_s = throttle.busy_s(began) if began else 0.0
 
-    @property
-    def in_order(self) -> bool:
-        """Whether the next request of the connection may begin before this one is answered (Pending)."""
-        return self._pending is not None and self._pending.in_order
-
-    @property
-    def ready(self) -> bool:
-        """Whether the answer need not be waited for, as far as is known (Pending)."""
-        return self._pending is not None and self._pending.ready
-
-    def result(self) -> ResponseFrame:
-        """Wait for the response and return its bytes.
+    def answer(self, refusal: KafkaError | None) -> ResponseFrame:
+        """Serve it, or answer with an error, and return the bytes of the response.
 
         Raises ProtocolError or FaultError if the connection must close; every other error becomes a response.
         """
         error_name = _NO_ERROR
-        timer, throttle = self._caller.timer, self._served.throttle
-        self._began = throttle.busy_s() if throttle.watches else 0.0
-        if not self._served.handler.pipelined:
-            timer.end_stage(QUEUE)
+        timer = self._caller.timer
+        timer.end_stage(DECODE)
         try:
-            answer = self._handle() if self._pending is None else self._pending.result()
-            frame = self._finish(answer)
+            frame = self._finish(self._handle(refusal))
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
@@ -140,23 +113,9 @@ class PendingResponse:
         REQUEST_METRICS.answered(self._served.name, error_name, seconds, timer.seconds)
         return frame
 
-    def _begin(self) -> Pending[Answer] | None:
-        """Begin a request whose handler is pipelined; None: nothing is done before it is this request's turn.
-
-        Not something pending that calls `_handle`: a circle would keep the request until a garbage collection.
-        """
-        if not self._served.handler.pipelined:
-            return None
-        try:
-            self._admit()
-            pending: Pending[Answer] = self._call()
-        except ProtocolError:
-            raise
-        except Exception as error:  # noqa: BLE001 - raised again, and answered, when it is this request's turn
-            return Done(error)
-        return pending
-
-    def _handle(self) -> Answer:
+    def _handle(self, refusal: KafkaError | None) -> Answer:
+        if refusal is not None:
+            raise refusal
         self._admit()
         call, handler = self._call, self._served.handler
         unconfirmed = handler.unconfirmed if handler.confirms(self._request) else ErrorCode.NONE
@@ -170,15 +129,14 @@ class PendingResponse:
             answer = call()
         return answer
 
-    def _call(self) -> Any:  # noqa: ANN401 - an Answer, or a Pending of one: the handler's type says as much
+    def _call(self) -> Answer:
         served, request, caller = self._served, self._request, self._caller
         try:
-            answer = authorization.call(served.handler, request, caller, served.context)
+            answer: Answer = authorization.call(served.handler, request, caller, served.context)
         except KafkaError as error:
             audit.note_failure(served.handler, request, caller, error)
             raise
-        if not served.handler.pipelined:
-            audit.note(caller.session, request, answer.response if isinstance(answer, Reply) else answer)
+        audit.note(caller.session, request, answer.response if isinstance(answer, Reply) else answer)
         return answer
 
     def _admit(self) -> None:
@@ -210,10 +168,8 @@ class PendingResponse:
         chunks = self._encode(response)
         throttle = self._served.throttle
         if throttle.active:
-            used_s = self._used_s + throttle.busy_s(self._began) if self._began else 0.0
-            quota_ms, quota = throttle.charge(
-                self._caller, self._frame, self._request, response, chunks, used_s
-            )
+            used_s = throttle.busy_s(self._began) if self._began else 0.0
+            quota_ms, quota = throttle.charge(self._caller, response, chunks, used_s)
             if quota_ms > throttle_ms:
                 throttle_ms, throttled_by = quota_ms, quota
         if throttle_ms and getattr(response, "throttle_time_ms", throttle_ms) != throttle_ms:
@@ -266,19 +222,18 @@ class Dispatcher:
 
         `lease` is that of this worker, and `quotas` are those of its clients. Without an `authorizer` all may do all.
         """
-        self.order = replicas.order
-        self._throttle = Throttle(quotas)
+        self.throttle = Throttle(quotas)
         self._authorizer = authorizer
         by_class = {type(each): each for each in contexts}
         self._served = {
-            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self._throttle)
+            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self.throttle)
             for key, handler in handlers.items()
         }
         apis = [handler.request.api for handler in handlers.values()]
         self._flexible_from = {api.key: api.flexible for api in apis if api.flexible is not None}
 
-    def begin(self, frame: Frame, session: Session) -> Pending[ResponseFrame]:
-        """Begin to serve the request of a frame; raises ProtocolError if the connection must close."""
+    def serve(self, frame: Frame, session: Session) -> ResponseFrame:
+        """Serve the request of a frame; raises ProtocolError or FaultError if the connection must close."""
         header = RequestHeader(*request_header(frame.data, self._flexible_from))
         refusal = None if session.sasl is None else session.sasl.admit(header.api_key)
         served = self._served.get(header.api_key)
@@ -296,26 +251,24 @@ class Dispatcher:
             header.client_id,
             session,
             header.api_version,
-            frame.decoded.reserve,
             timer,
             frame.fetched,
             rights=rights,
             is_gone=frame.is_client_gone,
         )
-        if self._throttle.active:
-            caller = self._throttle.limited(caller, request)
-        return PendingResponse(served, header, request, caller, frame, refusal)
+        if self.throttle.active:
+            caller = self.throttle.limited(caller, request)
+        return _Serving(served, header, request, caller, frame).answer(refusal)
 
 
 def _name(handler: Handler) -> str:
     return handler.request.__name__.removesuffix("Request")
 
 
-def _unsupported(api: str, header: RequestHeader) -> Done[ResponseFrame]:
+def _unsupported(api: str, header: RequestHeader) -> ResponseFrame:
     """Answer an ApiVersions request of an unknown version in version 0; any other closes the connection (KIP-511)."""
     if header.api_key != _API_VERSIONS:
         raise ProtocolError(f"version {header.api_version} of {api} is not served")
     REQUEST_METRICS.answered(api, ErrorCode.UNSUPPORTED_VERSION.name, 0.0)
-    return Done(
-        ResponseFrame(response_frame(header.correlation_id, encode(unsupported(), 0), flexible_header=False))
-    )
+    chunks = response_frame(header.correlation_id, encode(unsupported(), 0), flexible_header=False)
+    return ResponseFrame(chunks)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.hub import get_hub
-from korvet_core import ClientSockets
+from korvet_core import ClientSockets, Producers
 
 from korvet.config.settings import Settings
-from korvet.server.net.budget import Budgets
+from korvet.server.net.budget import ByteBudget
 
 if TYPE_CHECKING:
     from korvet.server.net.connection import ClientConnection
@@ -42,15 +42,20 @@ _READ = 1  # what a watcher of gevent's loop watches for
 class Sockets:
     """The connections of one worker: their sockets in the core, and what bounds the memory of serving them."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Take the limits from the settings."""
+    def __init__(
+        self,
+        settings: Settings,
+        producers: Producers[ClientConnection] | None = None,
+        *,
+        may_write_all: bool = False,
+    ) -> None:
+        """Take the limits from the settings; `producers` serve Produce, to all if clients `may_write_all`."""
         idle_ms, self.budget_bytes = settings.connections_max_idle_ms, settings.queued_max_request_bytes
-        self.idle_s = None if idle_ms < 0 else idle_ms / 1000
-        receive_s = settings.connection_receive_timeout_ms / 1000
-        self.budgets = Budgets.of(self.budget_bytes, receive_s)
+        self.fetched = ByteBudget(self.budget_bytes)
+        self._producers, self._may_write_all = producers, may_write_all
         self.core: ClientSockets[ClientConnection] = ClientSockets(
-            idle_s=self.idle_s,
-            receive_s=receive_s,
+            idle_s=None if idle_ms < 0 else idle_ms / 1000,
+            receive_s=settings.connection_receive_timeout_ms / 1000,
             produce_frame_max=settings.socket_request_max_bytes,
             other_frame_max=min(settings.request_control_max_bytes, settings.socket_request_max_bytes),
             frames_max=PIPELINED_MAX,
@@ -61,6 +66,8 @@ class Sockets:
             handshakes_max=HANDSHAKES_MAX,
             now_s=time.monotonic(),
         )
+        if producers is not None:
+            producers.serve_clients(self.core)
         self._hub = get_hub()
         self._ready: deque[ClientConnection] = deque()
         """Those that have a request, and no greenlet."""
@@ -98,6 +105,11 @@ class Sockets:
                 self._serve_ready()
             else:
                 self._hub.loop.run_callback(self._serve_ready)
+
+    def put_session(self, connection: int, ends_s: float | None) -> None:
+        """Have the core serve Produce of a connection until its session ends (time.monotonic)."""
+        if self._producers is not None:
+            self._producers.put_session(connection, self._may_write_all, ends_s)
 
     def serve(self, connection: ClientConnection) -> None:
         """Have a greenlet serve a connection that none serves, soon."""

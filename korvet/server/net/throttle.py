@@ -9,7 +9,7 @@ Greenlets are watched only while somebody has a quota of time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -19,13 +19,12 @@ import msgspec
 from korvet.config.definition import INT32_MAX
 from korvet.handlers.context import Caller
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
-from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.quotas import Quota, QuotaTable
-from korvet.server.net.budget import Frame
+from korvet.security.session import Session
 
 
 class Throttle:
@@ -36,10 +35,16 @@ class Throttle:
 
     def __init__(self, quotas: ClientQuotas) -> None:
         self.active = False
+        self._followers: list[Callable[[bool], object]] = []
         self._quotas = quotas
         self.watches = False
         self._since = 0.0
         quotas.follow(self._use)
+
+    def follow(self, call: Callable[[bool], object]) -> None:
+        """Call `call`, which must not wait, with `active`, now and whenever quotas change."""
+        self._followers.append(call)
+        call(self.active)
 
     def limited(self, caller: Caller, request: Message) -> Caller:
         """Return the caller of a request with what its quota lets it fetch at once."""
@@ -53,23 +58,32 @@ class Throttle:
     def charge(
         self,
         caller: Caller,
-        frame: Frame,
-        request: Message,
         response: Message | None,
         chunks: Sequence[Buffer],
         used_s: float,
     ) -> tuple[int, Quota]:
         """Count a request that is answered, and return for how long its client is to wait (ms), and why."""
         charges = []
-        if isinstance(request, ProduceRequest):
-            charges.append((Quota.PRODUCER_BYTE_RATE, float(len(frame.data))))
-        elif isinstance(response, FetchResponse | ShareFetchResponse):
+        if isinstance(response, FetchResponse | ShareFetchResponse):
             charges.append((Quota.CONSUMER_BYTE_RATE, float(sum(map(len, chunks)))))
-        # What cannot report a throttle time is exempt, as in Kafka: acks=0, and logins. So is all before a login.
+        # What cannot report a throttle time is exempt, as in Kafka: logins. So is all before a login.
         sasl = caller.session.sasl
         if self.watches and hasattr(response, "throttle_time_ms") and (sasl is None or sasl.complete):
             charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
-        user, client_id = caller.principal.name, caller.client_id
+        return self._charge(caller.principal.name, caller.client_id, charges)
+
+    def charge_produce(
+        self, session: Session, client_id: str | None, size_bytes: int, used_s: float
+    ) -> tuple[int, Quota]:
+        """Count a Produce request that the core has served, as `charge` does."""
+        charges = [(Quota.PRODUCER_BYTE_RATE, float(size_bytes))]
+        if self.watches:
+            charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
+        return self._charge(session.principal.name, client_id, charges)
+
+    def _charge(
+        self, user: str, client_id: str | None, charges: Sequence[tuple[Quota, float]]
+    ) -> tuple[int, Quota]:
         waits = [(self._quotas.charge(quota, user, client_id, value), quota) for quota, value in charges]
         return max(waits, default=(0, Quota.REQUEST_PERCENTAGE))
 
@@ -79,6 +93,8 @@ class Throttle:
 
     def _use(self, table: QuotaTable) -> None:
         self.active = bool(table.quotas)
+        for call in self._followers:
+            call(self.active)
         watches = Quota.REQUEST_PERCENTAGE in table.quotas
         if watches != self.watches:
             self.watches, self._since = watches, monotonic()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.lua.support import MOVING, STREAM, Appended, Batch, Log, now_ms, unchanged
+from tests.lua.support import MOVING, STREAM, Appended, Log, now_ms, unchanged
+from tests.support.append_scripts import Batch
 
 BITS = range(8, 13)
 AHEAD_MS = 3_600_000
@@ -88,8 +89,7 @@ def test_nothing_is_appended_while_entries_are_on_their_way(log: Log) -> None:
 def append_records(client: Any, count: int, shared: int, *args: Any) -> list[list[bytes]]:
     """Append `count` records given as the script takes them; return the fields of all entries as they lie."""
     log = Log(client)
-    head = log.batch(count=count).head[:-5] + bytes([shared]) + len(args).to_bytes(4, "big")
-    [appended] = log.append_all(Batch(head, "", args))
+    [appended] = log.append_all(Batch(args, count, 100, shared))
     assert isinstance(appended, Appended)
     # Under its real command name redis-py would turn the fields into a dict, which keeps no repeats.
     entries = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, STREAM)

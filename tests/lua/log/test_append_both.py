@@ -84,7 +84,7 @@ def test_what_redis_refuses_to_run_writes_nothing(log: Log, refusing: Any, error
 
 def test_used_up_offsets_are_refused_before_anything_is_written(log: Log) -> None:
     log.change(next_offset=OFFSETS_END - 2)
-    with refused(log.client, "^KAFKA_STORAGE_ERROR USED_UP"):
+    with refused(log.client, "^USED_UP"):
         log.append("a", "b", "c")
     assert log.appended("a", "b") == OFFSETS_END - 2
 
@@ -104,7 +104,7 @@ def test_a_gap_an_overlap_and_what_came_before_the_last_five_batches_are_out_of_
 ) -> None:
     for n in range(6):
         log.appended("a", "b", producer=7, sequence=2 * n)
-    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+    with refused(log.client, r"^OUT_OF_ORDER "):
         log.append(*["x"] * count, producer=7, sequence=sequence)
 
 
@@ -113,14 +113,14 @@ def test_sequences_wrap_to_zero(log: Log) -> None:
     across = log.appended("c", "d", producer=7, sequence=SEQUENCE_MAX)
     log.appended("e", producer=7, sequence=1)
     assert log.append("c", "d", producer=7, sequence=SEQUENCE_MAX)[:2] == (b"DUPLICATE", across)
-    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER "):
         log.append("x", producer=7, sequence=3)
     assert log.values() == ["a", "b", "c", "d", "e"]
 
 
 def test_a_higher_epoch_begins_at_sequence_zero(log: Log) -> None:
     log.appended("a", producer=7, epoch=9)
-    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER "):
         log.append("b", producer=7, epoch=10, sequence=1)
     log.appended("b", producer=7, epoch=10, sequence=0)
     with pytest.raises(redis.ResponseError, match=r"^INVALID_PRODUCER_EPOCH "):

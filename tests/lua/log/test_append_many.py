@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from korvet.log.packed import ProducerRow
 from korvet.topics.entry_ids import OFFSETS_END
-from tests.lua.support import ABORTED, INDEX, OPEN, STREAM, Appended, Batch, BatchLog, Log
+from tests.lua.support import ABORTED, INDEX, OPEN, STREAM, Appended, BatchLog, Log
+from tests.support.append_scripts import Batch
 
 
 def results(outcomes: list[Appended | redis.ResponseError]) -> list[tuple[str, int]]:
@@ -47,7 +48,7 @@ def test_only_the_batches_are_refused_for_which_no_offsets_are_left(raw_redis: A
     log.change(next_offset=OFFSETS_END - 3)
     answer = log.append_all(log.batch("a", "b"), log.batch("too", "many"), log.batch("c"), log.batch("d"))
     at = OFFSETS_END - 3
-    refused = ("KAFKA_STORAGE_ERROR", 0)
+    refused = ("USED_UP", 0)
     assert results(answer) == [("APPENDED", at), refused, ("APPENDED", at + 2), refused]
     assert log.next() == OFFSETS_END
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import pytest
@@ -83,10 +82,9 @@ def test_an_append_is_whole_or_nothing_whatever_the_state_holds(
         outcomes = []
     for batch, outcome in zip(batches, outcomes, strict=False):
         if isinstance(outcome, Appended) and outcome.outcome == b"APPENDED":
-            records, batch_size = struct.unpack_from(">6xII", batch.head)
-            offsets += range(outcome.base, outcome.base + records)
-            size += batch_size
-            if batch.producer:
+            offsets += range(outcome.base, outcome.base + batch.records)
+            size += batch.size
+            if batch.producer >= 0:
                 ProducerRow.unpack(client.hget(STATE, batch.producer))
     assert log.offsets() == offsets
     if offsets:

@@ -12,7 +12,7 @@ from korvet_core import BatchesBuilder
 
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.control import control_batch, control_record
+from korvet.protocol.records.control import control_record
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
 
@@ -267,7 +267,9 @@ def test_a_marker_is_a_control_batch(*, commit: bool) -> None:
 
 
 def test_a_marker_counts_as_a_record_does() -> None:
-    size = len(control_batch(commit=True, producer_id=7, epoch=0, timestamp_ms=5))
+    alone = builder()
+    alone.add_control(control_record(commit=True, timestamp_ms=5, offset=5))
+    size = len(built(alone))
     one, other = builder(size - 1), builder(size - 1, at_least_one=True)
     for each in (one, other):
         each.begin_producer(7, 0)

@@ -135,7 +135,6 @@ pub(crate) struct Link {
     pinged_at: Option<Time>,
     pub lease_end_ms: i64,
     pub lease_ended: bool,
-    pub memory_refused: bool,
 }
 
 impl Link {
@@ -157,7 +156,6 @@ impl Link {
             pinged_at: None,
             lease_end_ms,
             lease_ended: false,
-            memory_refused: false,
         }
     }
 

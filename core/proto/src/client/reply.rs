@@ -186,7 +186,6 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
         }
         self.events.push_back(Event::Reply { call, place, range });
         let (Some(refusal), Some(asked)) = (refusal, self.calls.get(call)) else { return };
-        let memory_refused = asked.is_scripts && refusal == Refusal::Full;
         let lease_ended = asked.is_scripts && refusal == Refusal::LeaseEnded;
         match refusal {
             // A user who may not send ASKING waits for the slot.
@@ -203,7 +202,6 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
             _ => {}
         }
         if let Some(link) = self.link_mut(node, lane) {
-            link.memory_refused |= memory_refused;
             link.lease_ended |= lease_ended;
         }
     }

@@ -78,9 +78,4 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
     pub fn lease_ended(&self, lane: LaneId, node: NodeId) -> bool {
         self.link(node, lane).is_some_and(|link| link.lease_ended)
     }
-
-    /// Whether a script was refused for want of memory since this was last asked.
-    pub fn take_memory_refused(&mut self, lane: LaneId, node: NodeId) -> bool {
-        self.link_mut(node, lane).is_some_and(|link| std::mem::take(&mut link.memory_refused))
-    }
 }

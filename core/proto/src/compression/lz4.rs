@@ -1,13 +1,16 @@
-//! One frame of lz4, read to its end mark (LZ4 frame format 1.6).
+//! One frame of lz4, read to its end mark, and written (LZ4 frame format 1.6).
 //!
 //! Every library reads such frames, but none of them all that clients refuse: a frame without its end mark, a checksum
 //! that does not match, bytes after the frame, a block of no bytes (an end mark to Java), one stored in more bytes than
-//! it may decompress to. A batch that passed with one of these would stop its consumers. Room for a block is what it can
-//! decompress to, not what the frame allows: a frame of tiny blocks costs nothing more.
+//! it may decompress to. A batch that passed with one of these would stop its consumers. Room for a block is what it
+//! can decompress to, not what the frame allows: a frame of tiny blocks costs nothing more. What is written has no
+//! buffers beside the frame itself, for most values have a few KiB.
 
 use std::hash::Hasher;
 
-use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
+use lz4_flex::block::{
+    CompressError, DecompressError, compress_into, decompress_into, decompress_into_with_dict, get_maximum_output_size,
+};
 use twox_hash::XxHash32;
 
 use super::{CUT_OFF, Stop, damaged};
@@ -26,6 +29,11 @@ const STORED_PLAIN: u32 = 1 << 31;
 const RATIO_MAX: usize = 255;
 /// How far back a block may refer.
 const WINDOW_BYTES: usize = 64 << 10;
+
+/// The sizes of blocks, and how a frame says them.
+const BLOCK_SIZES: [(u8, usize); 4] = [(0x40, 64 << 10), (0x50, 256 << 10), (0x60, 1 << 20), (0x70, 4 << 20)];
+/// Magic, flags, size of blocks, size of the content and checksum; the end mark.
+const FRAME_BYTES: usize = 4 + 2 + 8 + 1 + 4;
 
 struct Frame<'a> {
     flags: u8,
@@ -49,6 +57,38 @@ pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Stop> {
     Ok(plain)
 }
 
+/// Write the frame of `data`, in independent blocks; with `says_size` it says how much it holds.
+pub(super) fn compress(data: &[u8], says_size: bool) -> Result<Vec<u8>, CompressError> {
+    let [.., largest] = BLOCK_SIZES;
+    let (block, block_bytes_max) = BLOCK_SIZES.into_iter().find(|(_, size)| data.len() <= *size).unwrap_or(largest);
+    let room = get_maximum_output_size(data.len().min(block_bytes_max));
+    let mut frame = Vec::with_capacity(FRAME_BYTES + size_of::<u32>() + room);
+    frame.extend_from_slice(&MAGIC.to_le_bytes());
+    let descriptor = frame.len();
+    frame.extend_from_slice(&[VERSION | INDEPENDENT_BLOCKS | if says_size { CONTENT_SIZE } else { 0 }, block]);
+    if says_size {
+        frame.extend_from_slice(&(data.len() as u64).to_le_bytes());
+    }
+    frame.push(hash(frame.get(descriptor..).unwrap_or_default()).to_be_bytes()[2]);
+    for plain in data.chunks(block_bytes_max) {
+        let begin = frame.len() + size_of::<u32>();
+        frame.resize(begin + room, 0);
+        let (before, stored) = frame.split_at_mut(begin);
+        let written = compress_into(plain, stored)?;
+        let is_smaller = written < plain.len();
+        let size = if is_smaller { written as u32 } else { plain.len() as u32 | STORED_PLAIN };
+        if let Some(place) = before.last_chunk_mut() {
+            *place = size.to_le_bytes();
+        }
+        frame.truncate(begin + if is_smaller { written } else { 0 });
+        if !is_smaller {
+            frame.extend_from_slice(plain);
+        }
+    }
+    frame.extend_from_slice(&0_u32.to_le_bytes()); // the end mark
+    Ok(frame)
+}
+
 impl<'a> Frame<'a> {
     fn begin(data: &'a [u8]) -> Result<Self, Stop> {
         let mut left = Cursor::new(data);
@@ -60,13 +100,8 @@ impl<'a> Frame<'a> {
         if flags & VERSION_MASK != VERSION || flags & RESERVED_OR_DICTIONARY != 0 {
             return Err(damaged("the frame is of another version, or needs a dictionary"));
         }
-        let block_bytes_max = match block {
-            0x40 => 64 << 10,
-            0x50 => 256 << 10,
-            0x60 => 1 << 20,
-            0x70 => 4 << 20,
-            _ => return Err(damaged("the frame has an unknown size of blocks")),
-        };
+        let block_size = BLOCK_SIZES.into_iter().find(|(said, _)| *said == block);
+        let (_, block_bytes_max) = block_size.ok_or(damaged("the frame has an unknown size of blocks"))?;
         let content_size = match flags & CONTENT_SIZE {
             0 => None,
             _ => Some(u64::from_le_bytes(left.array().ok_or(CUT_OFF)?)),

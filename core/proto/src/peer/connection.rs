@@ -118,6 +118,24 @@ impl<P: AsRef<[u8]>> Peers<P> {
         self.connections.get(id).is_some_and(Peer::is_half)
     }
 
+    /// Whether the next frame is a Produce request; `None`: `next_frame` has none.
+    pub fn next_is_produce(&mut self, id: PeerId) -> Option<bool> {
+        let peer = self.connections.get_mut(id)?;
+        let has_next = peer.is_whole() && peer.may_give(&self.limits);
+        peer.is_announced &= has_next;
+        peer.announced.filter(|_| has_next).map(|announced| announced.produces)
+    }
+
+    /// Whether the connection is not over.
+    pub fn is_there(&self, id: PeerId) -> bool {
+        self.connections.get(id).is_some()
+    }
+
+    /// How many frames of a peer are with the owner.
+    pub fn given(&self, id: PeerId) -> usize {
+        self.connections.get(id).map_or(0, |peer| peer.given.len())
+    }
+
     /// Take the next frame, if there is one and its peer may have it served now.
     pub fn next_frame(&mut self, id: PeerId, now: Time) -> Option<Frame> {
         let peer = self.connections.get_mut(id)?;
@@ -218,8 +236,10 @@ impl<P: AsRef<[u8]>> Peers<P> {
         self.advance(id, now);
     }
 
-    /// Take no frame of a peer before `until` (KIP-219).
+    /// Take no frame of a peer before `until` (KIP-219). One that leaves meanwhile is noticed afterwards: it is kept no
+    /// longer than one that says nothing.
     pub fn mute(&mut self, id: PeerId, until: Time, now: Time) {
+        let until = self.limits.idle.map_or(until, |idle| until.min(now + idle));
         if let Some(peer) = self.connections.get_mut(id) {
             peer.muted_until = Some(until.max(peer.muted_until.unwrap_or(until)));
         }

@@ -1,0 +1,96 @@
+//! What is counted, until the owner takes it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Appended;
+use crate::ErrorCode;
+use crate::append::{Failure, FailureKind, Topic};
+use crate::pipeline::Time;
+
+/// How long an answered request took, and its stages: waiting for its turn, reading and checking it, until Redis' answers
+/// were read, waiting for what others do, making the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Answered {
+    pub whole: Duration,
+    pub stages: [Duration; 5],
+    /// Until when they are.
+    pub until: Time,
+}
+
+/// What producers have sent for a topic, and what was appended of it.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Traffic {
+    pub topic: Arc<Topic>,
+    pub records: u64,
+    pub bytes: u64,
+}
+
+/// What has happened since it was last taken.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// Requests that have begun, and their bytes with their sizes; and how many have ended.
+    pub begun: u64,
+    #[allow(missing_docs)]
+    pub received_bytes: u64,
+    #[allow(missing_docs)]
+    pub ended: u64,
+    /// Those of their responses.
+    pub sent_bytes: u64,
+    #[allow(missing_docs)]
+    pub answered: Vec<Answered>,
+    /// How long scripts took, by the layout of the partition: batch, record.
+    pub round_trips: [Vec<Duration>; 2],
+    /// Refusals by those scripts, by their code.
+    pub script_errors: [BTreeMap<i16, u64>; 2],
+    /// Batches that were not appended, by their code.
+    pub failures: BTreeMap<i16, u64>,
+    /// Those of them for which Redis was away, slow or full, and the words about the first.
+    pub away: u64,
+    #[allow(missing_docs)]
+    pub away_text: Option<String>,
+    /// Whether any request had no failure.
+    pub has_success: bool,
+    traffic: HashMap<usize, Traffic>,
+}
+
+impl Noted {
+    /// What was sent, by topic.
+    pub fn traffic(&self) -> impl Iterator<Item = &Traffic> {
+        self.traffic.values()
+    }
+
+    /// Count the time until now to the last answers, for making them.
+    pub(super) fn written(&mut self, count: usize, now: Time) {
+        for Answered { whole, stages: [.., encode], until } in self.answered.iter_mut().rev().take(count) {
+            let took = now.saturating_sub(*until);
+            (*whole, *encode, *until) = (*whole + took, *encode + took, now);
+        }
+    }
+
+    pub(super) fn append(&mut self, topic: &Arc<Topic>, records: u32, bytes: usize) {
+        let new = || Traffic { topic: Arc::clone(topic), records: 0, bytes: 0 };
+        let traffic = self.traffic.entry(Arc::as_ptr(topic) as usize).or_insert_with(new);
+        traffic.records += u64::from(records);
+        traffic.bytes += bytes as u64;
+    }
+
+    pub(super) fn outcomes<'a>(&mut self, outcomes: impl Iterator<Item = &'a Result<Appended, Failure>>) {
+        let mut has_failed = false;
+        for failure in outcomes.filter_map(|outcome| outcome.as_ref().err()) {
+            *self.failures.entry(failure.code as i16).or_default() += 1;
+            // One that was refused for want of room was not tried.
+            has_failed |= failure.kind != FailureKind::NoRoom;
+            if failure.kind != FailureKind::NoRoom
+                && matches!(failure.code, ErrorCode::KafkaStorageError | ErrorCode::RequestTimedOut)
+            {
+                self.away += 1;
+                self.away_text.get_or_insert_with(|| failure.message.clone());
+            }
+        }
+        self.has_success |= !has_failed;
+    }
+}

@@ -1,0 +1,255 @@
+//! What the calls of `Producers` take and return, in the words of Python.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use korvet_proto::ErrorCode;
+use korvet_proto::append::{AtRest, Failure, FailureKind, Keys, Layout, Marker, Partition, Topic, TopicConfig};
+use korvet_proto::client::slot_of;
+use korvet_proto::compression::Codec;
+use korvet_proto::pipeline::Time;
+use korvet_proto::produce::{Asked, Decision, Noted, Outcome, Question, Right, Script, ScriptText, TopicName};
+use korvet_proto::shared::Shared;
+use pyo3::exceptions::PyValueError;
+use pyo3::types::{PyBytes, PyTuple};
+use pyo3::{intern, prelude::*};
+
+use crate::buffer::Bytes;
+
+/// What `end_of` returns: the topic's id, an epoch, and where the log ended in that.
+pub type EndFields = (String, i32, i64);
+
+type StageSeconds = (f64, [f64; 5]);
+type ErrorCounts = BTreeMap<i16, u64>;
+type TrafficFields = (String, String, u64, u64);
+
+/// What `take_noted` returns.
+pub type NotedFields = (
+    (u64, u64, u64, u64),
+    Vec<StageSeconds>,
+    (Vec<f64>, Vec<f64>),
+    (ErrorCounts, ErrorCounts),
+    (ErrorCounts, u64, Option<String>, bool),
+    Vec<TrafficFields>,
+);
+
+/// The configs of a topic, as korvet/log/appends.py gives them.
+#[derive(FromPyObject)]
+struct ConfigArgs<'py> {
+    codec: Option<i16>,
+    at_rest: (Bound<'py, PyAny>, usize),
+    max_message_bytes: usize,
+    max_message_records: usize,
+    is_compacted: bool,
+    has_append_time: bool,
+    timestamp_before_max_ms: i64,
+    timestamp_after_max_ms: i64,
+}
+
+/// A partition: an object with these attributes.
+#[derive(FromPyObject)]
+pub struct PartitionArgs<'py> {
+    topic: String,
+    topic_id: [u8; 16],
+    topic_id_text: String,
+    partition_index: i32,
+    /// Of the ids of its entries; `None`: an entry is a batch.
+    bits: Option<u8>,
+    keys: (String, String, String, String, String),
+    replicas: u32,
+    config: ConfigArgs<'py>,
+}
+
+fn codec_of(number: i16) -> PyResult<Codec> {
+    Codec::of(number).ok_or_else(|| PyValueError::new_err(format!("compression codec {number} is unknown")))
+}
+
+impl PartitionArgs<'_> {
+    pub fn partition(self) -> PyResult<Partition> {
+        let config = self.config;
+        let (at_rest, min_bytes) = config.at_rest;
+        let at_rest = match at_rest.extract::<&str>()? {
+            "none" => None,
+            "lz4" => Some(Codec::Lz4),
+            "zstd" => Some(Codec::Zstd),
+            other => return Err(PyValueError::new_err(format!("nothing is stored as {other}"))),
+        };
+        let config = TopicConfig {
+            codec: config.codec.map(codec_of).transpose()?,
+            at_rest: AtRest { codec: at_rest, min_bytes },
+            max_message_bytes: config.max_message_bytes,
+            max_message_records: config.max_message_records,
+            is_compacted: config.is_compacted,
+            has_append_time: config.has_append_time,
+            timestamp_before_max_ms: config.timestamp_before_max_ms,
+            timestamp_after_max_ms: config.timestamp_after_max_ms,
+        };
+        let (stream, state, index, open, aborted) = self.keys;
+        let slot = slot_of(stream.as_bytes());
+        Ok(Partition {
+            topic: Arc::new(Topic {
+                name: self.topic.into(),
+                id: self.topic_id,
+                id_text: self.topic_id_text.into(),
+                config,
+            }),
+            index: self.partition_index,
+            layout: self.bits.map_or(Layout::Batch, |bits| Layout::Record { bits }),
+            keys: Keys {
+                stream: stream.into(),
+                state: state.into(),
+                index: index.into(),
+                open: open.into(),
+                aborted: aborted.into(),
+            },
+            slot,
+            replicas: self.replicas,
+        })
+    }
+}
+
+/// What the worker itself appends: a batch, or the marker of a producer: its id, its epoch, the number of the transaction, and
+/// whether it commits.
+#[derive(FromPyObject)]
+enum AskedArgs {
+    Marker((i64, i16, i64, bool)),
+    Batch(Bytes),
+}
+
+/// An append of the worker itself, with the number of its transaction if it is of one.
+#[derive(FromPyObject)]
+pub struct BatchArgs<'py>(PartitionArgs<'py>, Bound<'py, PyAny>, Option<i64>);
+
+impl BatchArgs<'_> {
+    pub fn asked(self) -> PyResult<(Arc<Partition>, Asked, Option<i64>)> {
+        let Self(partition, asked, number) = self;
+        let py = asked.py();
+        let asked = match asked.extract()? {
+            AskedArgs::Batch(batch) => Asked::Batch(Some(Shared::from(batch.get(py).to_vec()))),
+            AskedArgs::Marker((producer_id, epoch, number, commits)) => {
+                Asked::Marker(Marker { producer_id, epoch, number, commits })
+            }
+        };
+        Ok((Arc::new(partition.partition()?), asked, number))
+    }
+}
+
+/// A script of korvet/redis/scripts.py.
+pub fn script_of(script: &Bound<'_, PyAny>) -> PyResult<Script> {
+    let text = |script: &Bound<'_, PyAny>| -> PyResult<ScriptText> {
+        let (source, sha) = (intern!(script.py(), "source"), intern!(script.py(), "sha"));
+        Ok(ScriptText { source: script.getattr(source)?.extract()?, sha: script.getattr(sha)?.extract()? })
+    };
+    Ok(Script { text: text(script)?, when_full: text(&script.getattr(intern!(script.py(), "when_full"))?)? })
+}
+
+/// A decision, `None` to go on: a number, a throttle and its reason, or why not.
+#[derive(FromPyObject)]
+pub enum DecisionArgs<'py> {
+    Number(i64),
+    Throttle((u32, u32)),
+    Refuse((i16, Bound<'py, PyAny>, Bound<'py, PyAny>)),
+}
+
+pub fn decision_of(decision: Option<&DecisionArgs<'_>>) -> PyResult<Decision> {
+    let Some(decision) = decision else { return Ok(Decision::Go) };
+    Ok(match decision {
+        DecisionArgs::Number(number) => Decision::Number(*number),
+        DecisionArgs::Throttle((ms, reason)) => Decision::Throttle(*ms, *reason),
+        DecisionArgs::Refuse((code, message, kind)) => {
+            // One that no append is refused with is a fault of ours: its client gets an answer all the same.
+            let code = ErrorCode::of(*code).unwrap_or(ErrorCode::UnknownServerError);
+            let kind = match kind.extract::<&str>()? {
+                "rule" => FailureKind::Rule,
+                "away" => FailureKind::NodeAway,
+                _ => FailureKind::Unavailable,
+            };
+            Decision::Refuse(Failure::new(code, message.extract::<String>()?, kind))
+        }
+    })
+}
+
+/// The question as a tuple: a word, and what it is about.
+pub fn question_fields(py: Python<'_>, question: Question, begun_s: f64) -> PyResult<Bound<'_, PyTuple>> {
+    let stream = |partition: &Partition| partition.keys.stream.to_string();
+    match question {
+        Question::Late { came_after } => ("late", begun_s + came_after.as_secs_f64()).into_pyobject(py),
+        Question::Right(Right::Topic(name)) => ("right", "topic", &*name).into_pyobject(py),
+        Question::Right(Right::TopicId(id)) => ("right", "topic id", PyBytes::new(py, &id)).into_pyobject(py),
+        Question::Right(Right::TransactionalId(id)) => ("right", "transactional id", &*id).into_pyobject(py),
+        Question::Topic { name, index, is_stale } => {
+            let (name, id) = match name {
+                TopicName::Name(name) => (name.to_string(), None),
+                TopicName::Id(id) => (String::new(), Some(PyBytes::new(py, &id))),
+            };
+            ("topic", name, id, index, is_stale).into_pyobject(py)
+        }
+        Question::InSync { partition } => ("in sync", stream(&partition)).into_pyobject(py),
+        Question::Verify { transactional_id, version, producer_id, epoch, partitions } => {
+            let streams: Vec<String> = partitions.iter().map(|partition| stream(partition)).collect();
+            ("verify", transactional_id, version, producer_id, epoch, streams).into_pyobject(py)
+        }
+        Question::External { partition } => ("external", stream(&partition)).into_pyobject(py),
+        Question::Stale { node, later } => ("stale", node, later).into_pyobject(py),
+        Question::Elsewhere { replies, attempt } => ("elsewhere", replies, attempt).into_pyobject(py),
+        Question::TimeAt { partition, offset } => ("time at", stream(&partition), offset).into_pyobject(py),
+        Question::Confirm { node, history, replicas } => ("confirm", node, &*history, replicas).into_pyobject(py),
+        Question::Rest => ("rest",).into_pyobject(py),
+        Question::Charge { client_id, bytes, busy } => {
+            ("charge", client_id, bytes, busy.as_secs_f64()).into_pyobject(py)
+        }
+    }
+}
+
+/// What became of an append: where it is, or Kafka's code, a sentence, whose failure it is, and records with theirs.
+pub fn outcome_fields(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
+    match outcome {
+        Ok(appended) => (
+            appended.base_offset,
+            appended.log_start,
+            appended.is_duplicate,
+            appended.row_bytes,
+            &*appended.history,
+            appended.timestamp,
+            appended.node,
+        )
+            .into_pyobject(py),
+        Err(failure) => {
+            let kind = match failure.kind {
+                FailureKind::Rule => "rule",
+                FailureKind::Unavailable | FailureKind::NoRoom => "unavailable",
+                FailureKind::NodeAway => "away",
+                FailureKind::Unknown { is_idempotent: true } => "unknown idempotent",
+                FailureKind::Unknown { is_idempotent: false } => "unknown",
+                FailureKind::MemoryFull => "memory full",
+            };
+            (failure.code as i16, failure.message, kind, failure.records).into_pyobject(py)
+        }
+    }
+}
+
+fn seconds_of(times: &[Time]) -> Vec<f64> {
+    times.iter().map(Time::as_secs_f64).collect()
+}
+
+pub fn noted_fields(noted: Noted) -> NotedFields {
+    let traffic = noted.traffic().map(|traffic| {
+        let topic = &traffic.topic;
+        (topic.name.to_string(), topic.id_text.to_string(), traffic.records, traffic.bytes)
+    });
+    let traffic = traffic.collect();
+    let answered = noted.answered.iter();
+    let answered =
+        answered.map(|each| (each.whole.as_secs_f64(), each.stages.map(|stage| stage.as_secs_f64()))).collect();
+    let [batch_trips, record_trips] = &noted.round_trips;
+    let round_trips = (seconds_of(batch_trips), seconds_of(record_trips));
+    let [batch_errors, record_errors] = noted.script_errors;
+    (
+        (noted.begun, noted.received_bytes, noted.ended, noted.sent_bytes),
+        answered,
+        round_trips,
+        (batch_errors, record_errors),
+        (noted.failures, noted.away, noted.away_text, noted.has_success),
+        traffic,
+    )
+}
