@@ -44,7 +44,7 @@ pub fn run_steps(seed: u64, kept: &[usize], fault: Option<Fault>) -> Result<Seen
 }
 
 fn run_all(seed: u64, steps: &[Step], fault: Option<Fault>) -> Result<Seen, String> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    guarded(|| {
         let mut world = World::new(seed, fault);
         for step in steps {
             world.step(step);
@@ -57,8 +57,12 @@ fn run_all(seed: u64, steps: &[Step], fault: Option<Fault>) -> Result<Seen, Stri
             Some(failure) => Err(failure),
             None => Ok(world.ledger.seen),
         }
-    }));
-    outcome.unwrap_or_else(|panic| {
+    })
+}
+
+/// Run a history in which a panic is a failure.
+pub(crate) fn guarded(run: impl FnOnce() -> Result<Seen, String>) -> Result<Seen, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(format!("a panic: {}", text.unwrap_or_default()))
@@ -67,12 +71,22 @@ fn run_all(seed: u64, steps: &[Step], fault: Option<Fault>) -> Result<Seen, Stri
 
 /// Leave out steps of a history that fails as long as it still fails.
 pub fn shrunk(seed: u64, fault: Option<Fault>) -> Option<Failure> {
-    let mut text = run(seed, fault).err()?;
+    let all = steps(seed);
+    let (steps, text) = shrunk_by(all.len(), |kept| run_steps(seed, kept, fault).map(drop))?;
+    let shown = steps.iter().map(|index| format!("{index} {:?}", all[*index].kind)).collect();
+    Some(Failure { seed, steps, text, shown })
+}
+
+/// The fewest steps of so many with which a history fails, and how.
+pub(crate) fn shrunk_by(
+    count: usize,
+    mut run: impl FnMut(&[usize]) -> Result<(), String>,
+) -> Option<(Vec<usize>, String)> {
+    let mut kept: Vec<usize> = (0..count).collect();
+    let mut text = run(&kept).err()?;
     // It may fail for another reason with fewer steps; that is another failure.
     let shape = |text: &str| text.chars().filter(char::is_ascii_lowercase).take(40).collect::<String>();
     let wanted = shape(&text);
-    let all = steps(seed);
-    let mut kept: Vec<usize> = (0..all.len()).collect();
     let mut size = kept.len() / 2;
     while size > 0 {
         let mut begin = 0;
@@ -83,13 +97,12 @@ pub fn shrunk(seed: u64, fault: Option<Fault>) -> Option<Failure> {
                 .filter(|(place, _)| *place < begin || *place >= begin + size)
                 .map(|(_, step)| *step)
                 .collect();
-            match run_steps(seed, &fewer, fault) {
+            match run(&fewer) {
                 Err(failure) if shape(&failure) == wanted => (text, kept) = (failure, fewer),
                 _ => begin += size,
             }
         }
         size /= 2;
     }
-    let shown = kept.iter().map(|index| format!("{index} {:?}", all[*index].kind)).collect();
-    Some(Failure { seed, steps: kept, text, shown })
+    Some((kept, text))
 }

@@ -7,7 +7,9 @@
 //! nothing fails any more, and everything must settle (`settle`).
 
 #![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)] // a panic is a history that fails
+#![allow(clippy::cast_precision_loss)] // as Lua loses it
 
+mod append;
 mod caller;
 mod chance;
 mod check;
@@ -22,5 +24,6 @@ mod topology;
 mod wire;
 mod world;
 
+pub use append::{APPEND_FAULTS, AppendFault, Comparison, run_append_steps, run_appends, shrunk_appends};
 pub use history::{Failure, Seen, run, run_steps, shrunk};
 pub use world::{FAULTS, Fault};
