@@ -1,7 +1,7 @@
 -- expel_entries(end_offset, limit): in a log of format batch that ends at `end_offset`, removes up to `limit` entries, and of
 -- large ones a few milliseconds' worth, after its end, which are not Korvet's. Redis groups that have read past it go on
--- there. The stream has to exist. Returns how many were
--- removed, and once none are left the lowest end that the next entry can follow: the log's, or 1 instead of 0.
+-- there. The stream has to exist. Returns how many were removed, and once none are left the lowest end that the next entry
+-- can follow: the log's, or 1 instead of 0.
 -- Needs stream; shared/entry_ids, shared/renumbering
 local function expel_entries(end_offset, limit)
   local chunk, bytes_max = 50, 4194304 -- entries copied into Lua at once, and bytes in all
@@ -29,7 +29,8 @@ local function expel_entries(end_offset, limit)
   end
 
   local lowest = lowest_end(end_offset, deleted)
-  if removed > 0 or last_id ~= id_of_end(lowest) then
+  -- A stream that was deleted and made again never had an entry, and Redis refuses that one was deleted from it.
+  if removed > 0 or last_id ~= '0-0' and last_id ~= id_of_end(lowest) then
     set_back(end_offset, last_id, added - removed, deleted, emptied)
     if emptied then
       go_on_at(end_offset)

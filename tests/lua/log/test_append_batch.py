@@ -75,6 +75,13 @@ def test_a_redis_group_that_has_read_an_external_entry_goes_on_at_the_end_of_the
     assert entry_id == b"0-2"
 
 
+def test_nothing_is_expelled_from_a_stream_that_was_deleted_and_made_again(log: BatchLog) -> None:
+    log.appended("a", "b")
+    log.client.delete(STREAM)
+    log.client.xgroup_create(STREAM, "others", mkstream=True)
+    assert log.expel()[:2] == [0, 0]
+
+
 def test_more_external_entries_than_one_step_removes_are_to_be_expelled_first(log: BatchLog) -> None:
     log.appended("a")
     for n in range(1001):
