@@ -77,7 +77,7 @@ def core() -> list[Part]:
 
 
 def core_simulations() -> list[Part]:
-    """Return ten minutes of histories of the Redis client and an hour of those of appends, after one to compile them."""
+    """Return ten minutes of histories of the Redis client and an hour of those of appends, after one to compile."""
     run = ("run", "--quiet", "--locked", "--release", "--package", "korvet-simulate")
     program = ("cargo", *run, "--manifest-path", "core/Cargo.toml", "--")
     return [
