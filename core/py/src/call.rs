@@ -8,12 +8,12 @@ use std::ops::Range;
 use korvet_proto::client::{Caller, Prevented, Ready, Span, slot_of};
 use korvet_proto::pipeline::Packed;
 use korvet_proto::produce::GroupId;
-use korvet_proto::resp::{put_argument, put_count};
+use korvet_proto::resp::{put_argument, put_count, put_integer};
 use pyo3::exceptions::PyValueError;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{intern, prelude::*};
 
-use crate::resp::{Payload, each_of, new_packed, put_command, put_item, put_number};
+use crate::resp::{Payload, each_of, new_packed, put_command, put_item};
 
 /// What a call asks for.
 pub struct Asked {
@@ -135,7 +135,7 @@ fn put_script(packed: &mut Packed<Payload>, call: &Bound<'_, PyAny>, is_full: bo
     put_count(&mut packed.text, 3 + left + usize::from(is_leased));
     put_argument(&mut packed.text, b"EVALSHA");
     put_item(packed, script.getattr(intern!(py, "sha"))?.as_borrowed(), true)?;
-    put_number(&mut packed.text, key_count as i64);
+    put_integer(&mut packed.text, key_count as i64);
     for items in [keys, arguments] {
         each_of(&items, |item| {
             left = left.checked_sub(1).ok_or_else(changed)?;
@@ -146,7 +146,7 @@ fn put_script(packed: &mut Packed<Payload>, call: &Bound<'_, PyAny>, is_full: bo
         return Err(changed());
     }
     if is_leased {
-        put_number(&mut packed.text, lease_end_ms);
+        put_integer(&mut packed.text, lease_end_ms);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::collections::TryReserveError;
 
 use korvet_proto::Malformed;
 use korvet_proto::pipeline::Packed;
-use korvet_proto::resp::{Element, Elements, Inbox, put_argument, put_count, put_digits, put_end, put_length};
+use korvet_proto::resp::{Element, Elements, Inbox, put_argument, put_count, put_integer};
 use korvet_proto::shared::Shared;
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::types::{PyBytes, PyInt, PyList, PyMemoryView, PyString, PyTuple};
@@ -99,20 +99,9 @@ fn put_view(py: Python<'_>, packed: &mut Packed<Payload>, argument: Borrowed<'_,
     Ok(())
 }
 
-/// Write a number as an argument.
-pub fn put_number(text: &mut Vec<u8>, number: i64) {
-    let digits = number.unsigned_abs().checked_ilog10().map_or(1, |tens| tens as usize + 1);
-    put_length(text, digits + usize::from(number < 0));
-    if number < 0 {
-        text.push(b'-');
-    }
-    put_digits(text, number.unsigned_abs());
-    put_end(text);
-}
-
 fn put_int(packed: &mut Packed<Payload>, argument: Borrowed<'_, '_, PyInt>) -> PyResult<()> {
     match argument.extract::<i64>() {
-        Ok(number) => put_number(&mut packed.text, number),
+        Ok(number) => put_integer(&mut packed.text, number),
         Err(_) => put_argument(&mut packed.text, argument.str()?.to_str()?.as_bytes()),
     }
     Ok(())
