@@ -379,8 +379,9 @@ class ClientSockets(Generic[_Owner]):
         """Whether the peer has closed, or at least its sending half, even if not all is received yet."""
 
 _Batch: TypeAlias = tuple[Any, Buffer | tuple[int, int, int, bool], int | None]
-"""A partition, with the attributes of `AppendPartition`; a batch, or the marker of a producer: its id, its epoch, the number of
-its transaction, whether it commits; and the number of the batch's transaction."""
+"""A partition, with the attributes of `AppendPartition`; a batch, or the marker of a producer: its id, its epoch, the
+number of its transaction, whether it commits; and the number of the batch's transaction.
+"""
 
 _Decision: TypeAlias = int | tuple[int, int] | tuple[int, str, str] | None
 """None to go on, a number, a throttle in ms and the number of its reason, or an error: Kafka's code, a sentence, and
@@ -394,9 +395,10 @@ _Noted: TypeAlias = tuple[
     tuple[dict[int, int], int, str | None, bool],
     list[tuple[str, str, int, int]],
 ]
-"""Requests begun, their bytes, requests ended, bytes of responses; of each answered its seconds and those of its stages; of
-the scripts for formats batch and record the seconds of each call, and the refusals by code; failed batches by code, those
-for which Redis was away, why, and whether any request had no failure; and by topic and id the records and bytes that came.
+"""Requests begun, their bytes, requests ended, bytes of responses; of each answered its seconds and those of its
+stages; of the scripts for formats batch and record the seconds of each call, and the refusals by code; failed batches
+by code, those for which Redis was away, why, and whether any request had no failure; and by topic and id the records
+and bytes that came.
 """
 
 @final
@@ -405,9 +407,9 @@ class Producers(Generic[_Owner]):
 
     What it has to say comes by `on_news`, as tuples of a word and two values: "asked", a request, and who has the
     connection or None: `questions`, then `decide`. "done", a request of `append`. "epoch", a node: `put_epoch` or
-    `no_epoch`. "pressure", a node, and "full", a node that has refused for want of memory: `put_pressure`. "map": no master
-    of the cluster has the slot of a partition. "row", a stream: its index got a row. "moved", a stream, and how many
-    entries of others were moved or removed. "noted": `take_noted` has something.
+    `no_epoch`. "pressure", a node, and "full", a node that has refused for want of memory: `put_pressure`. "map": no
+    master of the cluster has the slot of a partition. "row", a stream: its index got a row. "moved", a stream, and
+    how many entries of others were moved or removed. "noted": `take_noted` has something.
 
     Owners of connections hear of "throttled" (the number of the reason and ms, as a text), and of what ends them:
     "unanswered", "failed" (text).
@@ -429,9 +431,9 @@ class Producers(Generic[_Owner]):
     ) -> None:
         """Append over a lane of `redis` with the scripts for formats batch and record; `now_s` is `time.monotonic()`.
 
-        A batch has `plain_bytes_max` bytes uncompressed at the most. No request begins while what was made of others takes
-        `held_bytes_max`. What moves within Redis is followed for `timeout_s`. With acks=all `replicas` have to have
-        an append. `on_news` must not wait; it is called wherever this is.
+        A batch has `plain_bytes_max` bytes uncompressed at the most. No request begins while what was made of others
+        takes `held_bytes_max`. What moves within Redis is followed for `timeout_s`. With acks=all `replicas` have to
+        have an append. `on_news` must not wait; it is called wherever this is.
         """
 
     def join(self) -> None:
@@ -465,7 +467,7 @@ class Producers(Generic[_Owner]):
         """Ask for each request how long its client is to be throttled."""
 
     def set_lease(self, end_boot_s: float, late_until_s: float, length_s: float, /) -> None:
-        """Ask about requests after the end (CLOCK_BOOTTIME), and about those that came before `late_until_s` or waited."""
+        """Ask about requests after the end (CLOCK_BOOTTIME), and those that came before `late_until_s` or waited."""
 
     def set_full_throttle(self, throttle_ms: int, /) -> None:
         """Throttle clients whose batches Redis refuses for want of memory."""
@@ -482,7 +484,7 @@ class Producers(Generic[_Owner]):
     def put_pressure(
         self, node: int, throttle_ms: int, refusal: str | None, due_s: float, until_s: float, /
     ) -> None:
-        """Put what applies to what is written to a node, when another reading is due, and until when this one counts."""
+        """Put what applies to writes to a node, when another reading is due, and until when this one counts."""
 
     def put_insync(self, node: int, history: str, count: int, until_s: float, /) -> None:
         """Put how many servers are in sync with a node in a history, and until when that counts (time.monotonic)."""
@@ -500,10 +502,11 @@ class Producers(Generic[_Owner]):
     def questions(self, request: int, /) -> list[tuple[Any, ...]]:
         """Return what a request asks, each a word and what it is about.
 
-        "late", since when (time.monotonic); "right", kind, name; "topic", name, id or None, index, whether Redis does not
-        know the one that was put; "in sync", stream; "verify", transactional id, version of Produce, producer id, epoch,
-        streams; "external", stream; "stale", node, later epoch or None; "elsewhere", error replies, attempt; "time at",
-        stream, offset; "rest", to be decided on once all others had a turn; "confirm", node, history, count; "charge", client id, bytes, seconds.
+        "late", since when (time.monotonic); "right", kind, name; "topic", name, id or None, index, whether Redis does
+        not know the one that was put; "in sync", stream; "verify", transactional id, version of Produce, producer id,
+        epoch, streams; "external", stream; "stale", node, later epoch or None; "elsewhere", error replies, attempt;
+        "time at", stream, offset; "rest", to be decided on once all others had a turn; "confirm", node, history,
+        count; "charge", client id, bytes, seconds.
         """
 
     def decide(self, request: int, decisions: Sequence[_Decision], /) -> None:
