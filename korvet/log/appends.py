@@ -236,6 +236,8 @@ class Appends:
 
     def append(self, batches: Sequence[BatchAppend | Marker]) -> list[Appended | KafkaError]:
         """Append each batch and wait for what becomes of it: KafkaError as `LogStore.append` says."""
+        # The core refuses what has no node: a client that has sent nothing yet has no map of the cluster.
+        self._redis.driver.masters()
         asked: list[tuple[AppendPartition, Any, int | None]] = []
         for each in batches:
             partition = each.partition
