@@ -252,7 +252,7 @@ class Appends:
         self._wait(request)
         outcomes = self.core.outcomes(request)
         return [
-            self._appended(each.partition, outcome) for each, outcome in zip(batches, outcomes, strict=True)
+            self._appended(batch.partition, outcome) for batch, outcome in zip(batches, outcomes, strict=True)
         ]
 
     def _wait(self, request: int) -> None:

@@ -9,11 +9,11 @@ use crate::batch::Header;
 /// What a batch is to the transactions of its producer; numbers are those of its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No part of one.
+    /// No part of a transaction.
     Plain,
-    /// A part of this one, 0: which is not verified.
+    /// A part of the transaction of this number; 0 if the transaction is not verified.
     Transaction(i64),
-    /// The marker that commits one, 0: the one that is open, -1: the one that an earlier epoch has open.
+    /// The marker that commits the transaction of this number; 0 is the open one, -1 the open one of an earlier epoch.
     Commit(i64),
     /// The marker that aborts one, as `Commit`.
     Abort(i64),

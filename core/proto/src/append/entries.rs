@@ -51,7 +51,7 @@ pub(super) struct Entries {
     holds_source: bool,
 }
 
-/// Bytes of which payloads are parts: what a client sent, or what was made of it.
+/// Bytes with payloads in them: a part of the frame that the client sent, or bytes that the worker made from it.
 #[derive(Debug)]
 pub(super) struct Source {
     pub bytes: Shared,
@@ -68,7 +68,7 @@ impl Source {
         Self { bytes: bytes.into(), is_sent: false }
     }
 
-    /// What was made of bytes that were sent, or a part of them.
+    /// A part of `sent` if `bytes` are borrowed of it, bytes of their own otherwise.
     pub fn of(bytes: Cow<'_, [u8]>, sent: &Shared) -> Self {
         match bytes {
             Cow::Borrowed(part) => Self::sent(&sent.part_of(part)),

@@ -12,7 +12,7 @@
 //!   the client sent or in what was decompressed of it, and is written to Redis from there.
 //! * [`put_call`] writes the call of a script for batches of one partition. The heads of the two scripts, append_batch
 //!   and append_record, are the contract.
-//! * [`Reply`] is what a script answered, and [`Verdict`] what that says of each batch. [`call_failure`] is what an
+//! * [`Reply`] is the answer of a script, with a [`Verdict`] for each batch. [`call_failure`] is what an
 //!   error reply says of a call.
 
 mod answer;

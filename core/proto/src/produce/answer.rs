@@ -116,7 +116,7 @@ impl Producers {
     }
 }
 
-/// The times of batches that were there before are those of their first arrival, which the log has.
+/// Questions for the times of duplicate batches: the log has the time of the first arrival.
 fn times_wanted(pending: &Pending) -> Questions {
     let mut questions = Questions::new();
     for (index, place) in pending.places.iter().enumerate() {

@@ -389,8 +389,7 @@ impl Producers {
         }
     }
 
-    /// Whether what its connection has sent before was refused for a reason that ends, or may have been for one that has ended
-    /// since: what is sent now would overtake it.
+    /// Whether the request would overtake an earlier request of its connection: one that is to be sent again, or may be.
     fn overtakes(&self, id: RequestId) -> bool {
         let Some(Owner::Peer(peer, _)) = self.requests.get(id).map(|pending| pending.owner) else { return false };
         let connection = self.connections.get(&peer);

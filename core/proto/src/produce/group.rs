@@ -201,8 +201,8 @@ impl Groups {
         std::mem::take(&mut node.waiting)
     }
 
-    /// Have what waits for a node sent, in the epoch of the history to which its connection leads. Returns groups that are not
-    /// sent, for the order has changed; `None` if the epoch is not known.
+    /// Send the groups that wait for a node, in the epoch of the history to which its connection leads. Returns the groups
+    /// that are not sent, for the order has changed; `None` if the epoch is not known.
     pub fn send(&mut self, id: NodeId, history: &str, order: u64, now: Time) -> Option<Vec<Group>> {
         let node = self.nodes.entry(id).or_default();
         let (history, epoch) = node.epoch_of(history)?;

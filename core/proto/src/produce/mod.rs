@@ -1,15 +1,15 @@
 //! Requests of producers, from their frames to their answers.
 //!
-//! Theory of operation. A [`Producers`] serves Produce for the clients of one worker. It hears of requests
-//! ([`Producers::begin`]) and of what came of the scripts that it has sent ([`Producers::replied`]). It says what to send
+//! Theory of operation. A [`Producers`] serves Produce for the clients of one worker. It is given requests
+//! ([`Producers::begin`]) and the replies to its scripts ([`Producers::replied`]). It says what to send
 //! ([`Producers::next_send`]) and what to answer ([`Event::Answer`]).
 //!
 //! * A request has a place for each of its batches. A batch is checked, and joins the group of its node: the batches that
 //!   come in one turn of the owner's loop go to a node together, and those of one partition in one call of a script.
 //! * What decides on an append and may change while it is under way is decided by the script, in Redis: sequences, epochs,
 //!   transactions, offsets. Nothing of a partition's state is kept here.
-//! * What a worker decides on is data that the owner puts here: partitions, rights, leader epochs, backpressure. What is
-//!   missing is asked for: the request waits with its questions ([`Producers::questions`]) until they are decided on.
+//! * The owner puts the data of decisions here: partitions, rights, leader epochs, backpressure. Missing data is asked for:
+//!   the request waits with its questions ([`Producers::questions`]) until they are decided on.
 //! * A batch that was refused for a reason that ends is sent again: an epoch has begun, a slot has moved, entries of other
 //!   clients are in the way, a transaction is to be verified. It must not be overtaken by what its producer sent after it. So
 //!   that is done in the turn of its request, after all before it are answered, and no request of the connection begins

@@ -128,7 +128,7 @@ pub(super) enum Stage {
     Admit,
     /// It is sent, as often as needed.
     Append,
-    /// The times of batches that were there before were asked for.
+    /// The times of duplicate batches were asked for.
     Times,
     /// So was what the replicas have.
     Confirm,

@@ -7,5 +7,4 @@ mod batches;
 mod call;
 mod checks;
 mod records;
-mod speed;
 mod support;
