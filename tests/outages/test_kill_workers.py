@@ -19,6 +19,7 @@ from tests.support.load import ConfluentLoad, KafkaPythonLoad, Load
 PARTITIONS = 3
 SECONDS_OF_LOAD = 20
 SETTLED_SECONDS = 0.15
+PAUSE_MS = 60_000
 
 
 def stopped(pid: int) -> bool:
@@ -46,8 +47,18 @@ def written_without_an_answer(stored: redis.Redis, load: Load) -> int:
     return after[0] - after[1] if after == before else 0
 
 
+def is_append_held(stored: redis.Redis) -> bool:
+    """Return whether Redis, which takes no writes now, holds back the script of an append."""
+    return any(
+        "b" in client["flags"] and client["cmd"].startswith("evalsha") for client in stored.client_list()
+    )
+
+
 def kill_one_that_owes_an_answer(broker: Broker, stored: redis.Redis, load: Load) -> int:
-    """Kill a worker in the middle of requests of this load; returns how many of its records they hold."""
+    """Kill a worker in the middle of requests of this load; returns how many of its records they hold.
+
+    Redis holds back all writes until the worker is stopped: the answer to an append is too fast to be met by chance.
+    """
     deadline = time.monotonic() + processes.WAIT_SECONDS_MAX
     for turn in itertools.count():
         assert time.monotonic() < deadline, f"no worker was met with requests of {load.topic} in flight"
@@ -56,8 +67,11 @@ def kill_one_that_owes_an_answer(broker: Broker, stored: redis.Redis, load: Load
             time.sleep(0.02)
             continue
         pid = pids[turn % len(pids)]
+        stored.client_pause(PAUSE_MS, all=False)
+        processes.wait_until(lambda: is_append_held(stored), "an append waits in Redis")
         processes.kill(pid, signal.SIGSTOP)
         processes.wait_until(lambda: stopped(pid), "the worker is stopped")  # noqa: B023 - used at once
+        stored.client_unpause()
         unanswered = written_without_an_answer(stored, load)
         if unanswered > 0:
             processes.kill(pid)
