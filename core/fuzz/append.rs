@@ -7,9 +7,9 @@ mod sealed;
 
 use std::sync::Arc;
 
-use korvet_proto::append::{
-    AtRest, Batch, Keys, Layout, Number, Partition, Reply, Rules, Topic, TopicConfig, call_failure, prepare, put_call,
-};
+use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
+use korvet_proto::failure::call_failure;
+use korvet_proto::append::{Batch, Number, Reply, Rules, prepare, put_call};
 use korvet_proto::compression::Codec;
 use korvet_proto::pipeline::Packed;
 use korvet_proto::resp::{Element, Elements};
@@ -83,6 +83,7 @@ fn config() -> TopicConfig {
     TopicConfig {
         codec: None,
         at_rest: AtRest { codec: None, min_bytes: 0 },
+        consumer_codec: Codec::None,
         max_message_bytes: 1 << 20,
         max_message_records: 100_000,
         is_compacted: false,
@@ -100,6 +101,8 @@ fn partition(layout: Layout, config: TopicConfig) -> Arc<Partition> {
         index: "index".into(),
         open: "open".into(),
         aborted: "aborted".into(),
+        compacted: ["clean:0".into(), "clean:1".into()],
+        channel: "channel".into(),
     };
     Arc::new(Partition { topic: Arc::new(topic), index: 0, layout, keys, slot: 0, replicas: 0 })
 }

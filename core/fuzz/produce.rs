@@ -3,8 +3,9 @@
 
 #![no_main]
 
-use korvet_proto::append::{Failure, FailureKind};
-use korvet_proto::produce::{Request, TopicName, Written, read, write};
+use korvet_proto::failure::{Failure, FailureKind};
+use korvet_proto::partition::TopicName;
+use korvet_proto::produce::{Request, Written, read, write};
 use korvet_proto::wire::{ELEMENTS_MAX, Reader};
 use korvet_proto::{ErrorCode, Malformed};
 

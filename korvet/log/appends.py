@@ -86,6 +86,7 @@ class AppendConfig(NamedTuple):
     """The configs of a topic as the core takes them; by default nothing is limited."""
 
     codec: int | None = None
+    consumer_codec: int = 0
     at_rest: tuple[str, int] = (AtRest().codec, AtRest().min_bytes)
     max_message_bytes: int = 2**31 - 1
     max_message_records: int = 2**31 - 1
@@ -99,6 +100,7 @@ class AppendConfig(NamedTuple):
         """Take those that decide on appends."""
         return cls(
             codec=config.codec if config.recompress else None,
+            consumer_codec=config.codec,
             at_rest=(config.at_rest.codec, config.at_rest.min_bytes),
             max_message_bytes=config.max_message_bytes,
             max_message_records=config.max_message_records,
@@ -124,7 +126,7 @@ class AppendPartition(NamedTuple):
     topic_id_text: str
     partition_index: int
     bits: int | None
-    keys: tuple[str, str, str, str, str]
+    keys: tuple[str, ...]
     replicas: int
     config: AppendConfig
 
@@ -143,6 +145,8 @@ class AppendPartition(NamedTuple):
                 partition.index_key,
                 partition.open_transactions,
                 partition.aborted,
+                *partition.compacted,
+                partition.channel,
             ),
             replicas=partition.replicas,
             config=config,

@@ -17,6 +17,9 @@
 //! * [`resp`] finds Redis' replies in what has arrived, and writes commands.
 //! * [`client`] is a client of Redis: one server, the master that Sentinels name, or a cluster.
 //! * [`peer`] are the connections of clients: frames in, answers out.
+//! * [`access`] is what a client may do.
+//! * [`partition`] are the partitions that clients append to and read, and [`table`] has those that are known.
+//! * [`failure`] is why an append or a read has no result.
 //! * [`append`] makes calls of the append scripts of producers' batches, and reads the answers.
 //! * [`produce`] serves the requests of producers.
 //! * [`shared`] are bytes that several hold.
@@ -25,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod access;
 pub mod append;
 pub mod batch;
 pub mod build;
@@ -33,7 +37,9 @@ pub mod columns;
 pub mod compression;
 pub mod cursor;
 pub mod encode;
+pub mod failure;
 pub mod frame;
+pub mod partition;
 pub mod peer;
 pub mod pipeline;
 pub mod produce;
@@ -41,6 +47,7 @@ mod refusal;
 pub mod resp;
 pub mod shared;
 mod slab;
+pub mod table;
 pub mod wire;
 
 pub use refusal::{ErrorCode, Malformed, Refusal};

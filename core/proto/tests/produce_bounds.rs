@@ -13,9 +13,10 @@ use std::alloc::{GlobalAlloc, Layout as Room, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use korvet_proto::ErrorCode::UnknownTopicOrPartition;
+use korvet_proto::access::Session;
 use korvet_proto::batch::Header;
 use korvet_proto::compression::Codec;
-use korvet_proto::produce::{Decision, Options, Question, Session};
+use korvet_proto::produce::{Decision, Options, Question};
 use support::{Frame, Got, OPTIONS, Worker, peer, request, verdicts};
 
 /// Counts what is allocated and not freed.
@@ -85,7 +86,7 @@ fn questions_about_many_partitions_hold_the_name_of_their_topic_once() {
 fn what_many_places_of_few_bytes_hold_lets_others_wait() {
     let mut worker = Worker::new(OPTIONS);
     worker.begin(1, nulls("b", 20_000, 0));
-    worker.flow.put_session(peer(2), Session { may_write_all: true, ends_at: None });
+    worker.flow.put_session(peer(2), Session { may_all: true, ends_at: None });
     assert!(!worker.flow.may_begin(peer(2)));
     let (request, questions) = worker.asked();
     worker.decide(request, questions.iter().map(|_| support::refusal(UnknownTopicOrPartition)).collect());

@@ -11,9 +11,10 @@ mod support;
 
 use std::time::Duration;
 
-use korvet_proto::append::{Layout, Partition};
+use korvet_proto::access::{Right, Session};
 use korvet_proto::client::Prevented;
-use korvet_proto::produce::{Decision, Event, Options, Pressure, Question, RequestId, Right, Session};
+use korvet_proto::partition::{Layout, Partition};
+use korvet_proto::produce::{Decision, Event, Options, Pressure, Question, RequestId};
 
 use support::{Got, OPTIONS, Worker, external, idempotent, partition, peer, plain, request, verdicts};
 
@@ -166,7 +167,7 @@ fn many_clients_that_wait_for_room_do_not_take_a_time_that_grows_with_their_squa
     let mut worker = Worker::new(Options { held_bytes_max: 0, ..OPTIONS });
     let begun = std::time::Instant::now();
     for number in 10..40_010 {
-        worker.flow.put_session(peer(number), Session { may_write_all: true, ends_at: None });
+        worker.flow.put_session(peer(number), Session { may_all: true, ends_at: None });
         assert!(!worker.flow.may_begin(peer(number)));
     }
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());

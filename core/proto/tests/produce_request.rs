@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use korvet_proto::produce::{PartitionData, Request, TopicData, TopicName, VERSIONS, read};
+use korvet_proto::partition::TopicName;
+use korvet_proto::produce::{PartitionData, Request, TopicData, VERSIONS, read};
 use korvet_proto::wire::{ELEMENTS_MAX, STRING_BYTES_MAX, put_varint};
 use proptest::collection::vec;
 use proptest::option;

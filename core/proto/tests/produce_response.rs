@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{Failure, FailureKind};
-use korvet_proto::produce::{PartitionData, Request, TopicData, TopicName, VERSIONS, Written, write};
+use korvet_proto::failure::{Failure, FailureKind};
+use korvet_proto::partition::TopicName;
+use korvet_proto::produce::{PartitionData, Request, TopicData, VERSIONS, Written, write};
 
 const WRITTEN: Written = Written { base_offset: 0x0102, append_time_ms: -1, log_start: 3 };
 const NOT_WRITTEN: &[u8] = &[0xFF; 8];

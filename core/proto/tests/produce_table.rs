@@ -4,12 +4,15 @@
 
 use std::sync::Arc;
 
-use korvet_proto::append::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
-use korvet_proto::produce::{Table, TopicName};
+use korvet_proto::compression::Codec;
+use korvet_proto::partition::TopicName;
+use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
+use korvet_proto::table::Table;
 
 const CONFIG: TopicConfig = TopicConfig {
     codec: None,
     at_rest: AtRest { codec: None, min_bytes: 0 },
+    consumer_codec: Codec::None,
     max_message_bytes: 1 << 20,
     max_message_records: 1000,
     is_compacted: false,
@@ -21,7 +24,15 @@ const CONFIG: TopicConfig = TopicConfig {
 fn partition(name: &str, id: u8, index: i32) -> Partition {
     let topic = Arc::new(Topic { name: name.into(), id: [id; 16], id_text: "".into(), config: CONFIG });
     let key = || Box::from("key");
-    let keys = Keys { stream: key(), state: key(), index: key(), open: key(), aborted: key() };
+    let keys = Keys {
+        stream: key(),
+        state: key(),
+        index: key(),
+        open: key(),
+        aborted: key(),
+        compacted: [key(), key()],
+        channel: key(),
+    };
     Partition { topic, index, layout: Layout::Batch, keys, slot: 0, replicas: 0 }
 }
 

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{AtRest, Failure, FailureKind, Keys, Layout, Marker, Partition, Topic, TopicConfig};
+use korvet_proto::access::Right;
+use korvet_proto::append::Marker;
 use korvet_proto::client::slot_of;
 use korvet_proto::compression::Codec;
+use korvet_proto::failure::{Failure, FailureKind};
+use korvet_proto::partition::TopicName;
+use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
 use korvet_proto::pipeline::Time;
-use korvet_proto::produce::{Asked, Decision, Noted, Outcome, Question, Right, Script, ScriptText, TopicName};
+use korvet_proto::produce::{Asked, Decision, Noted, Outcome, Question, Script, ScriptText};
 use korvet_proto::shared::Shared;
 use pyo3::exceptions::PyValueError;
 use pyo3::types::{PyBytes, PyTuple};
@@ -33,10 +37,14 @@ pub type NotedFields = (
     Vec<TrafficFields>,
 );
 
+/// The keys of a partition, and its channel.
+const KEYS: usize = 8;
+
 /// The configs of a topic, as korvet/log/appends.py gives them.
 #[derive(FromPyObject)]
 struct ConfigArgs<'py> {
     codec: Option<i16>,
+    consumer_codec: i16,
     at_rest: (Bound<'py, PyAny>, usize),
     max_message_bytes: usize,
     max_message_records: usize,
@@ -55,7 +63,7 @@ pub struct PartitionArgs<'py> {
     partition_index: i32,
     /// Of the ids of its entries; `None`: an entry is a batch.
     bits: Option<u8>,
-    keys: (String, String, String, String, String),
+    keys: Vec<String>,
     replicas: u32,
     config: ConfigArgs<'py>,
 }
@@ -76,6 +84,7 @@ impl PartitionArgs<'_> {
         };
         let config = TopicConfig {
             codec: config.codec.map(codec_of).transpose()?,
+            consumer_codec: codec_of(config.consumer_codec)?,
             at_rest: AtRest { codec: at_rest, min_bytes },
             max_message_bytes: config.max_message_bytes,
             max_message_records: config.max_message_records,
@@ -84,7 +93,9 @@ impl PartitionArgs<'_> {
             timestamp_before_max_ms: config.timestamp_before_max_ms,
             timestamp_after_max_ms: config.timestamp_after_max_ms,
         };
-        let (stream, state, index, open, aborted) = self.keys;
+        let keys = <[String; KEYS]>::try_from(self.keys);
+        let [stream, state, index, open, aborted, first, second, channel] =
+            keys.map_err(|keys| PyValueError::new_err(format!("a partition has {KEYS} keys, not {}", keys.len())))?;
         let slot = slot_of(stream.as_bytes());
         Ok(Partition {
             topic: Arc::new(Topic {
@@ -101,6 +112,8 @@ impl PartitionArgs<'_> {
                 index: index.into(),
                 open: open.into(),
                 aborted: aborted.into(),
+                compacted: [first.into(), second.into()],
+                channel: channel.into(),
             },
             slot,
             replicas: self.replicas,
@@ -177,6 +190,7 @@ pub fn question_fields(py: Python<'_>, question: Question, begun_s: f64) -> PyRe
         Question::Right(Right::Topic(name)) => ("right", "topic", &*name).into_pyobject(py),
         Question::Right(Right::TopicId(id)) => ("right", "topic id", PyBytes::new(py, &id)).into_pyobject(py),
         Question::Right(Right::TransactionalId(id)) => ("right", "transactional id", &*id).into_pyobject(py),
+        Question::Right(Right::Cluster) => ("right", "cluster", "").into_pyobject(py),
         Question::Topic { name, index, is_stale } => {
             let (name, id) = match name {
                 TopicName::Name(name) => (name.to_string(), None),

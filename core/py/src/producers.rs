@@ -8,12 +8,11 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use korvet_proto::access::{Right, Session};
 use korvet_proto::client::{LaneId, Piece};
 use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::{Packed, Time};
-use korvet_proto::produce::{
-    self, Clock, Decision, End, Event, Incoming, Pressure, RequestId, Right, Sending, Session,
-};
+use korvet_proto::produce::{self, Clock, Decision, End, Event, Incoming, Pressure, RequestId, Sending};
 use korvet_proto::shared::Shared;
 use pyo3::exceptions::PyValueError;
 use pyo3::types::{PyList, PyTuple};
@@ -429,7 +428,7 @@ impl Producers {
             // One that is over was forgotten already, and nobody would forget it again.
             if sockets.is_some_and(|sockets| sockets.sockets.peers.is_there(peer)) {
                 let ends_at = ends_s.map(|ends_s| own.time_of(ends_s));
-                own.flow.put_session(peer, Session { may_write_all, ends_at });
+                own.flow.put_session(peer, Session { may_all: may_write_all, ends_at });
                 own.look([peer]);
             }
             Ok(())

@@ -1,9 +1,10 @@
 //! What an append script answered: the heads of lua/log/append_batch.lua and append_record.lua have the form, and
 //! lua/shared/append_verdicts.lua the numbers.
 
-use super::{Batch, Failure};
+use super::Batch;
 use crate::ErrorCode;
 use crate::cursor::Cursor;
+use crate::failure::Failure;
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug)]

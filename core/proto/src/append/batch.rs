@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::entries::Entries;
-use super::{Layout, Partition};
 use crate::batch::Header;
+use crate::partition::{Layout, Partition};
 
 /// What a batch is to the transactions of its producer; numbers are those of its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! What a topic asks of the records of a batch, as Kafka's `LogValidator` does: their keys and their times.
 
-use super::{Failure, TopicConfig};
 use crate::ErrorCode;
 use crate::batch::{Header, LOG_APPEND_TIME_BIT, Record, Walk};
+use crate::failure::Failure;
+use crate::partition::TopicConfig;
 
 /// Wrong records that an answer names at most: a batch may hold millions of them.
 const WRONG_RECORDS_MAX: usize = 1_000;

@@ -11,10 +11,11 @@
 use std::borrow::Cow;
 use std::io;
 
-use super::{AtRest, Failure};
 use crate::ErrorCode;
 use crate::batch::{HEADER_BYTES, Header, Record, Walk, text_of};
 use crate::compression::{Codec, Frames};
+use crate::failure::Failure;
+use crate::partition::AtRest;
 use crate::pipeline::Packed;
 use crate::resp::{put_argument, put_end, put_integer, put_length};
 use crate::shared::Shared;

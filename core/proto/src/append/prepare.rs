@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use super::checks::{Limits, check_time_type};
 use super::entries::{Entries, Extras, Source};
-use super::{Batch, Failure, Kind, Layout, Partition, TopicConfig};
+use super::{Batch, Kind};
 use crate::batch::{CONTROL_BIT, Header, TRANSACTIONAL_BIT, Walk};
 use crate::compression::Codec;
 use crate::encode::{Encoder, RecordFields};
+use crate::failure::Failure;
+use crate::partition::{Layout, Partition, TopicConfig};
 use crate::shared::Shared;
 use crate::{ErrorCode, Refusal};
 

@@ -8,7 +8,7 @@ use super::pending::{Owner, Pending, Stage, State};
 use super::settle::{Questions, ask, fault};
 use super::{Answered, Clock, Event, Question, RequestId, Written, write};
 use crate::ErrorCode;
-use crate::append::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind};
 use crate::peer::PeerId;
 
 /// How long after an outage a gap in the sequences is not taken for the producer's fault.

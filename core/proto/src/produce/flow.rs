@@ -11,17 +11,21 @@ use super::pending::{Asked, Connection, Owner, Pending, Place, Stage, State};
 use super::settle::fault;
 use super::unverified::Refusals;
 use super::{
-    Clock, End, Event, GroupId, Incoming, Nodes, Options, Outcome, Pressure, Question, Request, RequestId, Right,
-    Script, Session, Table, VERSIONS, read,
+    Clock, End, Event, GroupId, Incoming, Nodes, Options, Outcome, Pressure, Question, Request, RequestId, Script,
+    VERSIONS, read,
 };
 use crate::ErrorCode;
-use crate::append::{Failure, FailureKind, Number, Partition, Rules, looked_at_max, marker, prepare};
+use crate::access::{Right, Session};
+use crate::append::{Number, Rules, looked_at_max, marker, prepare};
 use crate::client::{NodeId, Piece};
+use crate::failure::{Failure, FailureKind};
 use crate::frame::request_header;
+use crate::partition::Partition;
 use crate::peer::PeerId;
 use crate::pipeline::{Packed, Time};
 use crate::shared::Shared;
 use crate::slab::Slab;
+use crate::table::Table;
 
 pub(super) const ACKS_ALL: i16 = -1;
 /// From this version of Produce on a producer may send zstd (KIP-110).
@@ -124,13 +128,13 @@ impl Producers {
     /// Note a right of a client.
     pub fn grant(&mut self, peer: PeerId, right: Right) {
         if let Some(connection) = self.connections.get_mut(&peer) {
-            connection.grant(right);
+            connection.rights.grant(right);
         }
     }
 
     /// Forget the rights of all clients.
     pub fn forget_rights(&mut self) {
-        self.connections.values_mut().for_each(Connection::forget_rights);
+        self.connections.values_mut().for_each(|connection| connection.rights.forget());
     }
 
     /// Believe the rights of clients until then; after that all are asked for again.

@@ -8,8 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::{GroupId, Pressure, RequestId, Script};
-use crate::append::{Batch, Layout, Partition, put_call};
+use crate::append::{Batch, put_call};
 use crate::client::{NodeId, Piece};
+use crate::partition::{Layout, Partition};
 use crate::pipeline::{Packed, Time};
 use crate::resp::{put_argument, put_count};
 use crate::shared::Shared;

@@ -30,14 +30,15 @@ mod replied;
 mod request;
 mod response;
 mod settle;
-mod table;
 mod unverified;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::append::{Failure, Partition};
+use crate::access::Right;
 use crate::client::NodeId;
+use crate::failure::Failure;
+use crate::partition::{Partition, TopicName};
 use crate::peer::PeerId;
 use crate::pipeline::Time;
 use crate::shared::Shared;
@@ -48,9 +49,8 @@ pub use group::Sending;
 pub use noted::{Answered, Noted, Traffic};
 pub use pending::Asked;
 pub use replied::End;
-pub use request::{PartitionData, Request, TopicData, TopicName, VERSIONS, read};
+pub use request::{PartitionData, Request, TopicData, VERSIONS, read};
 pub use response::{Written, write};
-pub use table::Table;
 
 /// The number of a request.
 pub type RequestId = Id;
@@ -104,15 +104,6 @@ pub trait Nodes {
     fn history(&self, node: NodeId) -> &str;
 }
 
-/// What a client may do; as long as nothing else was put, nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Session {
-    /// Whether it may write to every topic and transactional id.
-    pub may_write_all: bool,
-    /// When it ends, unless its client logs in again.
-    pub ends_at: Option<Time>,
-}
-
 /// How full a node is, and what follows for what is written to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
@@ -124,17 +115,6 @@ pub struct Pressure {
     pub due: Time,
     #[allow(missing_docs)]
     pub until: Time,
-}
-
-/// A right that a session has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Right {
-    /// To write to a topic.
-    Topic(Box<str>),
-    /// To write to the topic of an id; it goes with the incarnation.
-    TopicId([u8; 16]),
-    /// To use a transactional id.
-    TransactionalId(Box<str>),
 }
 
 /// A frame that holds a Produce request.

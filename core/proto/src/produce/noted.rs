@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::Appended;
 use crate::ErrorCode;
-use crate::append::{Failure, FailureKind, Topic};
+use crate::failure::{Failure, FailureKind};
+use crate::partition::Topic;
 use crate::pipeline::Time;
 
 /// How long an answered request took, and its stages: waiting for its turn, reading and checking it, until Redis' answers

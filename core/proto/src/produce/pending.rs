@@ -1,14 +1,18 @@
 //! A request from its beginning to its answer, and the connections that requests come with.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::unverified::Unverified;
-use super::{Outcome, Question, Request, RequestId, Right, Session, TopicName};
+use super::{Outcome, Question, Request, RequestId};
 use crate::ErrorCode;
-use crate::append::{Failure, Marker, NotRun, Partition};
+use crate::access::{Rights, Session};
+use crate::append::Marker;
 use crate::client::NodeId;
+use crate::failure::{Failure, NotRun};
+use crate::partition::Partition;
+use crate::partition::TopicName;
 use crate::peer::PeerId;
 use crate::pipeline::Time;
 use crate::shared::Shared;
@@ -222,16 +226,11 @@ pub(super) struct Times {
     pub confirmed: Time,
 }
 
-/// Rights of a client that are known; beyond it all are asked for again. A right to all topics has names that no topic has.
-const RIGHTS_MAX: usize = 10_000;
-
 /// A connection of a client.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     pub session: Session,
-    pub topics: HashSet<Box<str>>,
-    pub topic_ids: HashSet<[u8; 16]>,
-    pub transactional_ids: HashSet<Box<str>>,
+    pub rights: Rights,
     /// Requests that are not answered, in their order.
     pub begun: VecDeque<RequestId>,
     /// `Producers::order` when the oldest of them began.
@@ -246,24 +245,4 @@ pub(super) struct Connection {
     pub waits_for_room: bool,
     /// Whether it is over, and is forgotten with its last request.
     pub is_over: bool,
-}
-
-impl Connection {
-    pub fn grant(&mut self, right: Right) {
-        let count = self.topics.len() + self.topic_ids.len() + self.transactional_ids.len();
-        if count >= RIGHTS_MAX {
-            self.forget_rights();
-        }
-        match right {
-            Right::Topic(name) => self.topics.insert(name),
-            Right::TopicId(id) => self.topic_ids.insert(id),
-            Right::TransactionalId(id) => self.transactional_ids.insert(id),
-        };
-    }
-
-    pub fn forget_rights(&mut self) {
-        self.topics.clear();
-        self.topic_ids.clear();
-        self.transactional_ids.clear();
-    }
 }

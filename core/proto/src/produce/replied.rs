@@ -9,9 +9,11 @@ use super::pending::{Place, State};
 use super::unverified::Unverified;
 use super::{Appended, Clock, Event, GroupId, Nodes};
 use crate::ErrorCode;
-use crate::append::{Answer, Failure, FailureKind, Layout, NotRun, Partition, Reply, Verdict};
-use crate::append::{call_failure, malformed_answer};
+use crate::append::{Answer, Reply, Verdict};
 use crate::client::Prevented;
+use crate::failure::{Failure, FailureKind, NotRun};
+use crate::failure::{call_failure, malformed_answer};
+use crate::partition::{Layout, Partition};
 use crate::pipeline::Time;
 use crate::resp::{Element, Elements};
 

@@ -6,10 +6,10 @@
 //! Source: ProduceRequest.json of Apache Kafka 4.2.
 
 use std::ops::{Range, RangeInclusive};
-use std::sync::Arc;
 
 use crate::Malformed;
 use crate::frame::{RequestHeader, request_header};
+use crate::partition::TopicName;
 use crate::wire::{Reader, text};
 
 /// The versions that can be read; older ones had other formats of records.
@@ -42,15 +42,6 @@ pub struct Request {
 pub struct TopicData {
     pub name: TopicName,
     pub partitions: Vec<PartitionData>,
-}
-
-/// A topic as a request names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TopicName {
-    /// Up to version 12.
-    Name(Arc<str>),
-    /// From version 13 on; zeros name no topic.
-    Id([u8; 16]),
 }
 
 /// A batch for a partition, which may be named before.

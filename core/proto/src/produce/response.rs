@@ -5,9 +5,10 @@
 //!
 //! Source: ProduceResponse.json of Apache Kafka 4.2.
 
-use super::request::{FLEXIBLE_FROM, Request, TopicName};
+use super::request::{FLEXIBLE_FROM, Request};
 use crate::ErrorCode;
-use crate::append::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind};
+use crate::partition::TopicName;
 use crate::wire::put_varint;
 
 /// From here on a response has the log's start (KIP-207).

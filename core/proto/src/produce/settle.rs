@@ -6,9 +6,11 @@ use std::sync::Arc;
 use super::flow::{ACKS_ALL, Producers};
 use super::pending::{Owner, Pending, Place, Stage, State, Tries};
 use super::unverified::{Refusals, Unverified};
-use super::{Clock, Decision, Event, Nodes, Question, Request, RequestId, Right, TopicName};
+use super::{Clock, Decision, Event, Nodes, Question, Request, RequestId};
 use crate::ErrorCode;
-use crate::append::{Failure, NotRun, Partition};
+use crate::access::Right;
+use crate::failure::{Failure, NotRun};
+use crate::partition::Partition;
 
 const ACKS: [i16; 3] = [0, 1, ACKS_ALL];
 /// Tries to append past external entries: each but the first has lost a race against whoever writes them.
@@ -67,12 +69,12 @@ impl Producers {
             return vec![(Question::Late { came_after }, (0..pending.places.len()).collect())];
         }
         let Some(connection) = self.connections.get(&peer) else { return questions };
-        if connection.session.may_write_all {
+        if connection.session.may_all {
             return questions;
         }
         let are_believed = self.rights_until.is_none_or(|until| clock.now < until);
         if let Some(used) = &pending.request.transactional_id {
-            let is_granted = are_believed && connection.transactional_ids.contains(used.as_str());
+            let is_granted = are_believed && connection.rights.has_transactional_id(used);
             if !(pending.is_id_allowed || is_granted) {
                 let right = Right::TransactionalId(used.as_str().into());
                 return vec![(Question::Right(right), (0..pending.places.len()).collect())];
@@ -82,15 +84,10 @@ impl Producers {
             if !matches!(place.state, State::New) || place.is_allowed {
                 continue;
             }
-            let name = pending.request.topics.get(place.topic).map(|topic| &topic.name);
-            let right = match name {
-                Some(TopicName::Name(name)) if are_believed && connection.topics.contains(&**name) => continue,
-                Some(TopicName::Name(name)) => Right::Topic((&**name).into()),
-                Some(TopicName::Id(topic)) if are_believed && connection.topic_ids.contains(topic) => continue,
-                Some(TopicName::Id(topic)) => Right::TopicId(*topic),
-                None => continue,
-            };
-            ask(&mut questions, Question::Right(right), index);
+            let Some(name) = pending.request.topics.get(place.topic).map(|topic| &topic.name) else { continue };
+            if !(are_believed && connection.rights.has_topic(name)) {
+                ask(&mut questions, Question::Right(name.into()), index);
+            }
         }
         questions
     }

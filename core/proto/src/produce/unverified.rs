@@ -9,7 +9,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::append::{Batch, Failure};
+use crate::append::Batch;
+use crate::failure::Failure;
 use crate::pipeline::Time;
 
 /// KIP-98: sequences wrap from the largest int32 to 0.

@@ -1,12 +1,10 @@
 //! What the scripts and Redis answer.
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{
-    Answer, Batch, CallFailure, Failure, FailureKind, NotRun, Number, Reply, Verdict, call_failure, malformed_answer,
-    prepare,
-};
+use korvet_proto::append::{Answer, Batch, Number, Reply, Verdict, prepare};
 use korvet_proto::batch::Header;
 use korvet_proto::compression::Codec;
+use korvet_proto::failure::{CallFailure, Failure, FailureKind, NotRun, call_failure, malformed_answer};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

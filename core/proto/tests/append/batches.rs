@@ -1,9 +1,9 @@
 //! Layout `batch`: a batch as an entry, as it came or as its topic asks.
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{AtRest, Layout, TopicConfig};
 use korvet_proto::batch::{HEADER_BYTES, Header, LOG_APPEND_TIME_BIT};
 use korvet_proto::compression::{Codec, has_linked_blocks};
+use korvet_proto::partition::{AtRest, Layout, TopicConfig};
 use proptest::prelude::*;
 
 use crate::support::{

@@ -1,8 +1,9 @@
 //! Calls of the scripts.
 
-use korvet_proto::append::{Batch, Kind, Layout, Marker, Number, marker, prepare};
+use korvet_proto::append::{Batch, Kind, Marker, Number, marker, prepare};
 use korvet_proto::batch::{CONTROL_BIT, Header, TRANSACTIONAL_BIT};
 use korvet_proto::compression::Codec;
+use korvet_proto::partition::Layout;
 
 use crate::support::{
     Bytes, CONFIG, Content, Head, LAYOUTS, NOW, RECORDS, RULES, arguments, batch_of, call_of, entries_of, in_frame,

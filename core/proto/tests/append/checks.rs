@@ -1,9 +1,11 @@
 //! Which batches are refused, with which codes and sentences.
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{Failure, Layout, Number, Rules, TopicConfig, prepare};
+use korvet_proto::append::{Number, Rules, prepare};
 use korvet_proto::batch::{CONTROL_BIT, HEADERS_MAX, Header, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT};
 use korvet_proto::compression::Codec;
+use korvet_proto::failure::Failure;
+use korvet_proto::partition::{Layout, TopicConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

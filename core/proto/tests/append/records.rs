@@ -1,8 +1,8 @@
 //! Layout `record`: each record as an entry.
 
-use korvet_proto::append::{AtRest, Layout, TopicConfig};
 use korvet_proto::batch::text_of;
 use korvet_proto::compression::Codec;
+use korvet_proto::partition::{AtRest, Layout, TopicConfig};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

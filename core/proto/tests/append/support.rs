@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{
-    AtRest, Batch, Failure, Keys, Layout, Number, Partition, Rules, Topic, TopicConfig, prepare, put_call,
-};
+use korvet_proto::append::{Batch, Number, Rules, prepare, put_call};
 use korvet_proto::batch::Header;
 use korvet_proto::compression::Codec;
 use korvet_proto::encode::{Encoder, RecordFields};
+use korvet_proto::failure::Failure;
+use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
 use korvet_proto::pipeline::Packed;
 use korvet_proto::resp::{Element, Elements};
 use korvet_proto::shared::Shared;
@@ -25,6 +25,7 @@ pub const RULES: Rules = Rules { zstd_known: true, plain_bytes_max: 1 << 24, now
 pub const CONFIG: TopicConfig = TopicConfig {
     codec: None,
     at_rest: PLAIN,
+    consumer_codec: Codec::None,
     max_message_bytes: 1 << 24,
     max_message_records: 100_000,
     is_compacted: false,
@@ -68,6 +69,8 @@ pub fn partition(layout: Layout, config: TopicConfig) -> Arc<Partition> {
         index: key(":index"),
         open: key(":open"),
         aborted: key(":aborted"),
+        compacted: [key(":clean:0"), key(":clean:1")],
+        channel: key(":append"),
     };
     Arc::new(Partition { topic: Arc::new(topic), index: 3, layout, keys, slot: 0, replicas: 0 })
 }

@@ -1,9 +1,10 @@
 //! Batches that were refused for a reason that ends.
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::Layout;
 use korvet_proto::client::Prevented;
-use korvet_proto::produce::{Decision, Event, Options, Question, TopicName};
+use korvet_proto::partition::Layout;
+use korvet_proto::partition::TopicName;
+use korvet_proto::produce::{Decision, Event, Options, Question};
 
 use crate::support::{
     Got, HISTORY, OPTIONS, TIMEOUT, Worker, error, external, idempotent, partition, peer, plain, refusal, request,

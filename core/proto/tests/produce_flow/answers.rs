@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{Layout, Marker, TopicConfig};
+use korvet_proto::access::{Right, Session};
+use korvet_proto::append::Marker;
 use korvet_proto::client::Prevented;
-use korvet_proto::produce::{Asked, Decision, Event, Options, Question, Right, Session};
+use korvet_proto::partition::{Layout, TopicConfig};
+use korvet_proto::produce::{Asked, Decision, Event, Options, Question};
 
 use crate::batches::CONFIG;
 use crate::support::{
@@ -198,7 +200,7 @@ fn a_batch_that_was_there_before_has_the_time_of_its_first_arrival() {
     let config = TopicConfig { has_append_time: true, ..CONFIG };
     let mut worker = Worker::new(OPTIONS);
     let mut stamped = partition("a", 1, 0, Layout::Batch);
-    stamped.topic = std::sync::Arc::new(korvet_proto::append::Topic { config, ..(*stamped.topic).clone() });
+    stamped.topic = std::sync::Arc::new(korvet_proto::partition::Topic { config, ..(*stamped.topic).clone() });
     worker.flow.put_partition(stamped);
     let (number, sending) = worker.appending(&[0]);
     worker.replied(&sending, 0, &verdicts(&[(0, 7)]));
@@ -298,7 +300,7 @@ fn a_forgotten_client_has_what_it_began_done_to_the_end() {
 fn a_session_that_has_ended_is_not_served() {
     let mut worker = Worker::new(OPTIONS);
     let ends_at = Some(worker.now + Duration::from_secs(1));
-    worker.flow.put_session(peer(1), Session { may_write_all: true, ends_at });
+    worker.flow.put_session(peer(1), Session { may_all: true, ends_at });
     assert!(worker.flow.serves(peer(1), worker.now));
     assert!(!worker.flow.serves(peer(1), worker.now + Duration::from_secs(1)));
     assert!(!worker.flow.serves(peer(2), worker.now));

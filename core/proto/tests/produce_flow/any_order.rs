@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{Layout, Marker};
+use korvet_proto::access::Session;
+use korvet_proto::append::Marker;
 use korvet_proto::client::Prevented;
-use korvet_proto::produce::{Asked, Decision, Event, GroupId, Options, Question, RequestId, Session};
+use korvet_proto::partition::Layout;
+use korvet_proto::produce::{Asked, Decision, Event, GroupId, Options, Question, RequestId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -86,7 +88,7 @@ impl World {
     fn log_in(&mut self) {
         for (place, number) in self.peers.into_iter().enumerate() {
             let may_write_all = place == 0;
-            self.worker.flow.put_session(peer(number), Session { may_write_all, ends_at: None });
+            self.worker.flow.put_session(peer(number), Session { may_all: may_write_all, ends_at: None });
         }
     }
 

@@ -1,7 +1,7 @@
 //! Nothing of a connection overtakes what was sent before it and may have been refused for a reason that has ended.
 
-use korvet_proto::append::Layout;
 use korvet_proto::client::Prevented;
+use korvet_proto::partition::Layout;
 use korvet_proto::produce::{Decision, Options, Question, RequestId, Sending};
 
 use crate::support::{

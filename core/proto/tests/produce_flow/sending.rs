@@ -1,7 +1,8 @@
 //! What is sent together, and when a client's next request may begin.
 
-use korvet_proto::append::{Layout, Marker};
+use korvet_proto::append::Marker;
 use korvet_proto::client::Prevented;
+use korvet_proto::partition::Layout;
 use korvet_proto::produce::{Asked, Event, Options, Pressure};
 
 use crate::batches;

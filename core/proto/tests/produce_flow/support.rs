@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use korvet_proto::append::{Failure, Layout, Partition, Topic};
+use korvet_proto::access::Session;
 use korvet_proto::batch::Header;
 use korvet_proto::client::{
     Address, Begin, Caller, Client, Event as ClientEvent, LaneOptions, Login, NodeId, Options as ClientOptions, Piece,
     Prevented, Span, Target,
 };
 use korvet_proto::compression::Codec;
+use korvet_proto::failure::Failure;
+use korvet_proto::partition::{Layout, Partition, Topic};
 use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::{Packed, Time};
 use korvet_proto::produce::{
     Clock, Decision, Event, Incoming, Nodes, Options, Producers, Question, RequestId, Script, ScriptText, Sending,
-    Session,
 };
 use korvet_proto::shared::Shared;
 use korvet_proto::wire::{Reader, put_varint};
@@ -92,7 +93,7 @@ impl Worker {
         for node in [0, 1] {
             worker.flow.put_epoch(node, HISTORY, 1);
         }
-        worker.flow.put_session(peer(1), Session { may_write_all: true, ends_at: None });
+        worker.flow.put_session(peer(1), Session { may_all: true, ends_at: None });
         worker
     }
 
@@ -141,7 +142,7 @@ impl Worker {
 
     /// Have another client served, which may write everywhere.
     pub fn connect(&mut self, number: u64) {
-        self.flow.put_session(peer(number), Session { may_write_all: true, ends_at: None });
+        self.flow.put_session(peer(number), Session { may_all: true, ends_at: None });
     }
 
     pub fn replied(&mut self, sending: &Sending, call: usize, reply: &[u8]) {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::Layout;
-use korvet_proto::produce::{Decision, Event, Question, Sending, TopicName};
+use korvet_proto::partition::Layout;
+use korvet_proto::partition::TopicName;
+use korvet_proto::produce::{Decision, Event, Question, Sending};
 
 use crate::batches::call_in;
 use crate::support::{Frame, Got, ID, OPTIONS, Worker, error, partition, peer, read, refusal, transactional, verdicts};

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use korvet_proto::append::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
 use korvet_proto::batch::{CONTROL_BIT, HEADER_BYTES, Header, TRANSACTIONAL_BIT};
 use korvet_proto::client::slot_of;
+use korvet_proto::compression::Codec;
+use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
 
 use super::model::stream::Ids;
 use super::model::{Log, Script};
@@ -53,6 +54,7 @@ pub(super) fn partition(which: Which, of: TopicOf) -> Partition {
     let config = TopicConfig {
         codec: None,
         at_rest: AtRest { codec: None, min_bytes: 0 },
+        consumer_codec: Codec::None,
         max_message_bytes: 1 << 20,
         max_message_records: 1_000,
         is_compacted: false,
@@ -69,6 +71,8 @@ pub(super) fn partition(which: Which, of: TopicOf) -> Partition {
         index: side(which, "index").into(),
         open: side(which, "open").into(),
         aborted: side(which, "aborted").into(),
+        compacted: [side(which, "clean:0").into(), side(which, "clean:1").into()],
+        channel: side(which, "append").into(),
     };
     let slot = slot_of(stream(which).as_bytes());
     Partition { topic: Arc::new(topic), index: which.1, layout: of.layout, keys, slot, replicas: of.replicas }

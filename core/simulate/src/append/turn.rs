@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use korvet_proto::ErrorCode;
-use korvet_proto::append::{Failure, Partition};
+use korvet_proto::failure::Failure;
+use korvet_proto::partition::Partition;
+use korvet_proto::partition::TopicName;
 use korvet_proto::pipeline::Time;
-use korvet_proto::produce::{Decision, Incoming, Question, RequestId, TopicName};
+use korvet_proto::produce::{Decision, Incoming, Question, RequestId};
 
 use super::frames::response;
 use super::ledger::Sent;

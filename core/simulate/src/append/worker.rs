@@ -5,10 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use korvet_proto::append::{Failure, Layout, Partition};
+use korvet_proto::access::Session;
 use korvet_proto::client::{
     Begin, CallId, Caller, Client, Event as Heard, LaneId, LaneOptions, NodeId, Options, Prevented, Span,
 };
+use korvet_proto::failure::Failure;
+use korvet_proto::partition::{Layout, Partition};
 use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::Time;
 use korvet_proto::produce::{self, Clock, Decision, Event, GroupId, Incoming, Nodes, Producers, Question, RequestId};
@@ -194,7 +196,7 @@ impl Worker {
     /// A client has connected.
     pub fn accept(&mut self, peer: u64) {
         self.peers.insert(peer, Peer::default());
-        let session = produce::Session { may_write_all: peer % 3 > 0, ..produce::Session::default() };
+        let session = Session { may_all: peer % 3 > 0, ..Session::default() };
         self.producers.put_session(PeerId::from_u64(peer), session);
     }
 

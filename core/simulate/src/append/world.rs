@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use korvet_proto::append::Layout;
 use korvet_proto::client::{Address, CallId, LaneOptions, Login, Options, Target};
+use korvet_proto::partition::Layout;
 use korvet_proto::pipeline::Time;
 use korvet_proto::produce::{self, Clock, RequestId};
 
@@ -252,7 +252,7 @@ impl World {
         Clock { now: self.now, ms: self.now_ms() + self.ahead[worker] }
     }
 
-    pub fn partition(&self, which: Which) -> korvet_proto::append::Partition {
+    pub fn partition(&self, which: Which) -> korvet_proto::partition::Partition {
         partition(which, self.topics[which.0])
     }
 

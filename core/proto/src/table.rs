@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::TopicName;
-use crate::append::Partition;
+use crate::partition::{Partition, TopicName};
 
 type Partitions = HashMap<i32, Arc<Partition>>;
 

@@ -1,4 +1,4 @@
-//! Partitions, as appends need them.
+//! Partitions, as appends and reads need them.
 
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub struct AtRest {
 pub struct TopicConfig {
     /// The codec to which batches are recompressed (compression.type); `None` keeps the producer's.
     pub codec: Option<Codec>,
+    /// The codec of batches that are made of records for a consumer.
+    pub consumer_codec: Codec,
     pub at_rest: AtRest,
     pub max_message_bytes: usize,
     /// Of a batch in layout `record`.
@@ -63,9 +65,13 @@ pub struct Keys {
     /// The transactions that are open.
     pub open: Box<str>,
     pub aborted: Box<str>,
+    /// The streams to which compaction writes in turn.
+    pub compacted: [Box<str>; 2],
+    /// Where appends are announced.
+    pub channel: Box<str>,
 }
 
-/// A partition to which batches are appended.
+/// A partition to which batches are appended, and which is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Partition {
@@ -77,4 +83,13 @@ pub struct Partition {
     pub slot: u16,
     /// How many replicas of Redis the topic wants to have its records: min.insync.replicas less the master.
     pub replicas: u32,
+}
+
+/// A topic as a request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TopicName {
+    /// Up to version 12.
+    Name(Arc<str>),
+    /// From version 13 on; zeros name no topic.
+    Id([u8; 16]),
 }
