@@ -220,7 +220,10 @@ class MessageCodec:
 
 _Arg: TypeAlias = bytes | str | int | memoryview
 _Command: TypeAlias = Sequence[_Arg | Sequence[_Arg]]
-"""A command's words; those of an inner tuple or list stand in its place. TypeError for a bool or another type."""
+"""A command's words; those of an inner tuple or list stand in its place. TypeError for a bool or another type.
+
+Bytes are a command as `pack_command` makes it, whose key is its second word.
+"""
 
 def pack_command(command: _Command, /) -> bytes:
     """Return a command as Redis reads it; raises ValueError if it has no words, which Redis does not answer."""
@@ -241,6 +244,74 @@ class RespReader:
 
     def next_reply(self, missing: object, /) -> object:
         """Return the next reply, or `missing` if it is not whole yet; raises NotRespError."""
+
+@final
+class RawReply:
+    """The bytes of a whole reply, of which no objects were made."""
+
+    def __init__(self, reply: Buffer, /) -> None: ...
+    def __bytes__(self) -> bytes: ...
+
+LogFound: TypeAlias = tuple[
+    bool,
+    tuple[int, int, int, tuple[int, int, int] | None, int, int | None],
+    tuple[tuple[int, int], ...],
+    list[tuple[int, int]] | None,
+    tuple[
+        list[_Record]
+        | tuple[
+            list[range], list[int], list[bytes] | None, list[bytes], list[tuple[str, list[bytes] | None]]
+        ],
+        list[tuple[int, int, int, int, bytes, bytes | None]],
+        list[tuple[int, int, int, int, int]],
+        bool,
+        int,
+        tuple[int, str] | None,
+    ],
+]
+"""What a read found: whether nothing of other clients of Redis may belong there.
+
+Then start, first offset and end of the log; start, end and archived end of what only the remote tier holds; compacted
+end; open offset. Epochs and their starts, oldest first. Aborted transactions, by producer id and first offset.
+
+Last records, one by one, or as columns if all have the same fields (runs of offsets, timestamps, keys, values,
+headers); batches (base offset, next offset, size, record count, bytes as stored, records if those are compressed at
+rest); runs of records of transactions (start, stop, producer id, epoch, kind); whether there is more; how many entries
+are no batches; offset and encoding of the first value that does not decompress.
+"""
+
+@final
+class LogRead:
+    """A read of a log."""
+
+    @property
+    def commands(self) -> list[bytes]:
+        """Return the commands, of which the last is EXEC: `outcome` takes its reply."""
+
+@final
+class LogReader:
+    """Reads logs. It knows of those that it has read what decides on where a read looks and what it asks for."""
+
+    def __init__(self, plain_bytes_max: int, /) -> None:
+        """No value is decompressed that holds more than `plain_bytes_max` bytes."""
+
+    def begin(
+        self,
+        partition: object,
+        offset: int,
+        entries_max: int,
+        end: int | None,
+        is_committed: bool,
+        aborted_max: int,
+        /,
+    ) -> LogRead:
+        """Return the read of a partition (korvet.topics.types.Partition) that these ask for (korvet.log.types.Read)."""
+
+    def outcome(self, read: LogRead, reply: RawReply, /) -> LogFound | LogRead | tuple[int, str, bool]:
+        """Return what was found, or what is to be read instead.
+
+        Or a code of Kafka, a sentence, and whether Redis is away, slow or refusing.
+        """
 
 _Owner = TypeVar("_Owner")
 
@@ -599,12 +670,19 @@ class RedisClient(Generic[_Waiter]):
         """
 
     def begin(
-        self, lane: int, commands: Sequence[_Command], operation: str, node: int | None, reply_bytes: int, /
+        self,
+        lane: int,
+        commands: Sequence[_Command],
+        operation: str,
+        node: int | None,
+        reply_bytes: int,
+        is_raw: bool = False,
+        /,
     ) -> _Waiter:
         """Send commands, at least one, and return who waits for their replies; what prevents one stands in its place.
 
         Without a node to those of the keys, wherever a slot moves; those from MULTI to EXEC go together. `reply_bytes`
-        are those of large replies, 0 for small ones.
+        are those of large replies, 0 for small ones. With `is_raw` replies are RawReply, error replies too.
         """
 
     def begin_scripts(

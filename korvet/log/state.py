@@ -7,12 +7,12 @@ KAFKA_STORAGE_ERROR that names the key.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import Epochs, parse_epochs
 from korvet.log.packed import LOG_FIELD, PackedLog
-from korvet.log.types import AbortedTransaction, Bounds, RemoteRange
+from korvet.log.types import Bounds, RemoteRange
 from korvet.redis.replies import Reply, listed, malformed
 from korvet.topics.entry_ids import end_of_id, id_of_end
 from korvet.topics.types import Partition
@@ -21,10 +21,6 @@ _STATE_FIELDS = ("topic", LOG_FIELD, "clean", "clean_end", "archived", "epochs",
 
 SEGMENTS = (b"0", b"1")
 """The numbers of the two streams that compaction writes to in turn, as the state names them."""
-
-_REMEMBERED_MAX = 100_000
-"""Logs that are compacted, or have aborted transactions, and are remembered; all are forgotten beyond it, at the price
-of a second read each."""
 
 
 class LogState(NamedTuple):
@@ -35,8 +31,7 @@ class LogState(NamedTuple):
     entries are on their way to new offsets. Offsets below `compacted_end` lie in the compacted segment number
     `segment`, None without one. The remote tier holds what lies below `archived`, and in it the log starts at
     `remote_start`, None before anything was archived. `epochs` are the leader epochs in which it was written.
-    `open_offset` is where the oldest open transaction begins, None without one; `last_aborted` is the offset of the
-    last marker that aborted one, -1 without one.
+    `open_offset` is where the oldest open transaction begins, None without one.
     """
 
     next_offset: int
@@ -50,7 +45,6 @@ class LogState(NamedTuple):
     archived: int = 0
     epochs: Epochs = ()
     open_offset: int | None = None
-    last_aborted: int = -1
 
     @property
     def remote(self) -> RemoteRange | None:
@@ -85,7 +79,7 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
     if not fields or fields[0] != partition.topic_id.encode():
         raise stale_topic(partition)
     try:
-        _, packed, segment, compacted_end, archived, epochs, open_offset, last_aborted = fields
+        _, packed, segment, compacted_end, archived, epochs, open_offset, _ = fields
         log = PackedLog.unpack(packed)
         return LogState(
             next_offset=log.next_offset,
@@ -99,7 +93,6 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
             archived=int(archived or 0),
             epochs=parse_epochs(epochs),
             open_offset=int(open_offset) if open_offset else None,
-            last_aborted=int(last_aborted or -1),
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error
@@ -154,27 +147,6 @@ def _bounds(state: LogState, first_offset: int) -> Bounds:
     )
 
 
-class AbortedRow(NamedTuple):
-    """An aborted transaction: all that have records below `stable`, and no row up to this one, were not aborted."""
-
-    transaction: AbortedTransaction
-    stable: int
-
-
-def aborted_command(partition: Partition, offset: int, count: int) -> tuple[str | int, ...]:
-    """Return the command whose answer `read_aborted` takes: for what was aborted by markers from `offset` on."""
-    return ("ZRANGEBYSCORE", partition.aborted, offset, "+inf", "LIMIT", 0, count)
-
-
-def read_aborted(partition: Partition, reply: Reply) -> list[AbortedRow]:
-    """Return aborted transactions, in the order of their markers."""
-    try:
-        rows = [map(int, row.split(b":")) for row in cast("list[bytes]", listed(partition.aborted, reply))]
-        return [AbortedRow(AbortedTransaction(of, first), stable) for of, first, stable in rows]
-    except (ValueError, TypeError, AttributeError) as error:
-        raise malformed(partition.aborted, "an aborted transaction") from error
-
-
 def entries(partition: Partition, reply: Reply) -> Sequence[Any]:
     """Return the answer to XRANGE; the entries (record_format.Entry) are checked by what reads them."""
     return listed(partition.stream, reply)
@@ -200,55 +172,3 @@ def _offset(partition: Partition, entry_id: bytes) -> int | None:
     except (ValueError, TypeError, AttributeError) as error:
         raise malformed(partition.stream, "an entry's id") from error
     return None if end is None else end - 1
-
-
-class CompactedSegments:
-    """Which logs are compacted up to where, by the last answers; a log that never was costs a look-up in a dict.
-
-    It may be out of date: the state that comes with an answer says whether the right stream was read.
-    """
-
-    def __init__(self) -> None:
-        # The stream that holds all below an offset. By topic id too: what is known of a topic means nothing for the
-        # next one of its name.
-        self._segments: dict[tuple[str, str], tuple[str, int]] = {}
-
-    def stream(self, partition: Partition, offset: int) -> str:
-        """Return the stream in which `offset` lies, as far as is known."""
-        if not self._segments:
-            return partition.stream
-        stream, end = self._segments.get((partition.stream, partition.topic_id), (partition.stream, 0))
-        return stream if offset < end else partition.stream
-
-    def learn(self, partition: Partition, offset: int, state: LogState) -> str:
-        """Return the stream in which `offset` lies by the state that came with an answer, and remember that."""
-        if state.segment is None:
-            if self._segments:
-                self._segments.pop((partition.stream, partition.topic_id), None)
-            return partition.stream
-        if len(self._segments) >= _REMEMBERED_MAX:
-            self._segments.clear()
-        compacted = partition.compacted[state.segment]
-        self._segments[partition.stream, partition.topic_id] = (compacted, state.compacted_end)
-        return compacted if offset < state.compacted_end else partition.stream
-
-
-class AbortMarkers:
-    """Which logs have markers of aborted transactions, by the last answers; the others cost a look-up in a dict.
-
-    As with CompactedSegments, the state that comes with an answer says whether the right question was asked.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[str, str], int] = {}
-
-    def known(self, partition: Partition, offset: int) -> bool:
-        """Return whether there is one at an offset or past it, as far as is known."""
-        return bool(self._last) and self._last.get((partition.stream, partition.topic_id), -1) >= offset
-
-    def learn(self, partition: Partition, state: LogState) -> None:
-        """Remember the last one by the state that came with an answer."""
-        if state.last_aborted >= 0:
-            if len(self._last) >= _REMEMBERED_MAX:
-                self._last.clear()
-            self._last[partition.stream, partition.topic_id] = state.last_aborted

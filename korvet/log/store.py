@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from korvet_core import LogRead, LogReader, RawReply
 
 from korvet.errors import (
     ErrorCode,
@@ -19,51 +22,39 @@ from korvet.errors import (
     StorageUnavailableError,
 )
 from korvet.log.appends import Appends, BatchAppend, Marker
-from korvet.log.batch_format import read_batches
-from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs
+from korvet.log.epochs import NO_EPOCH, Epochs, EpochStart, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
 from korvet.log.high_watermark import HighWatermarks
-from korvet.log.record_format import (
-    Entry,
-    Owned,
-    ProducerRun,
-    producer_runs,
-    read_columns,
-    read_entries,
-)
+from korvet.log.record_format import ProducerRun
 from korvet.log.replication import Replicas
 from korvet.log.state import (
-    AbortMarkers,
-    CompactedSegments,
-    LogState,
-    aborted_command,
-    entries,
-    executed,
-    range_end,
     range_start,
-    read_aborted,
     read_batch_bounds,
     read_record_bounds,
-    read_state,
     state_command,
 )
 from korvet.log.types import (
+    AbortedTransaction,
     Appended,
     Bounds,
     Fetched,
     LogPosition,
     Read,
+    RemoteRange,
     StoredBatch,
 )
 from korvet.pending import Pending
-from korvet.protocol.records.record import StoredRecord
+from korvet.protocol.records.columns import Columns
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Arg, Reply, malformed
-from korvet.topics.entry_ids import BATCH, end_of_id
+from korvet.redis.replies import Arg
+from korvet.topics.entry_ids import BATCH
 from korvet.topics.registry import PARTITIONS_AT_ONCE
 from korvet.topics.types import Partition
 from korvet.turns import in_parts
+
+if TYPE_CHECKING:
+    from korvet_core import LogFound
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,9 +67,6 @@ _SEGMENTS_MAX = 10
 Each but two has met the end of a pass of compaction, or as many entries of other clients as it may read.
 """
 
-_ABORTED_FACTOR = 8
-"""How many times more rows of aborted transactions are read, if those that were read do not cover the first record."""
-
 UNKNOWN_TIME = -1
 """The time of a batch sent twice that the log does not hold any more; producers then take it for their own."""
 
@@ -87,16 +75,16 @@ _DAMAGE_REMEMBERED_MAX = 10_000
 
 
 class BegunReads(NamedTuple):
-    """Reads that were sent, the streams in which they look, and the epochs of their nodes, as far as known then.
+    """Reads that were sent, as the core has them, and the epochs of their nodes, as far as known then.
 
     `places` are those of their answers among the `replies`.
     """
 
     reads: Sequence[Read]
-    streams: list[str]
+    sent: Sequence[LogRead]
     epochs: list[int]
     places: list[int]
-    replies: Pending[list[Reply]]
+    replies: Pending[list[RawReply | KafkaError]]
 
 
 class LogStore:
@@ -136,8 +124,7 @@ class LogStore:
         self._keys = keys
         self.decompressed_bytes_max = decompressed_bytes_max
         self._damaged: set[str] = set()
-        self._segments = CompactedSegments()
-        self._aborts = AbortMarkers()
+        self._core = LogReader(decompressed_bytes_max)
         self.watermarks = HighWatermarks(reads, replicas)
 
     def history_of(self, stream: str) -> str:
@@ -275,168 +262,100 @@ class LogStore:
         return outcomes
 
     def _send_reads(self, reads: Sequence[Read]) -> BegunReads:
-        streams = [self._segments.stream(read.partition, read.offset) for read in reads]
-        commands: list[Sequence[Arg]] = []
+        sent = [
+            self._core.begin(partition, offset, count, end, committed, rows)
+            for partition, offset, count, end, _, committed, rows in reads
+        ]
+        return self._send(reads, sent)
+
+    def _send(self, reads: Sequence[Read], sent: Sequence[LogRead]) -> BegunReads:
+        commands: list[bytes] = []
         places: list[int] = []
-        for (partition, offset, count, end, _, committed, rows), stream in zip(reads, streams, strict=True):
-            first, last = range_start(partition, offset), range_end(partition, end)
-            commands += (
-                ("MULTI",),
-                state_command(partition),
-                ("XRANGE", stream, first, last, "COUNT", count),
-            )
-            if committed and self._aborts.known(partition, offset):
-                # At once with the entries: trimming and compaction delete what is known of those that they delete.
-                commands.append(aborted_command(partition, offset, rows))
-            places.append(len(commands))
-            commands.append(("EXEC",))
+        for read in sent:
+            commands += read.commands
+            places.append(len(commands) - 1)
         expected = sum(read.bytes_expected for read in reads)
         # Those of now: what is found later would be taken for the end of the log in an epoch that begins meanwhile.
         epochs = [self._known_epoch(read.partition) for read in reads]
-        replies = self._reads.begin_pipeline(commands, reply_bytes=expected)
-        return BegunReads(reads, streams, epochs, places, replies)
+        replies = self._reads.begin_raw(commands, reply_bytes=expected)
+        return BegunReads(reads, sent, epochs, places, replies)
 
     def _once_finished(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool]]:
         """Return outcomes, each with whether it is settled: if not, external entries may belong where nothing is."""
-        found = self._found(begun)
+        outcomes = self._found(begun)
         for _ in range(_SEGMENTS_MAX):
-            misled = {position: read for position, read in enumerate(found) if isinstance(read, Read)}
+            misled = {index: read for index, read in enumerate(outcomes) if isinstance(read, LogRead)}
             if not misled:
                 break
-            again = self._found(self._send_reads(list(misled.values())))
-            for position, outcome in zip(misled, again, strict=True):
-                found[position] = outcome
-        return [(_moved(each.partition), True) if isinstance(each, Read) else each for each in found]
+            reads = [begun.reads[index] for index in misled]
+            again = self._found(self._send(reads, list(misled.values())))
+            for index, outcome in zip(misled, again, strict=True):
+                outcomes[index] = outcome
+        return [
+            (_moved(read.partition), True) if isinstance(outcome, LogRead) else outcome
+            for read, outcome in zip(begun.reads, outcomes, strict=True)
+        ]
 
-    def _found(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool] | Read]:
-        """Return for each read what `_fetched` does."""
+    def _found(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool] | LogRead]:
+        """Return for each read what was found, and whether that is settled; or what to read instead."""
         replies = begun.replies.result()
-        sent = zip(begun.reads, begun.streams, begun.epochs, begun.places, strict=True)
-        return [self._fetched(read, stream, epoch, replies[place]) for read, stream, epoch, place in sent]
-
-    def _fetched(
-        self, read: Read, stream: str, epoch: int, reply: Reply
-    ) -> tuple[Fetched | KafkaError, bool] | Read:
-        """Return what was found in `stream`, and whether that is settled; or what to read instead."""
-        partition, offset, count = read.partition, read.offset, read.entries_max
-        try:
-            state_reply, entries_reply, *aborted = executed(partition, reply, 2, 3)
-            state = read_state(partition, state_reply)
-            right = self._segments.learn(partition, offset, state)
-            if stream != right:
-                return read
-            end, remote = state.next_offset, state.remote
-            if epoch != NO_EPOCH:
-                self._ends.note(partition, epoch, end, state.epochs)
-            if remote is not None and offset < remote.end:
-                return Fetched(
-                    *(remote.start, remote.start, end, []),
-                    more=False,
-                    remote=remote,
-                    epochs=state.epochs,
-                    open_offset=state.open_offset,
-                    aborted=[] if read.committed else None,
-                ), True
-            found = entries(partition, entries_reply)
-            is_compacted = right != partition.stream
-            # Nothing is left from here to the end of the compacted part: what comes next lies after it.
-            passed = state.compacted_end if is_compacted and not found else None
-            batches = self._batches(partition, found, end) if partition.format == "batch" else []
-            if partition.format == "batch" and not batches and len(found) >= count:
-                passed = end_of_id(found[-1][0], BATCH)  # all are entries of other clients, between batches
-            if passed is not None and passed <= end:
-                return read._replace(offset=passed)
-            start = remote.start if remote else state.start
-            first = end if state.first is None else min(max(state.start, state.first), end)
-            first = remote.start if remote else first
-            more = len(found) >= count or (is_compacted and state.compacted_end < end)
-            if partition.format == "batch":
-                # Past the end nothing is served. Before a damaged entry there are fewer batches than entries.
-                more = more or len(batches) < len(found)
-                more = bool(batches) and more and batches[-1].next_offset < end
-                fetched = Fetched(
-                    start, first, end, [], more, batches, remote, state.compacted_end, state.epochs
-                )
-                settled = True
+        outcomes: list[tuple[Fetched | KafkaError, bool] | LogRead] = []
+        for read, sent, epoch, index in zip(begun.reads, begun.sent, begun.epochs, begun.places, strict=True):
+            reply = replies[index]
+            if isinstance(reply, KafkaError):
+                outcomes.append((reply.without_frames(), True))
+                continue
+            outcome = self._core.outcome(sent, reply)
+            if isinstance(outcome, LogRead):
+                outcomes.append(outcome)
+            elif len(outcome) == 3:  # noqa: PLR2004 - a refusal, of which the core says less
+                outcomes.append((_refused(*outcome), True))
             else:
-                records, producers = self._records(partition, found, end)
-                external = len(records) < len(found)
-                more = external or more
-                fetched = Fetched(start, first, end, records, more=more, remote=remote, epochs=state.epochs)
-                fetched = fetched._replace(producers=producers) if producers else fetched
-                settled = bool(records) or not (external or state.moving or offset > end)
-            if state.open_offset is not None:
-                fetched = fetched._replace(open_offset=state.open_offset)
-            if read.committed:
-                outcome = self._committed(read, state, fetched, aborted)
-                return outcome if isinstance(outcome, Read) else (outcome, settled)
-        except KafkaError as error:
-            return error.without_frames(), True
+                outcomes.append(self._fetched(read.partition, epoch, outcome))
+        return outcomes
+
+    def _fetched(self, partition: Partition, epoch: int, outcome: LogFound) -> tuple[Fetched, bool]:
+        settled, bounds, starts, aborted, entries = outcome
+        start, first, end, remote, compacted_end, open_offset = bounds
+        records, batches, producers, more, foreign, damaged = entries
+        epochs = _epochs(starts)
+        if epoch != NO_EPOCH:
+            self._ends.note(partition, epoch, end, epochs)
+        if foreign:
+            entries_are = "entry is no batch" if foreign == 1 else "entries are no batches"
+            _LOG.warning("%s: %d %s: not served", partition.stream, foreign, entries_are)
+        if damaged is not None:
+            self._note_damaged(partition, *damaged)
+        fetched = Fetched(
+            log_start=start,
+            first_offset=first,
+            high_watermark=end,
+            records=records if isinstance(records, list) else Columns(*records),
+            more=more,
+            batches=[StoredBatch(*fields) for fields in batches] or (),
+            remote=None if remote is None else RemoteRange(*remote, epochs),
+            compacted_end=compacted_end,
+            epochs=epochs,
+            producers=[ProducerRun(*run) for run in producers] or (),
+            open_offset=open_offset,
+            aborted=None if aborted is None else [AbortedTransaction(*fields) for fields in aborted],
+        )
         return fetched, settled
 
-    def _committed(
-        self, read: Read, state: LogState, fetched: Fetched, aborted: list[Reply]
-    ) -> Fetched | Read:
-        """Return what a committed read has found; or what to read instead, to know more of what was aborted."""
-        self._aborts.learn(read.partition, state)
-        fetched = fetched._replace(aborted=[])
-        if state.open_offset is not None:
-            fetched = fetched.until(fetched.stable_offset)
-        if not fetched.holds_any or state.last_aborted < read.offset:
-            return fetched
-        if not aborted:
-            return read
-        rows = read_aborted(read.partition, aborted[0])
-        if len(rows) >= read.aborted_max and rows[-1].stable < fetched.next_offset:
-            fetched = fetched.until(rows[-1].stable)
-            if not fetched.holds_any:
-                return read._replace(aborted_max=read.aborted_max * _ABORTED_FACTOR)
-            fetched = fetched._replace(more=True)
-        end = fetched.next_offset
-        found = [each.transaction for each in rows if each.transaction.first_offset < end]
-        return fetched._replace(aborted=found)
+    def _note_damaged(self, partition: Partition, offset: int, encoding: str) -> None:
+        if partition.stream in self._damaged:
+            return
+        if len(self._damaged) >= _DAMAGE_REMEMBERED_MAX:
+            self._damaged.clear()
+        self._damaged.add(partition.stream)
+        message = "%s offset %d: not a %s frame within record.decompressed.max.bytes: values served as stored"
+        _LOG.warning(message, partition.stream, offset, encoding)
 
     def _known_epoch(self, partition: Partition) -> int:
         try:
             return self.epochs.known(self._reads.node_of(partition.stream))
         except StorageUnavailableError:
             return NO_EPOCH
-
-    def _batches(self, partition: Partition, found: Sequence[Entry], end: int) -> list[StoredBatch]:
-        try:
-            batches, external = read_batches(found, end)
-        except (ValueError, TypeError, AttributeError, IndexError) as error:
-            # As Kafka answers: a consumer reports the offset, and does not retry as after a storage error.
-            message = f"{partition.stream}: an entry ({error}) is malformed"
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
-        if external:
-            some = "1 entry is no batch" if external == 1 else f"{external} entries are no batches"
-            _LOG.warning("%s: %s: not served", partition.stream, some)
-        return batches
-
-    def _records(
-        self, partition: Partition, found: Sequence[Entry], end: int
-    ) -> tuple[Sequence[StoredRecord], Sequence[ProducerRun]]:
-        def damaged(offset: int, encoding: str) -> None:
-            if partition.stream in self._damaged:
-                return
-            if len(self._damaged) >= _DAMAGE_REMEMBERED_MAX:
-                self._damaged.clear()
-            self._damaged.add(partition.stream)
-            message = (
-                "%s offset %d: not a %s frame within record.decompressed.max.bytes: values served as stored"
-            )
-            _LOG.warning(message, partition.stream, offset, encoding)
-
-        bits, bytes_max = partition.bits, self.decompressed_bytes_max
-        owned: list[Owned] = []
-        try:
-            records: Sequence[StoredRecord] | None = read_columns(found, bits, end, bytes_max, owned)
-            if records is None:
-                records = read_entries(found, bits, end, bytes_max, damaged, owned)
-            return records, producer_runs(owned) if owned else ()
-        except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise malformed(partition.stream, "an entry") from error
 
     def bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return the ends of every log, all in one round trip if nobody else wrote to the streams.
@@ -492,3 +411,12 @@ class LogStore:
 def _moved(partition: Partition) -> KafkaError:
     message = f"{partition.stream}: passes of compaction end faster than the log can be read"
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+@lru_cache(maxsize=20_000)
+def _epochs(starts: tuple[tuple[int, int], ...]) -> Epochs:
+    return tuple(EpochStart(*start) for start in starts)
+
+
+def _refused(code: int, message: str, is_unavailable: bool) -> KafkaError:  # noqa: FBT001 - as the core says it
+    return StorageUnavailableError(message) if is_unavailable else KafkaError(ErrorCode(code), message)

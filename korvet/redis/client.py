@@ -22,6 +22,8 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import Any, Self, TypeAlias, cast
 
+from korvet_core import RawReply
+
 from korvet.errors import KafkaError, NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.pending import Done, Pending
 from korvet.redis import url as redis_url
@@ -335,6 +337,15 @@ class Redis:
         """Send `commands`, at least one, as `pipeline` does, without waiting for their replies."""
         waiter = self.driver.begin(self._lane, commands, self._operation, None, reply_bytes)
         return PendingReplies(waiter, raises=not self.is_cluster)
+
+    def begin_raw(
+        self, commands: Sequence[bytes], *, reply_bytes: int = 0
+    ) -> Pending[list[RawReply | KafkaError]]:
+        """Do so with commands as Redis takes them; the replies are raw, error replies too."""
+        waiter = self.driver.begin(self._lane, commands, self._operation, None, reply_bytes, True)  # noqa: FBT003 - raw
+        return cast(
+            "Pending[list[RawReply | KafkaError]]", PendingReplies(waiter, raises=not self.is_cluster)
+        )
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.

@@ -13,11 +13,6 @@ DENSE, BATCH = 0, -1
 """The bits of a log in format `record` with dense offsets, and in format `batch`, which always has them."""
 
 
-def width_of(bits: int) -> tuple[int, int]:
-    """Return by how many offsets a millisecond of ids goes on, and what is added to its sequence for an offset."""
-    return (1 << bits, 0) if bits > DENSE else (OFFSETS_END, -1)
-
-
 def id_of_end(end: int, bits: int) -> str:
     """Return the id of an entry that ends at an offset; `0-0` if there can be none."""
     if bits <= DENSE:

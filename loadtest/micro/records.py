@@ -1,4 +1,4 @@
-"""CPU per record of making a consumer's batch from what XRANGE answers: parsing, reading, building.
+"""CPU per record of making records, and a consumer's batch of them, from what Redis answers to a read.
 
 Run as `python loadtest/micro/records.py` from the repository.
 Nothing talks to Redis: the answer is made here, 1,000 entries of 125 a millisecond, as an append of the Java client
@@ -15,26 +15,29 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
-from korvet_core import BatchesBuilder, RespReader
+from korvet_core import BatchesBuilder, LogReader, RawReply
 
-from korvet.log.record_format import Entry, compress, read_columns, read_entries
+from korvet.log.packed import PackedLog
+from korvet.log.record_format import compress
+from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
-from korvet.redis.replies import error_of
-from korvet.topics.types import AtRest
+from korvet.topics.types import AtRest, Partition
 from loadtest.micro import logs
 
 COUNT = 1000
 PER_MS = 125
-END = 2**53
+END = 2**52
 BYTES_MAX = 1 << 24
 TURNS, REPEATS = 7, 30
 
 
-def answer(value: Callable[[int], bytes], *, key: bool, header: bool, at_rest: AtRest) -> bytes:
-    """Return an answer to XRANGE within MULTI .. EXEC, as a log is read."""
-    pieces = [b"+QUEUED\r\n*1\r\n*%d\r\n" % COUNT]
+def answer(
+    value: Callable[[int], bytes], *, key: bool, header: bool, at_rest: AtRest, differ: bool
+) -> RawReply:
+    """Return an answer to MULTI .. EXEC, as a log is read; if they `differ`, the first entry has one field more."""
+    state = [b"id", PackedLog(next_offset=END, first=0).pack()]
+    pieces = [b"*2\r\n*8\r\n", *map(bulk, state), b"$-1\r\n" * 6, b"*%d\r\n" % COUNT]
     for number in range(COUNT):
         content, marker = value(number), None
         if at_rest.codec != "none" and (frame := compress(content, at_rest.codec)) is not None:
@@ -43,30 +46,32 @@ def answer(value: Callable[[int], bytes], *, key: bool, header: bool, at_rest: A
         fields += [b"value", content, b"timestamp", b"%d" % (logs.TIMESTAMP + number // PER_MS)]
         fields += [] if marker is None else [b"korvet.encoding", marker]
         fields += [b"header.trace", b"%016d" % number] if header else []
+        fields += [b"header.more", b""] if differ and number == 0 else []
         entry_id = b"%d-%d" % (logs.TIMESTAMP + number // PER_MS, number % PER_MS)
-        pieces.append(b"*2\r\n$%d\r\n%s\r\n*%d\r\n" % (len(entry_id), entry_id, len(fields)))
-        pieces += [b"$%d\r\n%s\r\n" % (len(field), field) for field in fields]
-    return b"".join(pieces)
+        pieces += [b"*2\r\n", bulk(entry_id), b"*%d\r\n" % len(fields), *map(bulk, fields)]
+    return RawReply(b"".join(pieces))
 
 
-def parsed(raw: bytes) -> Sequence[Entry]:
-    """Return the entries of an answer."""
-    reader = RespReader(error_of)
-    reader.feed(raw)
-    reader.next_reply(None)
-    return cast("list[Sequence[Entry]]", reader.next_reply(None))[0]
+def bulk(text: bytes) -> bytes:
+    """Return a string as Redis answers it."""
+    return b"$%d\r\n%s\r\n" % (len(text), text)
 
 
-def one_by_one(entries: Sequence[Entry]) -> list[StoredRecord]:
-    """Read without columns."""
-    return read_entries(entries, logs.BITS, END, BYTES_MAX, lambda _offset, _encoding: None)
+class Reads:
+    """A log of whose reads the answers are made here."""
 
+    def __init__(self) -> None:
+        self._reader = LogReader(BYTES_MAX)
+        partition = Partition("t", 0, "id", logs.BITS, "record", "", "", "", "", ("", ""), "", "", "", "")
+        self._read = self._reader.begin(partition, 0, COUNT, None, False, 0)  # noqa: FBT003 - of all
 
-def columns(entries: Sequence[Entry]) -> Sequence[StoredRecord]:
-    """Read as columns."""
-    found = read_columns(entries, logs.BITS, END, BYTES_MAX)
-    assert found is not None
-    return found
+    def records(self, reply: RawReply) -> Sequence[StoredRecord]:
+        """Return the records of an answer."""
+        outcome = self._reader.outcome(self._read, reply)
+        assert isinstance(outcome, tuple)
+        assert len(outcome) == 5
+        records = outcome[4][0]
+        return records if isinstance(records, list) else Columns(*records)
 
 
 def built(records: Sequence[StoredRecord]) -> int:
@@ -91,28 +96,35 @@ def cpu_us(work: Callable[[], object]) -> float:
 def main() -> None:
     """Print a table."""
     logs.collect_as_a_worker()
-    cases = {
-        "100 B": answer(logs.value_of, key=False, header=False, at_rest=AtRest("none")),
-        "100 B, key": answer(logs.value_of, key=True, header=False, at_rest=AtRest("none")),
-        "100 B, key, header": answer(logs.value_of, key=True, header=True, at_rest=AtRest("none")),
-        "900 B": answer(lambda n: logs.value_of(n) * 9, key=False, header=False, at_rest=AtRest("none")),
-        "1 KiB, lz4": answer(lambda n: logs.value_of(n) * 11, key=False, header=False, at_rest=AtRest("lz4")),
-        "2 KiB, lz4": answer(lambda n: logs.value_of(n) * 20, key=False, header=False, at_rest=AtRest("lz4")),
+    plain, lz4 = AtRest("none"), AtRest("lz4")
+    cases: dict[str, Callable[[bool], RawReply]] = {
+        "100 B": lambda differ: answer(logs.value_of, key=False, header=False, at_rest=plain, differ=differ),
+        "100 B, key": lambda differ: answer(
+            logs.value_of, key=True, header=False, at_rest=plain, differ=differ
+        ),
+        "100 B, key, header": lambda differ: answer(
+            logs.value_of, key=True, header=True, at_rest=plain, differ=differ
+        ),
+        "900 B": lambda differ: answer(
+            lambda n: logs.value_of(n) * 9, key=False, header=False, at_rest=plain, differ=differ
+        ),
+        "1 KiB, lz4": lambda differ: answer(
+            lambda n: logs.value_of(n) * 11, key=False, header=False, at_rest=lz4, differ=differ
+        ),
+        "2 KiB, lz4": lambda differ: answer(
+            lambda n: logs.value_of(n) * 20, key=False, header=False, at_rest=lz4, differ=differ
+        ),
     }
-    print(
-        f"{'us per record':20} {'parse':>7} | {'one by one':>10} {'build':>7} | {'columns':>10} {'build':>7}"
-    )
-    for name, raw in cases.items():
-        entries = parsed(raw)
-        rows, table = one_by_one(entries), columns(entries)
-        print(
-            f"{name:20} {cpu_us(partial(parsed, raw)):7.3f} |"
-            f" {cpu_us(partial(one_by_one, entries)):10.3f}"
-            f" {cpu_us(partial(built, rows)):7.3f} |"
-            f" {cpu_us(partial(columns, entries)):10.3f}"
-            f" {cpu_us(partial(built, table)):7.3f}",
-            flush=True,
-        )
+    reads = Reads()
+    print(f"{'us per record':20} {'one by one':>10} {'build':>7} | {'columns':>10} {'build':>7}")
+    for name, made in cases.items():
+        times: list[float] = []
+        for differ in (True, False):
+            reply = made(differ)
+            records = reads.records(reply)
+            assert isinstance(records, list) == differ
+            times += [cpu_us(partial(reads.records, reply)), cpu_us(partial(built, records))]
+        print(f"{name:20} {times[0]:10.3f} {times[1]:7.3f} | {times[2]:10.3f} {times[3]:7.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.log.state import CompactedSegments, LogState
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, Read
 from korvet.redis.keys import Keys
@@ -98,19 +97,3 @@ def test_a_field_that_names_no_clean_stream_is_malformed(bench: Bench) -> None:
     bench.raw.hset(bench.partition.state, mapping={"clean": "2", "clean_end": "5"})
     [outcome] = bench.logs.read([Read(bench.partition, 0, 5)])
     assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
-
-
-def test_too_many_compacted_logs_are_forgotten_and_learned_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("korvet.log.state._REMEMBERED_MAX", 2)
-    parts = CompactedSegments()
-    state = LogState(
-        next_offset=9, start=0, first=0, max_timestamp=5, moving=False, segment=1, compacted_end=7
-    )
-    for partition in bench.partitions:
-        assert parts.learn(partition, 3, state) == partition.compacted[1]
-    assert parts.stream(bench.partitions[2], 6) == bench.partitions[2].compacted[1]
-    assert parts.stream(bench.partitions[0], 6) == bench.partitions[0].stream
-    assert parts.learn(bench.partitions[2], 3, state._replace(segment=None)) == bench.partitions[2].stream
-    assert parts.stream(bench.partitions[2], 3) == bench.partitions[2].stream

@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.log import record_format
 from korvet.log.collect import FetchResult, collector_for
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.readahead import ReadAhead
@@ -107,7 +106,7 @@ def test_batches_say_of_which_transaction_they_are(log: Log) -> None:
 @pytest.mark.parametrize("keyed", [True, False])
 def test_many_records_of_one_layout_come_as_others_do(log: Log, *, keyed: bool) -> None:
     producer = TransactionalProducer(log.view)
-    values = [b"%d" % n for n in range(3 * record_format.ENTRIES_MIN)]
+    values = [b"%d" % n for n in range(48)]
     records = [Record(value, b"key" if keyed else None, headers=[("name", b"content")]) for value in values]
     for start in range(0, len(records), 8):
         producer.write(*records[start : start + 8])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
+from korvet_core import RawReply, pack_command
 from redis.crc import key_slot
 
 from korvet.errors import NodeAwayError, OutcomeUnknownError, StorageUnavailableError
@@ -102,6 +103,9 @@ def test_a_pipeline_goes_to_the_nodes_of_its_keys(client: Redis, redis_cluster: 
     reads = [command for key in STREAMS for command in (("MULTI",), ("GET", key), ("TYPE", key), ("EXEC",))]
     found = client.pipeline([("TIME",), *reads])
     assert found[4::4] == [[key.encode(), b"string"] for key in STREAMS]
+    raw = client.begin_raw([pack_command(command) for command in reads]).result()
+    replies = [bytes(reply) for reply in raw[3::4] if isinstance(reply, RawReply)]
+    assert replies == [b"*2\r\n$%d\r\n%s\r\n+string\r\n" % (len(key), key.encode()) for key in STREAMS]
 
 
 def test_scripts_go_to_the_nodes_of_their_keys(client: Redis) -> None:

@@ -215,6 +215,23 @@ def test_replies_of_several_commands_are_a_list_however_they_come(server: Server
     assert server.client.under_way(server.lane, 0) == (0, 0, 0)
 
 
+def test_a_raw_reply_is_its_bytes_and_the_next_request_has_objects(server: Server) -> None:
+    commands = [pack_command(("GET", "a")), ("GET", "b")]
+    server.client.begin(server.lane, commands, "test", None, 0, True)  # noqa: FBT003 - raw
+    assert server.take(40) == pack_command(("GET", "a")) + pack_command(("GET", "b"))
+    server.ask(("PING",))
+    [(waiter, replies), (_, objects)] = server.answered(b"*2\r\n$1\r\nv\r\n:5\r\n-ERR x\r\n+PONG\r\n")
+    assert (waiter, objects) == ("waiter 2", [b"PONG"])
+    assert [bytes(reply) for reply in replies] == [b"*2\r\n$1\r\nv\r\n:5\r\n", b"-ERR x\r\n"]
+
+
+def test_what_prevents_a_raw_reply_stands_in_its_place(server: Server) -> None:
+    server.client.begin(server.lane, [pack_command(("GET", "a"))], "test", None, 0, True)  # noqa: FBT003 - raw
+    server.socket.shutdown(socket.SHUT_RDWR)
+    [(_, [error], _, _)] = server.client.readable(server.connection)[0]
+    assert "it closed the connection" in error.message
+
+
 def test_who_waits_for_a_lost_connection_is_answered_once(server: Server) -> None:
     for _ in range(3):
         server.ask(("PING",))

@@ -91,7 +91,7 @@ impl BatchesBuilder {
     }
 
     /// Take a record, or return false: it does not fit, and then nothing after it may be taken.
-    pub fn push(&mut self, record: &RecordFields<'_>) -> io::Result<bool> {
+    pub fn push<Name: AsRef<[u8]>>(&mut self, record: &RecordFields<'_, Name>) -> io::Result<bool> {
         let base_timestamp = self.open.as_ref().and_then(Encoder::base_timestamp);
         if self.log_append_time && base_timestamp.is_some_and(|timestamp| timestamp != record.timestamp) {
             self.close(0)?;
@@ -113,7 +113,7 @@ impl BatchesBuilder {
     }
 
     /// Take the record of a marker, which is a batch of its own.
-    pub fn push_control(&mut self, record: &RecordFields<'_>) -> io::Result<bool> {
+    pub fn push_control<Name: AsRef<[u8]>>(&mut self, record: &RecordFields<'_, Name>) -> io::Result<bool> {
         self.close(0)?;
         let is_taken = self.push(record)?;
         self.close(TRANSACTIONAL_BIT | CONTROL_BIT)?;

@@ -18,7 +18,7 @@ use crate::{ErrorCode, Refusal};
 mod at_rest;
 mod lz4;
 
-pub use at_rest::Frames;
+pub use at_rest::{FrameReader, Frames};
 pub use lz4::has_linked_blocks;
 
 /// The codec of a batch: the three lowest bits of its attributes.

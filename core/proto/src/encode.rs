@@ -29,17 +29,17 @@ pub struct Encoder {
 }
 
 /// The name and value of a header.
-pub type HeaderFields<'a> = (&'a [u8], Option<&'a [u8]>);
+pub type HeaderFields<'a, Name = &'a [u8]> = (Name, Option<&'a [u8]>);
 
 /// What is written of a record.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
-pub struct RecordFields<'a> {
+pub struct RecordFields<'a, Name = &'a [u8]> {
     pub offset: i64,
     pub timestamp: i64,
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
-    pub headers: &'a [HeaderFields<'a>],
+    pub headers: &'a [HeaderFields<'a, Name>],
 }
 
 impl Encoder {
@@ -58,7 +58,8 @@ impl Encoder {
     }
 
     /// Take a record, or return false and take nothing: it does not fit.
-    pub fn push(&mut self, record: &RecordFields<'_>) -> bool {
+    #[inline]
+    pub fn push<Name: AsRef<[u8]>>(&mut self, record: &RecordFields<'_, Name>) -> bool {
         let RecordFields { offset, timestamp, key, value, headers } = *record;
         let Some(delta) = offset.checked_sub(self.base_offset).and_then(|delta| i32::try_from(delta).ok()) else {
             return false;
@@ -69,7 +70,7 @@ impl Encoder {
             1 + varint_bytes(since) + varint_bytes(delta.into()) + nullable_bytes(key) + nullable_bytes(value);
         size += varint_bytes(headers.len() as i64);
         for (name, content) in headers {
-            size += nullable_bytes(Some(name)) + nullable_bytes(*content);
+            size += nullable_bytes(Some(name.as_ref())) + nullable_bytes(*content);
         }
         let whole = varint_bytes(size as i64) + size;
         let limit = if self.at_least_one && self.record_count == 0 { PAYLOAD_BYTES_MAX } else { self.bytes_max };
@@ -89,7 +90,7 @@ impl Encoder {
         self.put_nullable(value);
         self.put_varint(headers.len() as i64);
         for (name, content) in headers {
-            self.put_nullable(Some(name));
+            self.put_nullable(Some(name.as_ref()));
             self.put_nullable(*content);
         }
         true
@@ -129,6 +130,7 @@ impl Encoder {
         self.batch
     }
 
+    #[inline]
     fn put_varint(&mut self, number: i64) {
         let mut left = zigzag(number);
         while left > 0x7F {
@@ -138,6 +140,7 @@ impl Encoder {
         self.batch.push(low_byte(left));
     }
 
+    #[inline]
     fn put_nullable(&mut self, content: Option<&[u8]>) {
         self.put_varint(content.map_or(-1, |bytes| bytes.len() as i64));
         self.batch.extend_from_slice(content.unwrap_or_default());

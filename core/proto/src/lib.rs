@@ -22,6 +22,7 @@
 //! * [`failure`] is why an append or a read has no result.
 //! * [`append`] makes calls of the append scripts of producers' batches, and reads the answers.
 //! * [`produce`] serves the requests of producers.
+//! * [`log`] reads the log of a partition.
 //! * [`shared`] are bytes that several hold.
 //! * [`pipeline`] is one connection to Redis: what is written next, and whose each reply is.
 
@@ -39,6 +40,7 @@ pub mod cursor;
 pub mod encode;
 pub mod failure;
 pub mod frame;
+pub mod log;
 pub mod partition;
 pub mod peer;
 pub mod pipeline;

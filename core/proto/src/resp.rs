@@ -314,6 +314,22 @@ impl<'a> Elements<'a> {
     pub fn of(reply: &'a [u8]) -> Self {
         Self { left: reply }
     }
+
+    /// The bytes of the elements that were not read yet.
+    pub fn left(&self) -> &'a [u8] {
+        self.left
+    }
+
+    /// Pass over elements with all that belongs to them; `None` if there are fewer.
+    pub fn pass(&mut self, count: usize) -> Option<()> {
+        let mut missing = count as u64;
+        while missing > 0 {
+            let element = self.next()?;
+            missing = missing.checked_add(element.children())?;
+            missing -= u64::from(!matches!(element, Element::Attribute(_)));
+        }
+        Some(())
+    }
 }
 
 impl<'a> Iterator for Elements<'a> {

@@ -1,4 +1,4 @@
-//! Bytes that several hold: a frame, or what was decompressed of it.
+//! Bytes that several hold: a frame, or what was decompressed of it. And bytes that were made, between parts of these.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,5 +43,35 @@ impl From<Vec<u8>> for Shared {
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
         self.bytes.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+/// Bytes of a response, one after the other with others.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// Of its own.
+    Made(Vec<u8>),
+    /// Bytes that stay where they are.
+    Part(Shared),
+}
+
+impl Piece {
+    #[allow(missing_docs)]
+    pub fn len(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    #[allow(missing_docs)]
+    pub fn is_empty(&self) -> bool {
+        self.as_ref().is_empty()
+    }
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Made(bytes) => bytes,
+            Self::Part(part) => part.as_ref(),
+        }
     }
 }

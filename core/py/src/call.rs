@@ -8,7 +8,7 @@ use std::ops::Range;
 use korvet_proto::client::{Caller, Prevented, Ready, Span, slot_of};
 use korvet_proto::pipeline::Packed;
 use korvet_proto::produce::GroupId;
-use korvet_proto::resp::{put_argument, put_count, put_integer};
+use korvet_proto::resp::{Element, Elements, put_argument, put_count, put_integer};
 use pyo3::exceptions::PyValueError;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{intern, prelude::*};
@@ -20,6 +20,8 @@ pub struct Asked {
     /// The commands or the scripts' calls, of which nobody else can change how many they are.
     pub calls: Py<PyTuple>,
     pub are_scripts: bool,
+    /// Whether replies come as their bytes.
+    pub is_raw: bool,
     /// Gets the node and the history of each piece when it is sent.
     pub sent: Option<Py<PyList>>,
 }
@@ -37,17 +39,17 @@ impl Asked {
         if calls.is_empty() {
             return Err(PyValueError::new_err("a request has no commands"));
         }
-        Ok(Self { calls: calls.unbind(), are_scripts, sent: sent.map(Bound::unbind) })
+        Ok(Self { calls: calls.unbind(), are_scripts, is_raw: false, sent: sent.map(Bound::unbind) })
     }
 
     /// That of a call which asks for a connection or a map, and for no replies.
     pub fn nothing(py: Python<'_>) -> Self {
-        Self { calls: PyTuple::empty(py).unbind(), are_scripts: false, sent: None }
+        Self { calls: PyTuple::empty(py).unbind(), are_scripts: false, is_raw: false, sent: None }
     }
 
     pub fn clone_ref(&self, py: Python<'_>) -> Self {
         let sent = self.sent.as_ref().map(|sent| sent.clone_ref(py));
-        Self { calls: self.calls.clone_ref(py), are_scripts: self.are_scripts, sent }
+        Self { calls: self.calls.clone_ref(py), are_scripts: self.are_scripts, is_raw: self.is_raw, sent }
     }
 
     pub fn count(&self, py: Python<'_>) -> usize {
@@ -162,6 +164,11 @@ fn slot_of_script(call: &Bound<'_, PyAny>) -> PyResult<Option<u16>> {
 
 /// The slot of the first key of a command, if it has one.
 fn slot_of_command(command: &Bound<'_, PyAny>) -> PyResult<Option<u16>> {
+    if let Ok(text) = command.cast::<PyBytes>() {
+        // Of those that are packed each has its key in the second place.
+        let mut words = Elements::of(text.as_bytes()).skip(2);
+        return Ok(if let Some(Element::Bulk(key)) = words.next() { Some(slot_of(key)) } else { None });
+    }
     let count = command.len()?;
     if count < 2 {
         return Ok(None);
@@ -178,6 +185,9 @@ fn slot_of_command(command: &Bound<'_, PyAny>) -> PyResult<Option<u16>> {
 }
 
 fn is_word(command: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    if let Ok(text) = command.cast::<PyBytes>() {
+        return Ok(Elements::of(text.as_bytes()).nth(1) == Some(Element::Bulk(name.as_bytes())));
+    }
     Ok(command.len()? > 0 && text_of(&command.get_item(0)?)? == Some(name.as_bytes()))
 }
 

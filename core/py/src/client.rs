@@ -309,7 +309,8 @@ impl RedisClient {
 
     // --- calls
 
-    #[pyo3(signature = (lane, commands, operation, node, reply_bytes, /))]
+    #[allow(clippy::too_many_arguments)] // all are given
+    #[pyo3(signature = (lane, commands, operation, node, reply_bytes, is_raw = false, /))]
     fn begin<'py>(
         slf: &Bound<'py, Self>,
         lane: LaneId,
@@ -317,9 +318,10 @@ impl RedisClient {
         operation: Bound<'py, PyAny>,
         node: Option<NodeId>,
         reply_bytes: usize,
+        is_raw: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let route = Route { lane, node, reply_bytes, is_rerun: false, history: None };
-        Self::ask(slf, &Asked::new(commands, false, None)?, operation, route)
+        Self::ask(slf, &Asked { is_raw, ..Asked::new(commands, false, None)? }, operation, route)
     }
 
     #[allow(clippy::too_many_arguments)] // all are given

@@ -17,6 +17,8 @@ mod call;
 mod client;
 mod columns;
 mod frame;
+mod log_reader;
+mod log_records;
 mod message;
 mod peer_sockets;
 mod peers;
@@ -43,13 +45,15 @@ mod korvet_core {
     #[pymodule_export]
     use crate::frame::{ProtocolError, request_header, skip_tagged_fields};
     #[pymodule_export]
+    use crate::log_reader::{LogRead, LogReader};
+    #[pymodule_export]
     use crate::message::MessageCodec;
     #[pymodule_export]
     use crate::peers::{ClientSockets, TlsServer};
     #[pymodule_export]
     use crate::producers::Producers;
     #[pymodule_export]
-    use crate::resp::{NotRespError, RespReader, pack_command};
+    use crate::resp::{NotRespError, RawReply, RespReader, pack_command};
     #[pymodule_export]
     use pyo3::panic::PanicException;
 

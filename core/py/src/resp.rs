@@ -144,8 +144,12 @@ pub fn each_of(
     sequence.try_iter()?.try_for_each(|item| call(item?.as_borrowed()))
 }
 
-/// Write a command; fails if it has no words.
+/// Write a command; fails if it has no words. `bytes` are one as the server takes it.
 pub fn put_command(packed: &mut Packed<Payload>, command: Borrowed<'_, '_, PyAny>) -> PyResult<()> {
+    if let Ok(text) = command.cast::<PyBytes>() {
+        packed.text.extend_from_slice(text.as_bytes());
+        return Ok(());
+    }
     let mut count = 0;
     each_of(&command, |item| {
         count += if is_sequence(&item) { item.len()? } else { 1 };
@@ -175,7 +179,7 @@ pub fn pack_command<'py>(py: Python<'py>, command: &Bound<'py, PyAny>) -> PyResu
 
 /// Makes objects of replies.
 pub struct Builder<'py> {
-    py: Python<'py>,
+    pub py: Python<'py>,
     error_of: Bound<'py, PyAny>,
 }
 
@@ -259,6 +263,23 @@ pub fn no_memory(error: TryReserveError) -> PyErr {
 
 pub fn not_resp(malformed: Malformed) -> PyErr {
     NotRespError::new_err(malformed.to_string())
+}
+
+/// The bytes of a whole reply, of which no objects were made.
+#[pyclass(module = "korvet_core", frozen)]
+pub struct RawReply(pub Shared);
+
+#[pymethods]
+impl RawReply {
+    #[new]
+    #[pyo3(signature = (reply, /))]
+    fn new(py: Python<'_>, reply: Bytes) -> Self {
+        Self(reply.get(py).to_vec().into())
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        bytes_of(py, self.0.as_ref())
+    }
 }
 
 /// Takes what a server sends, in pieces of any size.

@@ -14,7 +14,7 @@ use pyo3::{IntoPyObject, PyRefMut, intern, prelude::*};
 use crate::call::{Appended, Asked, Token};
 use crate::client::RedisClient;
 use crate::producers::Producers;
-use crate::resp::{Builder, Payload, list_of};
+use crate::resp::{Builder, Payload, RawReply, list_of};
 use crate::sockets::{Step, Todo};
 
 const NO_MEMORY_FOR_REPLY: &str = "the connection to Redis was lost (there is no memory for what it sent): \
@@ -128,6 +128,12 @@ impl<'a, 'py> Turn<'a, 'py> {
         true
     }
 
+    /// Whether replies to a call come as their bytes.
+    fn is_raw(&self, call: CallId) -> bool {
+        let Ok(mut client) = self.borrow() else { return false };
+        matches!(client.state.client.token(call), Some(Token::Python(waiting)) if waiting.asked.is_raw)
+    }
+
     /// Have what became of appends taken.
     fn wake(&self) {
         let Ok(client) = self.borrow() else { return };
@@ -157,7 +163,10 @@ impl<'a, 'py> Turn<'a, 'py> {
                         Some(Appended::Prevented { group, calls, kind, text })
                     }) => {}
                 Todo::Event(Event::Reply { call, place, range }) => {
-                    let reply = received.filter(|_| has_memory).and_then(|received| received.build(range));
+                    let is_raw = self.is_raw(call);
+                    let reply = received
+                        .filter(|_| has_memory)
+                        .and_then(|received| if is_raw { received.raw(range) } else { received.build(range) });
                     has_memory = reply.is_some();
                     let outcome = reply.unwrap_or_else(|| self.prevented(Prevented::Unknown, NO_MEMORY_FOR_REPLY));
                     match todos.as_slice().first() {
@@ -415,5 +424,14 @@ impl<'py> Received<'py> {
     /// `None` if there is no memory for the reply.
     fn build(&self, range: Range<usize>) -> Option<Bound<'py, PyAny>> {
         self.builder.build(self.bytes.get(range).unwrap_or_default()).ok()
+    }
+
+    /// The bytes of a reply; `None` as above.
+    fn raw(&self, range: Range<usize>) -> Option<Bound<'py, PyAny>> {
+        let reply = self.bytes.get(range).unwrap_or_default();
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(reply.len()).ok()?;
+        bytes.extend_from_slice(reply);
+        Some(Bound::new(self.builder.py, RawReply(bytes.into())).ok()?.into_any())
     }
 }

@@ -27,15 +27,15 @@ const ENTRY_ARGUMENTS_MAX: usize = 7_900;
 /// What surrounds a record of one shape, about: lengths, ends, the timestamp.
 const RECORD_TEXT_BYTES: usize = 48;
 
-const KEY: &[u8] = b"key";
-const VALUE: &[u8] = b"value";
-const TIMESTAMP: &[u8] = b"timestamp";
-const BATCH: &[u8] = b"batch";
-const ENCODING: &[u8] = b"korvet.encoding";
-const PRODUCER: &[u8] = b"korvet.producer";
-const MARKER: &[u8] = b"korvet.marker";
-const HEADER: &[u8] = b"header.";
-const NULL_HEADER: &[u8] = b"nullheader.";
+pub(crate) const KEY: &[u8] = b"key";
+pub(crate) const VALUE: &[u8] = b"value";
+pub(crate) const TIMESTAMP: &[u8] = b"timestamp";
+pub(crate) const BATCH: &[u8] = b"batch";
+pub(crate) const ENCODING: &[u8] = b"korvet.encoding";
+pub(crate) const PRODUCER: &[u8] = b"korvet.producer";
+pub(crate) const MARKER: &[u8] = b"korvet.marker";
+pub(crate) const HEADER: &[u8] = b"header.";
+pub(crate) const NULL_HEADER: &[u8] = b"nullheader.";
 
 /// Arguments for an append script, after the producer ids.
 #[derive(Debug, Default)]

@@ -25,4 +25,5 @@ mod prepare;
 pub use answer::{Answer, Reply, Verdict};
 pub use batch::{Batch, Kind};
 pub use call::put_call;
+pub(crate) use entries::{BATCH, ENCODING, HEADER, KEY, MARKER, NULL_HEADER, PRODUCER, TIMESTAMP, VALUE};
 pub use prepare::{Marker, Number, Rules, looked_at_max, marker, prepare};

@@ -151,7 +151,8 @@ pub struct Marker {
 pub fn marker(partition: &Arc<Partition>, marker: Marker, now_ms: i64) -> Batch {
     let Marker { producer_id, epoch, number, commits } = marker;
     let (key, value) = ([0, 0, 0, u8::from(commits)], [0; 6]);
-    let record = RecordFields { offset: 0, timestamp: now_ms, key: Some(&key), value: Some(&value), headers: &[] };
+    let (key, value) = (Some(&key[..]), Some(&value[..]));
+    let record: RecordFields<'_> = RecordFields { offset: 0, timestamp: now_ms, key, value, headers: &[] };
     let mut encoder = Encoder::new(0, usize::MAX, true);
     encoder.push(&record);
     let header =

@@ -48,13 +48,17 @@ pub fn has_linked_blocks(data: &[u8]) -> bool {
 }
 
 pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Stop> {
-    let mut frame = Frame::begin(data)?;
     let mut plain = Vec::new();
-    while let Some(size) = frame.block_size()? {
-        frame.block(size, &mut plain, limit)?;
-    }
-    frame.end(&plain)?;
+    Frame::begin(data)?.append_to(&mut plain, limit)?;
     Ok(plain)
+}
+
+/// Append to `plain` what a frame holds, which must say how much that is.
+pub(super) fn append_content(data: &[u8], limit: usize, plain: &mut Vec<u8>) -> Result<(), Stop> {
+    let frame = Frame::begin(data)?;
+    let size = frame.content_size.ok_or(damaged("the frame does not say its size"))?;
+    let size = usize::try_from(size).ok().filter(|size| *size <= limit).ok_or(Stop::TooLarge)?;
+    frame.append_to(plain, size)
 }
 
 /// Write the frame of `data`, in independent blocks; with `says_size` it says how much it holds.
@@ -114,13 +118,23 @@ impl<'a> Frame<'a> {
         Ok(Self { flags, block_bytes_max, content_size, left })
     }
 
+    /// Read the frame to its end, and append what it holds, `limit` bytes at the most.
+    fn append_to(mut self, plain: &mut Vec<u8>, limit: usize) -> Result<(), Stop> {
+        let begin = plain.len();
+        while let Some(size) = self.block_size()? {
+            self.block(size, plain, begin, limit)?;
+        }
+        self.end(plain.get(begin..).unwrap_or_default())
+    }
+
     /// The size of the next block and its highest bit, None for the end mark.
     fn block_size(&mut self) -> Result<Option<u32>, Stop> {
         let size = u32::from_le_bytes(self.left.array().ok_or(CUT_OFF)?);
         Ok((size != 0).then_some(size))
     }
 
-    fn block(&mut self, size: u32, plain: &mut Vec<u8>, limit: usize) -> Result<(), Stop> {
+    /// Append what a block holds to the content, which begins at `begin`.
+    fn block(&mut self, size: u32, plain: &mut Vec<u8>, begin: usize, limit: usize) -> Result<(), Stop> {
         let stored = self.left.bytes((size & !STORED_PLAIN) as usize).ok_or(CUT_OFF)?;
         if stored.is_empty() || stored.len() > self.block_bytes_max {
             return Err(damaged("a block has no bytes, or more than the frame allows"));
@@ -129,7 +143,7 @@ impl<'a> Frame<'a> {
             self.check(stored)?;
         }
         let before = plain.len();
-        let allowed = self.block_bytes_max.min(limit - before);
+        let allowed = self.block_bytes_max.min(limit - (before - begin));
         let too_large = || match allowed {
             _ if allowed < self.block_bytes_max => Stop::TooLarge,
             _ => damaged("a block is larger than the frame allows"),
@@ -146,7 +160,7 @@ impl<'a> Frame<'a> {
         plain.try_reserve(room).map_err(|_| Stop::TooLarge)?;
         plain.resize(before + room, 0);
         let (past, room) = plain.split_at_mut(before);
-        let window = past.get(before.saturating_sub(WINDOW_BYTES)..).unwrap_or_default();
+        let window = past.get(begin.max(before.saturating_sub(WINDOW_BYTES))..).unwrap_or_default();
         let written = match self.flags & INDEPENDENT_BLOCKS {
             0 => decompress_into_with_dict(stored, room, window),
             _ => decompress_into(stored, room),

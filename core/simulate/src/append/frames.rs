@@ -25,7 +25,8 @@ pub(super) fn batch(values: &[String], sender: Sender, timestamp: i64) -> Vec<u8
     let mut encoder = Encoder::new(0, usize::MAX, true);
     for (offset, value) in (0..).zip(values) {
         let value = Some(value.as_bytes());
-        encoder.push(&RecordFields { offset, timestamp, key: None, value, headers: &[] });
+        let record: RecordFields<'_> = RecordFields { offset, timestamp, key: None, value, headers: &[] };
+        encoder.push(&record);
     }
     let attributes = if sender.is_transactional { TRANSACTIONAL_BIT } else { 0 };
     let Sender { producer_id, epoch: producer_epoch, sequence: base_sequence, .. } = sender;
