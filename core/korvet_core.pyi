@@ -214,8 +214,9 @@ class MessageCodec:
     ) -> list[Buffer]:
         """Return the chunks of the message; records, and long values of bytes, are chunks as they are.
 
-        Arrays of 64 elements or more are gone through by `each_of`. Raises ValueError for a field that the version
-        lacks and that holds more than its default, TypeError or OverflowError for a value that its type cannot be.
+        Arrays of 64 elements or more are gone through by `each_of`. Bytes in the place of a struct are that struct,
+        encoded in the same version. Raises ValueError for a field that the version lacks and that holds more than its
+        default, TypeError or OverflowError for a value that its type cannot be.
         """
 
 _Arg: TypeAlias = bytes | str | int | memoryview

@@ -10,7 +10,7 @@ from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.log.epochs import NO_EPOCH, LeaderEpochs
+from korvet.log.epochs import NO_EPOCH, EpochsNow
 from korvet.protocol.messages import describe_topic_partitions as wire
 from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
 from korvet.topics.registry import Topic, check_name
@@ -39,6 +39,7 @@ def handle(
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     described: list[wire.DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
+    epochs = api.epochs.now()
     for name in names:
         if left == 0:
             next_cursor = wire.Cursor(topic_name=name, partition_index=0)
@@ -54,7 +55,7 @@ def handle(
             continue
         first = cursor.partition_index if name == cursor.topic_name else 0
         end = min(first + left, len(topic.partitions))
-        described.append(_described(topic, live, first, end, api.epochs, operations))
+        described.append(_described(topic, live, first, end, epochs, operations))
         if end < len(topic.partitions):
             next_cursor = wire.Cursor(topic_name=name, partition_index=end)
             break
@@ -108,10 +109,10 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
 
 
 def _described(
-    topic: Topic, live: ReachableBrokers, first: int, end: int, epochs: LeaderEpochs, operations: int
+    topic: Topic, live: ReachableBrokers, first: int, end: int, epochs: EpochsNow, operations: int
 ) -> wire.DescribeTopicPartitionsResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)[first:end]
-    leaders = epochs.of_leaders(topic.partitions[first:end])
+    leaders = epochs.of(topic.partitions[first:end])
     return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,

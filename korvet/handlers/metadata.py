@@ -4,12 +4,14 @@ Version 0 asks for all topics by an empty list. A topic is created if it is unkn
 version 4 on it may not) and so does auto.create.topics.enable. From version 12 on topics may be given by id; with an
 id the name does not count (Java's describeTopics leaves it empty rather than null), and topics of the same request
 without an id are not answered. The answer has the brokers with the caller's listener, by its addresses; a partition led
-by another broker has an error instead of its leader.
+by another broker has an error instead of its leader. Topics are kept as bytes (MetadataView), except for callers who
+ask what they may do with them.
 """
 
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import msgspec
 
@@ -18,18 +20,20 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import authorized, authorized_on_cluster
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
-from korvet.log.epochs import NO_EPOCH, LeaderEpochs
+from korvet.log.epochs import NO_EPOCH
+from korvet.protocol.compile import encode_part
 from korvet.protocol.messages import metadata as wire
 from korvet.protocol.schema import VERSION_MAX
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security import audit
-from korvet.security.authorizer import refusal
+from korvet.security.authorizer import ALL_RIGHTS, refusal
 from korvet.security.client_quotas import Mutations
 from korvet.security.quotas import Quota
+from korvet.topics.metadata_view import Epochs
 from korvet.topics.registry import PARTITIONS_MAX, Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
-from korvet.turns import in_turns
+from korvet.turns import CALLS_PER_LOOK, in_parts, in_turns
 
 TOPIC_ID_VERSION_FIRST = 12
 LISTENER_NOT_FOUND_VERSION_FIRST = 6
@@ -46,16 +50,13 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Repl
     # Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
     outage = api.view.refresh()
     live = api.cluster.live.on(caller.listener)
+    describer = _Describer(request, caller, api)
     # As in Kafka nothing is refused here: who creates topics so is only throttled.
     mutations = caller.mutations(api.quotas, VERSION_MAX)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [
-            _described(topic, live, api.epochs, request, caller)
-            for topic in in_turns(api.topics.list_cached())
-            if _may(AclOperation.DESCRIBE, topic.name, caller, log=False)
-        ]
+        topics = describer.describe_all()
     else:
-        topics = _asked(request, caller, api, live, outage, mutations=mutations)
+        topics = _asked(request, caller, api, describer, outage, mutations=mutations)
     response = wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port)
@@ -85,7 +86,7 @@ def _asked(
     request: wire.MetadataRequest,
     caller: Caller,
     api: TopicApi,
-    live: ReachableBrokers,
+    describer: _Describer,
     outage: StorageUnavailableError | None,
     *,
     mutations: Mutations,
@@ -116,9 +117,7 @@ def _asked(
     if missing:
         found |= _create(missing, caller, api, mutations)
     return [
-        _failed(key, answer)
-        if isinstance(answer, KafkaError)
-        else _described(answer, live, api.epochs, request, caller)
+        _failed(key, answer) if isinstance(answer, KafkaError) else describer.describe(answer)
         for key, answer in in_turns(found.items())
     ]
 
@@ -191,8 +190,52 @@ def _created(name: str, caller: Caller, api: TopicApi) -> Topic | KafkaError:
     return created
 
 
+class _Describer:
+    """Describes topics to the caller of one request: as bytes, unless it asks what it may do with them."""
+
+    def __init__(self, request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> None:
+        self._caller, self._topics = caller, api.topics
+        brokers = api.cluster.live
+        self._live = brokers.on(caller.listener)
+        self._epochs = api.epochs.now()
+        with_rights = request.include_topic_authorized_operations
+        self._kept = None if with_rights else api.view.kept(brokers, caller.version, caller.listener)
+
+    def describe_all(self) -> list[wire.MetadataResponseTopic]:
+        """Describe the topics that the caller may describe, by name."""
+        sees_all = self._caller.rights is ALL_RIGHTS
+        # The version before the topics: of a later version they are kept for nobody.
+        version, epoch = self._topics.version, self._epochs.of_all()
+        kept = self._kept if sees_all else None
+        if kept is not None and (contents := kept.get_all(version, epoch)) is not None:
+            return cast("list[wire.MetadataResponseTopic]", contents)
+        topics = self._topics.list_cached()
+        if not sees_all:
+            topics = [
+                topic
+                for topic in in_turns(topics)
+                if _may(AclOperation.DESCRIBE, topic.name, self._caller, log=False)
+            ]
+        described = [self.describe(topic) for some in in_parts(topics, CALLS_PER_LOOK) for topic in some]
+        if kept is not None:
+            kept.keep_all(version, epoch, cast("list[bytes]", described))
+        return described
+
+    def describe(self, topic: Topic) -> wire.MetadataResponseTopic:
+        """Describe a topic; the bytes stand for it in the response."""
+        epochs = self._epochs.of(topic.partitions)
+        if self._kept is None:
+            return _described(topic, self._live, epochs, self._caller, requested=True)
+        content = self._kept.get(topic, epochs)
+        if content is None:
+            described = _described(topic, self._live, epochs, self._caller)
+            content = encode_part(described, wire.MetadataResponse, self._caller.version, in_turns)
+            self._kept.keep(topic, epochs, content)
+        return cast("wire.MetadataResponseTopic", content)
+
+
 def _described(
-    topic: Topic, live: ReachableBrokers, epochs: LeaderEpochs, request: wire.MetadataRequest, caller: Caller
+    topic: Topic, live: ReachableBrokers, epochs: Epochs, caller: Caller, *, requested: bool = False
 ) -> wire.MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     # As in Kafka; clients retry both, since the leader may have the listener after its next start.
@@ -208,19 +251,14 @@ def _described(
             isr_nodes=placed.live,
             offline_replicas=placed.offline,
         )
-        for index, (placed, epoch) in enumerate(
-            in_turns(zip(places, epochs.of_leaders(topic.partitions), strict=True))
-        )
+        for index, (placed, epoch) in enumerate(in_turns(zip(places, epochs, strict=True)))
     ]
     return wire.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         partitions=partitions,
         topic_authorized_operations=authorized(
-            caller,
-            AclResourceType.TOPIC,
-            topic.name,
-            requested=request.include_topic_authorized_operations,
+            caller, AclResourceType.TOPIC, topic.name, requested=requested
         ),
     )
 

@@ -138,12 +138,9 @@ class LeaderEpochs:
             return self.of(node)
         return self._of(node).epoch if node else NO_EPOCH
 
-    def of_leaders(self, partitions: Sequence[Partition]) -> Sequence[int | None]:
-        """Return for each partition what `current` does, None if the node that has it is away."""
-        if not self._redis.is_cluster:
-            return [self.current("")] * len(partitions)
-        streams = [each.stream for each in in_turns(partitions)]
-        return [None if self._redis.is_away(stream) else self.current(stream) for stream in streams]
+    def now(self) -> EpochsNow:
+        """Return the epochs of leaders for one request."""
+        return EpochsNow(self, self._redis)
 
     def of(self, node: RedisNode) -> int:
         """Return the epoch of the history to which a connection leads; raises StorageUnavailableError."""
@@ -268,6 +265,36 @@ class LeaderEpochs:
 
     def _of(self, node: RedisNode) -> _NodeEpoch:
         return self._nodes.get(node.name) or self._nodes.setdefault(node.name, _NodeEpoch())
+
+
+class EpochsNow:
+    """The epochs of leaders as one request finds them: it asks for that of a node once, and not before it needs it."""
+
+    def __init__(self, epochs: LeaderEpochs, redis: Redis) -> None:
+        self._epochs = epochs
+        self._redis = redis
+        self._by_node: dict[str, int | None] = {}
+
+    def of_all(self) -> int | None:
+        """Return the epoch that all leaders have; None in a cluster, where each node has its own."""
+        return None if self._redis.is_cluster else self._at("")
+
+    def of(self, partitions: Sequence[Partition]) -> tuple[int | None, ...]:
+        """Return for each partition what `LeaderEpochs.current` does, None if the node that has it is away."""
+        if self._redis.is_cluster:
+            return tuple([self._at(each.stream) for each in in_turns(partitions)])
+        return (self._at(""),) * len(partitions)
+
+    def _at(self, stream: str) -> int | None:
+        redis = self._redis
+        try:
+            name = redis.node_of(stream).name
+        except StorageUnavailableError:
+            return None
+        if name not in self._by_node:
+            is_away = redis.is_cluster and redis.is_away(stream)
+            self._by_node[name] = None if is_away else self._epochs.current(stream)
+        return self._by_node[name]
 
 
 _LATER = re.compile(r" has leader epoch (\d+), not ")

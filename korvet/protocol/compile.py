@@ -50,10 +50,25 @@ def encode(
     return codec(type(message), version).encode(message, each_of)
 
 
+def encode_part(
+    part: Part,
+    message: type[Message],
+    version: int,
+    each_of: Callable[[Iterable[Any]], Iterable[Any]] | None = None,
+) -> bytes:
+    """Encode a part of `message`: the bytes may stand in its place, in the same version. Raises as `encode`."""
+    return b"".join(_part_codec(type(part), message, version).encode(part, each_of))
+
+
 @cache
 def codec(cls: type[Message], version: int) -> MessageCodec:
     """Compile (once) the codec of `cls` in `version`; raises TypeError for a mistake in its declaration."""
     return MessageCodec(cls.__name__, version, cls.api.is_flexible(version), _part(cls, version))
+
+
+@cache
+def _part_codec(cls: type[Part], message: type[Message], version: int) -> MessageCodec:
+    return MessageCodec(cls.__name__, version, message.api.is_flexible(version), _part(cls, version))
 
 
 def compile_served(messages: Iterable[type[Message]]) -> int:

@@ -61,6 +61,7 @@ class Broken:
         self.members_live = [
             cluster.node_of(KEYS.group_members(f"members-of-{group}")) is not gone for group in GROUPS
         ]
+        scene.do(apis.Metadata, **topics.described("orders"))  # and the worker keeps the answer
         gone.kill()
 
     def of_logs(self, gone: ErrorCode = MOVED) -> list[ErrorCode]:

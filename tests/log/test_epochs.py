@@ -247,6 +247,26 @@ def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one(
     redis.close()
 
 
+def test_each_partition_has_the_epoch_of_its_node_and_one_request_has_one_answer(
+    redis_cluster: RedisCluster,
+) -> None:
+    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
+    log = LogStore(redis, redis, KEYS)
+    partitions = [log.partition("orders", index, "an id", 8) for index in range(12)]
+    request = log.epochs.now()
+    before = request.of(partitions)
+    node = redis.node_of(partitions[0].stream)
+    later = log.epochs.refresh(node, log.epochs.of(node) + 1000)
+    expected = [
+        later if redis.node_of(each.stream) is node else epoch
+        for each, epoch in zip(partitions, before, strict=True)
+    ]
+    assert log.epochs.now().of(partitions) == tuple(expected)
+    assert set(expected) & set(before)
+    assert request.of(partitions) == before
+    redis.close()
+
+
 def test_a_worker_that_never_knew_the_node_before_has_a_later_epoch_begun_as_well() -> None:
     with started_cluster(masters=2) as cluster:
         redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000)

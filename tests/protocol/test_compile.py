@@ -10,7 +10,7 @@ import greenlet
 import pytest
 
 from korvet.errors import ProtocolError
-from korvet.protocol.compile import codec, compile_served, decode, encode
+from korvet.protocol.compile import codec, compile_served, decode, encode, encode_part
 from korvet.protocol.schema import Api, Message, Part, fields, since
 from korvet.protocol.wire import (
     ZERO_UUID,
@@ -200,6 +200,17 @@ def test_tagged_bytes_and_records_lie_within_their_fields(size: int, pieces: int
     sent = TaggedBytesRequest(before=9, raw=bytes(part), records=part if pieces == 1 else [part, part])
     read = decode(TaggedBytesRequest, 0, bytes_of(sent, 0))
     assert read == TaggedBytesRequest(before=9, raw=bytes(size), records=memoryview(bytes(size * pieces)))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_part_may_be_given_as_its_bytes(version: int) -> None:
+    address = Address(host="broker.example", port=9092)
+    in_bytes: Any = encode_part(address, ThingRequest, version)
+    plain, given = (
+        ThingRequest(kept=1, address=each, tagged_part=each if version == 3 else None)
+        for each in (address, in_bytes)
+    )
+    assert bytes_of(given, version) == bytes_of(plain, version)
 
 
 def test_long_arrays_are_made_and_gone_through_by_the_callers_functions() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gevent
+import msgspec
 import pytest
 import redis
 
-from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
+from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker, LiveBrokers
 from korvet.cluster.registration import Endpoint
 from korvet.errors import StorageUnavailableError
 from korvet.redis.keys import Keys
-from korvet.topics.metadata_view import MetadataView
+from korvet.topics import metadata_view
+from korvet.topics.metadata_view import KeptTopics, MetadataView
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain, domain
 from tests.support.proxy import turn
@@ -71,3 +75,78 @@ def test_without_redis_all_learn_why(asked: int) -> None:
         outages = [gevent.spawn(view.refresh) for _ in range(asked)]
         gevent.joinall(outages, raise_error=True)
         assert all(isinstance(outage.value, StorageUnavailableError) for outage in outages)
+
+
+BROKERS = LiveBrokers([BROKER], None)
+
+
+@pytest.fixture
+def kept(here: Domain) -> KeptTopics:
+    """Give a view's topics for version 12, of which it keeps `orders`, led in epochs 5 and 6."""
+    topic = here.topics.create(TopicSpec(name="orders", partitions=2))
+    found = view_of(here).kept(BROKERS, 12, "PLAINTEXT")
+    found.keep(topic, (5, 6), b"content")
+    return found
+
+
+@pytest.mark.parametrize("epochs", [(5, 7), (5, None), (5,), (5, 6, 6)])
+def test_a_topic_is_kept_for_its_epochs_alone(here: Domain, kept: KeptTopics, epochs: Any) -> None:
+    topic = here.topics.get("orders")
+    assert kept.get(topic, (5, 6)) == b"content"
+    assert kept.get(topic, epochs) is None
+
+
+@pytest.mark.parametrize("change", [{"id": bytes(16)}, {"assignment": [[1], [2]]}])
+def test_a_topic_is_kept_for_its_incarnation_and_assignment_alone(
+    here: Domain, kept: KeptTopics, change: dict[str, Any]
+) -> None:
+    assert kept.get(msgspec.structs.replace(here.topics.get("orders"), **change), (5, 6)) is None
+
+
+def test_a_topic_whose_configs_change_is_kept(here: Domain, kept: KeptTopics) -> None:
+    before = here.topics.get("orders")
+    here.topics.alter(
+        before, lambda row: msgspec.structs.replace(row, configs=row.configs | {"retention.ms": "1"})
+    )
+    assert here.topics.get("orders") != before
+    assert kept.get(here.topics.get("orders"), (5, 6)) == b"content"
+
+
+def test_topics_are_kept_for_a_version_a_listener_and_the_brokers(here: Domain) -> None:
+    view, topic = view_of(here), here.topics.create(TopicSpec(name="orders", partitions=1))
+
+    def found(*of: Any) -> bytes | None:
+        return view.kept(*of).get(topic, (5,))
+
+    view.kept(BROKERS, 12, "PLAINTEXT").keep(topic, (5,), b"content")
+    assert found(BROKERS, 12, "PLAINTEXT") == b"content"
+    assert found(BROKERS, 13, "PLAINTEXT") is found(BROKERS, 12, "OTHER") is None
+    assert found(BROKERS, 12, "PLAINTEXT") == b"content"
+    assert found(LiveBrokers([BROKER], 1), 12, "PLAINTEXT") is None
+
+
+def test_what_a_request_keeps_that_began_with_former_brokers_is_nobodys(here: Domain) -> None:
+    view, topic = view_of(here), here.topics.create(TopicSpec(name="orders", partitions=1))
+    former = view.kept(BROKERS, 12, "PLAINTEXT")
+    now = LiveBrokers([BROKER], 1)
+    view.kept(now, 12, "PLAINTEXT")
+    former.keep(topic, (5,), b"content")
+    assert view.kept(now, 12, "PLAINTEXT").get(topic, (5,)) is None
+
+
+def test_what_is_kept_is_bounded(here: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_view, "KEPT_BYTES_MAX", 10_000)
+    view, topic = view_of(here), here.topics.create(TopicSpec(name="orders", partitions=1))
+    topics = [msgspec.structs.replace(topic, id=bytes([number] * 16)) for number in range(30)]
+    for each in topics:
+        view.kept(BROKERS, 12, "PLAINTEXT").keep(each, (5,), bytes(1000))
+    left = [each for each in topics if view.kept(BROKERS, 12, "PLAINTEXT").get(each, (5,))]
+    assert 0 < len(left) < 10
+
+
+def test_all_topics_are_kept_for_a_version_of_the_registry_and_one_epoch(kept: KeptTopics) -> None:
+    kept.keep_all(3, 5, [b"content"])
+    assert kept.get_all(3, 5) == [b"content"]
+    assert kept.get_all(4, 5) is kept.get_all(3, 6) is None
+    kept.keep_all(3, None, [b"of a cluster"])
+    assert kept.get_all(3, None) is None

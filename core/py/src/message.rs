@@ -396,7 +396,10 @@ impl<'py> Encoder<'py> {
                 if nullable {
                     self.out.push(1);
                 }
-                self.part(part, value)?;
+                match value.cast::<PyBytes>() {
+                    Ok(encoded) => self.out.extend_from_slice(encoded.as_bytes()),
+                    Err(_) => self.part(part, value)?,
+                }
             }
         }
         Ok(())
