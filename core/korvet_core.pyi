@@ -291,7 +291,7 @@ class LogRead:
 
 @final
 class LogReader:
-    """Reads logs. It knows of those that it has read what decides on where a read looks and what it asks for."""
+    """Reads logs. It remembers the state of each log: from it follows where the next read looks, and how far."""
 
     def __init__(self, plain_bytes_max: int, /) -> None:
         """No value is decompressed that holds more than `plain_bytes_max` bytes."""

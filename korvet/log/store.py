@@ -297,7 +297,7 @@ class LogStore:
         ]
 
     def _found(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool] | LogRead]:
-        """Return for each read what was found, and whether that is settled; or what to read instead."""
+        """Return for each read the result and whether it is settled, or the read to do instead."""
         replies = begun.replies.result()
         outcomes: list[tuple[Fetched | KafkaError, bool] | LogRead] = []
         for read, sent, epoch, index in zip(begun.reads, begun.sent, begun.epochs, begun.places, strict=True):

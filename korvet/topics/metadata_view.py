@@ -51,7 +51,7 @@ class KeptTopics:
         self._view.count(len(content) + len(epochs) * _NUMBER_BYTES + _KEPT_BYTES)
 
     def get_all(self, version: int, epoch: int | None) -> list[bytes] | None:
-        """Return the bytes of all topics if they are those of that version of the registry, all led in that epoch.
+        """Return the bytes of all topics, if kept for this version of the registry and this leader epoch.
 
         In a cluster, where there is no such epoch (None), each topic is to be asked for.
         """

@@ -18,7 +18,7 @@
 //! * [`client`] is a client of Redis: one server, the master that Sentinels name, or a cluster.
 //! * [`peer`] are the connections of clients: frames in, answers out.
 //! * [`access`] is what a client may do.
-//! * [`partition`] are the partitions that clients append to and read, and [`table`] has those that are known.
+//! * [`partition`] is a partition of the log, and [`table`] has those that a worker knows.
 //! * [`failure`] is why an append or a read has no result.
 //! * [`append`] makes calls of the append scripts of producers' batches, and reads the answers.
 //! * [`produce`] serves the requests of producers.

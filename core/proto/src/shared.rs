@@ -1,4 +1,4 @@
-//! Bytes that several hold: a frame, or what was decompressed of it. And bytes that were made, between parts of these.
+//! Bytes with several owners: a frame, or its decompressed content; and answers made of parts of them.
 
 use std::ops::Range;
 use std::sync::Arc;

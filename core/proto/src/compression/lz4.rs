@@ -53,7 +53,7 @@ pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Stop> {
     Ok(plain)
 }
 
-/// Append to `plain` what a frame holds, which must say how much that is.
+/// Append the content of a frame to `plain`; the frame must state its size.
 pub(super) fn append_content(data: &[u8], limit: usize, plain: &mut Vec<u8>) -> Result<(), Stop> {
     let frame = Frame::begin(data)?;
     let size = frame.content_size.ok_or(damaged("the frame does not say its size"))?;

@@ -168,7 +168,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// The count or length that follows a byte, and what follows that.
+/// The count or length after the byte `kind`, and the rest.
 #[inline]
 fn counted(bytes: &[u8], kind: u8) -> Option<(usize, &[u8])> {
     let (first, digits) = bytes.split_first()?;

@@ -203,7 +203,7 @@ impl Found {
         self.walk().map_while(Result::ok).last()
     }
 
-    /// The ends of the entries that may be shown, in layout `batch` of those that claim to be batches.
+    /// The end of each entry that may be shown; in layout `batch`, of each that claims to be a batch.
     fn walk(&self) -> impl Iterator<Item = Result<i64, Malformed>> {
         let mut entries = self.entries();
         std::iter::from_fn(move || {

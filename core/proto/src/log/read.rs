@@ -130,7 +130,7 @@ impl Read {
             self.put_range(segment, text);
         }
         if sent.asks_aborted {
-            // At once with the entries: trimming and compaction delete what is known of those that they delete.
+            // In one transaction with the entries: trimming and compaction delete both.
             put_command(text, 7, "ZRANGEBYSCORE");
             put_argument(text, keys.aborted.as_bytes());
             put_integer(text, *offset);
@@ -226,8 +226,8 @@ impl Read {
         Outcome::Unsettled(found)
     }
 
-    /// Limit what a committed read has found to what is known of it; returns what is to be read instead, to know more of
-    /// what was aborted.
+    /// Limit a committed read to the records below the last stable offset. Returns another read if more must be known of
+    /// the aborted transactions.
     fn limit(&self, found: &mut Found, state: &State, rows: Option<&[Row]>) -> Option<Self> {
         if state.open.is_some() {
             found.show_until(found.stable_offset());

@@ -1,4 +1,4 @@
-//! Reads of what was committed: what lies below the last stable offset, and which of it was aborted.
+//! Reads of what was committed: records below the last stable offset, and the aborted transactions among them.
 
 use korvet_proto::ErrorCode::KafkaStorageError;
 use korvet_proto::failure::Failure;
