@@ -614,11 +614,51 @@ path of a Unix socket. `close`, connection: stop watching it, or the attempt, cl
 connection: call `writable` when the socket takes more, until `unstuck`. `timer`: `due_s` has changed.
 
 `connected`, lane, node, history, whether it is so again. `refused`, lane, node, text: an attempt failed. `lost`, lane,
-node, reason. `replies`, lane, node, list: of a feed. `reordered`: what was refused until now is not refused from then
-on. `map`: the map changed. `failover`: a connection that led to a replica was replaced.
+node, reason. `reordered`: what was refused until now is not refused from then on. `map`: the map changed. `failover`: a
+connection that led to a replica was replaced.
 """
 
 _Turn: TypeAlias = tuple[list[_Done[_Waiter]], list[_Action]]
+
+_Listener: TypeAlias = Callable[[bytes | None], None]
+
+_OnNews: TypeAlias = Callable[[list[tuple[_Listener, bytes | None]], list[tuple[str, str | None]]], object]
+"""Calls to be made, of a listener with a message, or None to read again. And channels that somebody waits for: why one
+is not live, None if it is."""
+
+@final
+class Channels:
+    """The channels of sharded pub/sub to which a process listens, over a feed (`RedisClient.open_feed`).
+
+    They are subscribed to at the nodes that have their slots, and again over each new connection.
+    """
+
+    def listen(self, pairs: Sequence[tuple[str, _Listener]], /) -> None:
+        """Call listeners, each an object that is itself alone, with what comes over channels, once per channel.
+
+        For each channel that is not live, `on_news` hears once, within `timeout_s`, whether it has become live.
+        Listeners stay until `forget` in either case.
+        """
+
+    def forget(self, channel: str, listener: _Listener, /) -> None:
+        """Call a listener no more; the channel is unsubscribed from after `linger_s`, if it has no other."""
+
+    def live(self, channel: str, /) -> bool:
+        """Return whether Redis has confirmed a channel over the present connection."""
+
+    @property
+    def count(self) -> int:
+        """How many channels there are, those without listeners among them that are not unsubscribed from yet."""
+
+    @property
+    def listeners(self) -> int:
+        """How many listeners there are."""
+
+    def reconnect(self, reason: str, /) -> None:
+        """Close the connections, and subscribe over others."""
+
+    def close(self) -> None:
+        """Close the feed; who waits hears so, and nobody else hears anything any more."""
 
 def slot_of(key: str | bytes, /) -> int:
     """Return the slot of a key: of its hash tag, which is what stands in its first pair of braces, if it has one."""
@@ -662,12 +702,16 @@ class RedisClient(Generic[_Waiter]):
         bytes_max: int,
         reply_bytes_max: int,
         first: Sequence[_Command] = (),
-        ping_s: float | None = None,
     ) -> int:
         """Return a new lane; the limits bound what is in flight over each of its connections.
 
-        `first` is sent first over each connection, and the replies are dropped. With `ping_s` it is a feed: replies
-        belong to no request, and after this time of silence a PING finds out whether the server lives.
+        `first` is sent first over each connection, and the replies are dropped.
+        """
+
+    def open_feed(self, on_news: _OnNews, /, *, linger_s: float, timeout_s: float, ping_s: float) -> Channels:
+        """Return channels that have a feed of their own: a lane for pub/sub.
+
+        After `ping_s` of silence a PING finds out whether a server lives. `on_news` must not raise.
         """
 
     def begin(
@@ -702,14 +746,8 @@ class RedisClient(Generic[_Waiter]):
         gets node and history of what is sent, when it is.
         """
 
-    def send(self, lane: int, node: int, commands: Sequence[_Command], /) -> None:
-        """Send commands over a feed."""
-
     def connect(self, lane: int, node: int, /) -> _Waiter:
         """Return who waits for a connection: it gets an empty list, or what prevented it."""
-
-    def keep(self, lane: int, node: int, is_kept: bool, pings: bool, /) -> None:
-        """Open a feed's connection whenever there is none, while it is kept; with `pings` a silent one is asked."""
 
     def lose(self, lane: int, node: int, reason: str, pauses: bool, /) -> None:
         """Close a connection; `pauses`: as after an attempt that failed."""

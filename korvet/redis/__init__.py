@@ -12,7 +12,6 @@ blocking_driver  for threads that may block
 observer         what is reported to metrics
 slots            slots of a cluster, and how keys are spread over them
 pubsub           subscriptions to channels, and waiting for their messages
-subscriber       the channels of one node
 blocking         redis-py, for processes without greenlets
 peer             what answers at an address that is no Redis
 """

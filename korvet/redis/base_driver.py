@@ -65,9 +65,6 @@ class LaneOwner(Protocol):
     def on_lost(self, node: int, reason: str) -> None:
         """Note that a connection was lost."""
 
-    def on_replies(self, node: int, replies: list[Reply]) -> None:
-        """Take what came over a feed."""
-
     def on_map(self) -> None:
         """Note that the map of the cluster changed."""
 
@@ -109,7 +106,8 @@ class BaseDriver(ABC):
             watches=self.watches,
         )
         self.begin, self.begin_scripts = self.core.begin, self.core.begin_scripts
-        self._owners: list[LaneOwner] = []
+        # A feed has none: korvet_core.Channels hears of its connections.
+        self._owners: dict[int, LaneOwner] = {}
         self._masters: dict[str, int] = {}
         self._masters_version = self._map_seen = 0
         self._handlers: dict[str, Callable[..., object]] = {
@@ -122,8 +120,7 @@ class BaseDriver(ABC):
             "timer": self.set_timer,
             "connected": self._connected,
             "refused": self._refused,
-            "lost": lambda lane, node, reason: self._owners[lane].on_lost(node, reason),
-            "replies": lambda lane, node, replies: self._owners[lane].on_replies(node, replies),
+            "lost": self._lost,
             "reordered": self.order.change,
             "map": self._map,
             "failover": self._fail_over,
@@ -131,8 +128,9 @@ class BaseDriver(ABC):
 
     def add_lane(self, owner: LaneOwner, **options: Any) -> int:  # noqa: ANN401 - those of the core
         """Return a new lane whose owner hears of its connections; the options are those of the core."""
-        self._owners.append(owner)
-        return self.core.add_lane(**options)
+        lane = self.core.add_lane(**options)
+        self._owners[lane] = owner
+        return lane
 
     def close_lane(self, lane: int) -> None:
         """Close the connections of a lane for good."""
@@ -147,13 +145,17 @@ class BaseDriver(ABC):
         """Have the map read again, unless that was done just now."""
         self.core.read_map_soon()
 
+    def know_map(self) -> None:
+        """Read the map of a cluster unless it is known; raises StorageUnavailableError."""
+        if self.is_cluster and not self.core.map_version:
+            self.read_map()
+
     def masters(self) -> dict[str, int]:
         """Return the numbers of the nodes that have slots, by their names; raises StorageUnavailableError."""
         core = self.core
         if not self.is_cluster:
             return {str(self.target): 0}
-        if not core.map_version:
-            self.read_map()
+        self.know_map()
         if self._masters_version != core.map_version:
             self._masters_version = core.map_version
             self._masters = {core.name(number): number for _, _, number in core.slots()}
@@ -161,8 +163,7 @@ class BaseDriver(ABC):
 
     def number_at(self, slot: int) -> int:
         """Return the node that has a slot; raises StorageUnavailableError."""
-        if not self.core.map_version:
-            self.read_map()
+        self.know_map()
         number = self.core.node_at(slot)
         if number is None:
             self.read_map_soon()
@@ -208,18 +209,24 @@ class BaseDriver(ABC):
     def _connected(self, lane: int, node: int, history: str, is_again: bool) -> None:  # noqa: FBT001 - as above
         if is_again:
             self.observer.reconnected()
-        self._owners[lane].on_connected(node, history)
+        if (owner := self._owners.get(lane)) is not None:
+            owner.on_connected(node, history)
 
     def _refused(self, lane: int, node: int, reason: str) -> None:
         self.observer.connect_failed()
-        self._owners[lane].on_refused(node, reason)
+        if (owner := self._owners.get(lane)) is not None:
+            owner.on_refused(node, reason)
+
+    def _lost(self, lane: int, node: int, reason: str) -> None:
+        if (owner := self._owners.get(lane)) is not None:
+            owner.on_lost(node, reason)
 
     def _map(self) -> None:
         self.order.change()
         # Of many changes that are reported together the owners look at the last one.
         if self._map_seen != self.core.map_version:
             self._map_seen = self.core.map_version
-            for owner in self._owners:
+            for owner in self._owners.values():
                 owner.on_map()
 
     def _fail_over(self) -> None:

@@ -554,9 +554,6 @@ class Redis:
         if (known := self._nodes.get(node)) is not None:
             known.connected = False
 
-    def on_replies(self, node: int, replies: list[Reply]) -> None:
-        """Take what comes over a feed, which this is not (LaneOwner)."""
-
     def on_map(self) -> None:
         """Close and forget nodes that are masters no more and idle (LaneOwner)."""
         masters = {number for _, _, number in self.driver.core.slots()}

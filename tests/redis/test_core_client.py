@@ -43,9 +43,7 @@ GREETED = b"+OK\r\n$0\r\n\r\n"
 class Server:
     """The other end of a client's one connection, and what the client asked its driver to do."""
 
-    def __init__(
-        self, error_of: Callable[[str], Any] = error_of, *, has_socket: bool = True, **options: Any
-    ) -> None:
+    def __init__(self, error_of: Callable[[str], Any] = error_of, *, has_socket: bool = True) -> None:
         mine, self.socket = socket.socketpair()
         self.fd = mine.detach()
         self.actions: list[tuple[Any, ...]] = []
@@ -64,19 +62,15 @@ class Server:
             connect_timeout_s=10,
             seed=1,
         )
-        limits = {"commands_max": 100, "bytes_max": 1 << 20, "reply_bytes_max": 1 << 20}
-        self.lane = self.client.add_lane(**(limits | options))
-        if options:
-            self.client.keep(self.lane, 0, True, False)  # noqa: FBT003 - kept, and without PING
-        else:
-            self.client.connect(self.lane, 0)
+        self.lane = self.client.add_lane(commands_max=100, bytes_max=1 << 20, reply_bytes_max=1 << 20)
+        self.client.connect(self.lane, 0)
         [(_, self.connection, *where)] = [action for action in self.actions if action[0] == "open"]
         assert where == ["127.0.0.1", 1, False]
         if has_socket:
             self.client.opened(self.connection, self.fd)
             self.client.writable(self.connection)
             assert self.socket.recv(1000) == GREETING
-            assert self.answered(GREETED) == ([] if options else [("waiter 1", [])])
+            assert self.answered(GREETED) == [("waiter 1", [])]
         del self.actions[:]
 
     def new_waiter(self) -> str:
@@ -273,16 +267,6 @@ def test_a_descriptor_that_is_none_is_refused() -> None:
         made.client.opened(made.connection, -1)
     os.close(made.fd)
     made.close()
-
-
-def test_what_comes_over_a_feed_is_handed_over_without_a_request() -> None:
-    server = Server(ping_s=10.0)
-    server.client.send(server.lane, 0, [("SSUBSCRIBE", ["a", "b"])])
-    assert server.take(1) == pack_command(("SSUBSCRIBE", "a", "b"))
-    assert server.answered(b"*1\r\n+a\r\n+b\r\n") == []
-    heard = [reply for action in server.actions if action[0] == "replies" for reply in action[3]]
-    assert heard == [[b"a"], b"b"]
-    server.close()
 
 
 def test_without_a_socket_bytes_pass_through_the_driver() -> None:

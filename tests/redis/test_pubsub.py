@@ -11,7 +11,6 @@ import redis
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
 from korvet.redis.pubsub import Listener, Subscriptions
-from korvet.redis.subscriber import Subscriber
 from tests.support import redis_servers
 from tests.support.commands import commands_of
 from tests.support.proxy import Proxy, proxy, turn, until
@@ -56,18 +55,12 @@ def subscribed_channels(raw: redis.Redis) -> set[str]:
     return {name.decode() for name in raw.pubsub_shardchannels() if isinstance(name, bytes)}
 
 
-def subscriber_of(subscriptions: Subscriptions) -> Subscriber:
-    [only] = subscriptions._subscribers.values()
-    return only
-
-
 def test_nothing_connects_before_the_first_listener(
     network: Proxy, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
     subscriptions = subscribe(network.url)
     subscriptions.forget("c", Heard())
     assert not subscriptions.live("c")
-    assert not subscriber_of(subscriptions).connected
     assert network.connections == 0
 
 
@@ -138,9 +131,8 @@ def test_coming_and_going_keeps_no_memory_of_it(redis_url: str, subscribe: Conne
         heard = Heard()
         subscriptions.listen("c", heard)
         subscriptions.forget("c", heard)
-    assert len(subscriptions._idle) == 1
-    until(lambda: not subscriptions._channels)
-    assert not subscriptions._idle
+    assert subscriptions.channels == 1
+    until(lambda: subscriptions.channels == 0)
     assert subscriptions.listeners == 0
 
 
@@ -217,8 +209,7 @@ def test_a_redis_that_is_away_is_reported_and_found_again(redis_url: str, subscr
         with pytest.raises(StorageUnavailableError, match="cannot be reached"):
             subscriptions.listen("c", heard)
     assert not subscriptions.live("c")
-    assert not subscriptions._channels
-    assert not subscriber_of(subscriptions).away
+    assert subscriptions.channels == 0
 
 
 def test_a_confirmation_that_does_not_come_is_a_time_out(network: Proxy, subscribe: Connect) -> None:
@@ -245,7 +236,7 @@ def test_a_listener_killed_while_waiting_leaves_nothing(
     until(lambda: subscriptions.listeners == 2)
     waiting.kill()
     network.speak()
-    until(lambda: set(subscriptions._channels) == {b"a"})
+    until(lambda: subscriptions.channels == 1)
     until(lambda: subscribed_channels(raw_redis) == {"a"})
     assert subscriptions.listeners == 1
 

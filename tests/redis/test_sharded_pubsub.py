@@ -86,33 +86,6 @@ def test_thousands_of_channels_are_subscribed_in_one_go(
     assert subscriptions.listeners == 0
 
 
-def test_channels_follow_their_slots_after_an_error(
-    redis_cluster: RedisCluster, subscribe: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subscriptions = subscribe(redis_cluster)
-    source = redis_cluster.nodes[0]
-    channel = channel_at(redis_cluster, source)
-    heard = Heard()
-    subscriptions.listen(channel, heard)
-    failed: list[int] = []
-
-    def fails(slot: int) -> int:
-        failed.append(slot)
-        raise LookupError(slot)
-
-    driver = subscriptions._driver
-    with monkeypatch.context() as patched:
-        patched.setattr(driver, "number_at", fails)
-        driver.core.moved(0, "127.0.0.1", 7)
-        until(lambda: failed)
-    to = another(redis_cluster, source)
-    redis_cluster.move_slot(slot_of(channel), to)
-    try:
-        until(lambda: channel in channels_of(to) and subscriptions.live(channel))
-    finally:
-        redis_cluster.move_slot(slot_of(channel), source)
-
-
 def test_a_channel_follows_its_slot(redis_cluster: RedisCluster, subscribe: Connect) -> None:
     subscriptions = subscribe(redis_cluster)
     source = redis_cluster.nodes[0]

@@ -15,6 +15,7 @@
 //! * [`frame`] is what stands before every request: its size, and its header.
 //! * [`wire`] are the primitive types of messages.
 //! * [`resp`] finds Redis' replies in what has arrived, and writes commands.
+//! * [`channels`] are the channels of sharded pub/sub to which a process listens.
 //! * [`client`] is a client of Redis: one server, the master that Sentinels name, or a cluster.
 //! * [`peer`] are the connections of clients: frames in, answers out.
 //! * [`access`] is what a client may do.
@@ -33,6 +34,7 @@ pub mod access;
 pub mod append;
 pub mod batch;
 pub mod build;
+pub mod channels;
 pub mod client;
 pub mod columns;
 pub mod compression;

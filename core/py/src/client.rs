@@ -11,6 +11,7 @@ use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use korvet_proto::channels;
 use korvet_proto::client::{
     Address, Begin, Client, ConnectionId, LaneId, LaneOptions, Login, NodeId, Options, Span, Target, Time,
 };
@@ -23,6 +24,7 @@ use pyo3::types::PyList;
 use crate::buffer::Bytes;
 pub use crate::call::Appended;
 use crate::call::{Asked, Token, text_of};
+use crate::channels::Channels;
 use crate::producers::Producers;
 use crate::resp::{Builder, Payload, bytes_of, each_of, new_packed, no_memory, put_command};
 use crate::sockets::{NO_MEMORY, State, Step};
@@ -41,6 +43,8 @@ pub struct RedisClient {
     /// What appends over this client, and what became of that.
     pub(crate) producers: Vec<Py<Producers>>,
     pub(crate) appended: Vec<Vec<Appended>>,
+    /// Who listens over its feeds.
+    pub(crate) channels: Vec<Py<Channels>>,
     error_of: Py<PyAny>,
     new_waiter: Py<PyAny>,
     is_cluster: bool,
@@ -105,6 +109,15 @@ impl RedisClient {
         Self::change(slf, |state, now| {
             state.client.begin(begin, &spans, now);
         })
+    }
+
+    /// Do what follows from changes of channels.
+    pub fn serve_channels(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::change(slf, |_, _| ())
+    }
+
+    pub fn close_feed(slf: &Bound<'_, Self>, lane: LaneId) -> PyResult<()> {
+        Self::change(slf, |state, now| state.client.close(lane, now))
     }
 
     /// Begin a call, whose waiter is returned.
@@ -278,22 +291,21 @@ impl RedisClient {
             act: Some(act),
             producers: Vec::new(),
             appended: Vec::new(),
+            channels: Vec::new(),
             error_of,
             new_waiter,
             is_building: false,
         })
     }
 
-    #[pyo3(signature = (*, commands_max, bytes_max, reply_bytes_max, first = None, ping_s = None))]
+    #[pyo3(signature = (*, commands_max, bytes_max, reply_bytes_max, first = None))]
     fn add_lane(
         slf: &Bound<'_, Self>,
         commands_max: usize,
         bytes_max: usize,
         reply_bytes_max: usize,
         first: Option<&Bound<'_, PyAny>>,
-        ping_s: Option<f64>,
     ) -> PyResult<LaneId> {
-        let ping = ping_s.map(seconds).transpose()?;
         let mut packed = Vec::new();
         if let Some(first) = first {
             each_of(first, |command| {
@@ -303,8 +315,29 @@ impl RedisClient {
                 Ok(())
             })?;
         }
-        let options = LaneOptions { commands_max, bytes_max, reply_bytes_max, first: packed, ping };
+        let options = LaneOptions { commands_max, bytes_max, reply_bytes_max, first: packed, ping: None };
         Ok(slf.try_borrow_mut()?.state.client.add_lane(options))
+    }
+
+    #[pyo3(signature = (on_news, /, *, linger_s, timeout_s, ping_s))]
+    fn open_feed(
+        slf: &Bound<'_, Self>,
+        on_news: Py<PyAny>,
+        linger_s: f64,
+        timeout_s: f64,
+        ping_s: f64,
+    ) -> PyResult<Py<Channels>> {
+        let (linger, timeout, ping) = (seconds(linger_s)?, seconds(timeout_s)?, Some(seconds(ping_s)?));
+        let (lane, is_cluster) = {
+            let mut client = slf.try_borrow_mut()?;
+            let (commands_max, bytes_max, reply_bytes_max, first) = (0, 0, 0, Vec::new());
+            let options = LaneOptions { commands_max, bytes_max, reply_bytes_max, first, ping };
+            (client.state.client.add_lane(options), client.is_cluster)
+        };
+        let options = channels::Options { is_cluster, linger, timeout };
+        let channels = Py::new(slf.py(), Channels::new(slf, lane, on_news, options))?;
+        slf.try_borrow_mut()?.channels.push(channels.clone_ref(slf.py()));
+        Ok(channels)
     }
 
     // --- calls
@@ -339,17 +372,6 @@ impl RedisClient {
         Self::ask(slf, &Asked::new(calls, true, sent)?, operation, route)
     }
 
-    #[pyo3(signature = (lane, node, commands, /))]
-    fn send(slf: &Bound<'_, Self>, lane: LaneId, node: NodeId, commands: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut packed = new_packed();
-        each_of(commands, |command| put_command(&mut packed, command))?;
-        Self::change(slf, |state, _| {
-            if let Some(connection) = state.client.send(lane, node, packed) {
-                state.flush(connection);
-            }
-        })
-    }
-
     // --- connections
 
     #[pyo3(signature = (lane, node, /))]
@@ -359,11 +381,6 @@ impl RedisClient {
             let begin = Begin { token, lane, node, reply_bytes: 0, is_scripts: false, is_rerun: false, history: None };
             state.client.begin(begin, &[], now);
         })
-    }
-
-    #[pyo3(signature = (lane, node, is_kept, pings, /))]
-    fn keep(slf: &Bound<'_, Self>, lane: LaneId, node: NodeId, is_kept: bool, pings: bool) -> PyResult<()> {
-        Self::change(slf, |state, now| state.client.keep(lane, node, is_kept, pings, now))
     }
 
     #[pyo3(signature = (lane, node, reason, pauses, /))]
@@ -525,15 +542,23 @@ impl RedisClient {
     }
 
     fn tick<'py>(slf: &Bound<'py, Self>) -> PyResult<Lists<'py>> {
+        {
+            let client = slf.try_borrow()?;
+            for channels in &client.channels {
+                channels.bind(slf.py()).try_borrow_mut()?.tick(client.state.now());
+            }
+        }
         Self::turn(slf, |state, now| state.client.tick(now))
     }
 
     #[getter]
-    fn due_s(&self) -> Option<f64> {
+    fn due_s(&self, py: Python<'_>) -> Option<f64> {
         if self.undelivered.is_some() {
             return Some(0.0);
         }
-        self.state.client.due().map(|at| at.saturating_sub(self.state.now()).as_secs_f64())
+        let channels = self.channels.iter().filter_map(|channels| channels.bind(py).try_borrow().ok()?.due());
+        let due = channels.chain(self.state.client.due()).min();
+        due.map(|at| at.saturating_sub(self.state.now()).as_secs_f64())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -544,12 +569,13 @@ impl RedisClient {
             token.objects().try_for_each(|object| visit.call(object))?;
         }
         self.producers.iter().try_for_each(|producers| visit.call(producers))?;
+        self.channels.iter().try_for_each(|channels| visit.call(channels))?;
         visit.call(&self.undelivered)?;
         visit.call(&self.act)
     }
 
     fn __clear__(&mut self) {
-        let called = (self.act.take(), mem::take(&mut self.producers));
+        let called = (self.act.take(), mem::take(&mut self.producers), mem::take(&mut self.channels));
         let dropped = (called, self.undelivered.take(), self.state.client.forget_calls());
         drop(dropped);
     }

@@ -14,6 +14,7 @@ mod batch;
 mod buffer;
 mod build;
 mod call;
+mod channels;
 mod client;
 mod columns;
 mod frame;
@@ -38,6 +39,8 @@ mod korvet_core {
     use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decompress, walk};
     #[pymodule_export]
     use crate::build::{BatchesBuilder, retain};
+    #[pymodule_export]
+    use crate::channels::Channels;
     #[pymodule_export]
     use crate::client::{RedisClient, slot_of};
     #[pymodule_export]

@@ -6,12 +6,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use korvet_proto::client::{CallId, Event, LaneId, NodeId, Prevented, Ready, Time};
+use korvet_proto::client::{CallId, Event, Prevented, Ready, Time};
 use korvet_proto::produce::GroupId;
 use pyo3::types::{PyList, PyString, PyTuple};
 use pyo3::{IntoPyObject, PyRefMut, intern, prelude::*};
 
 use crate::call::{Appended, Asked, Token};
+use crate::channels::Channels;
 use crate::client::RedisClient;
 use crate::producers::Producers;
 use crate::resp::{Builder, Payload, RawReply, list_of};
@@ -29,8 +30,6 @@ pub struct Turn<'a, 'py> {
     py: Python<'py>,
     done: Option<Bound<'py, PyList>>,
     actions: Option<Bound<'py, PyList>>,
-    /// Replies over a feed that are not among the actions yet.
-    feed: Option<(LaneId, NodeId, Bound<'py, PyList>)>,
     sets_timer: bool,
 }
 
@@ -44,7 +43,7 @@ struct Current<'py> {
 impl<'a, 'py> Turn<'a, 'py> {
     /// Begin a turn that ends with `act`.
     pub fn new(slf: &'a Bound<'py, RedisClient>) -> Self {
-        Self { slf, py: slf.py(), done: None, actions: None, feed: None, sets_timer: false }
+        Self { slf, py: slf.py(), done: None, actions: None, sets_timer: false }
     }
 
     /// Begin a turn that ends with `lists`.
@@ -75,7 +74,7 @@ impl<'a, 'py> Turn<'a, 'py> {
                     step
                 }
                 (Some(ready), _) => self.send_ready(&ready)?,
-                (None, _) if is_quiet => return outcome,
+                (None, _) if is_quiet && !self.serve_channels() => return outcome,
                 (None, _) => self.borrow()?.state.step(),
             }
         }
@@ -134,14 +133,50 @@ impl<'a, 'py> Turn<'a, 'py> {
         matches!(client.state.client.token(call), Some(Token::Python(waiting)) if waiting.asked.is_raw)
     }
 
-    /// Have what became of appends taken.
+    /// Have those who listen to channels take something in.
+    fn with_channels(&self, mut take: impl FnMut(&mut Channels, Time)) {
+        let mut outcome = Ok(());
+        if let Ok(client) = self.borrow() {
+            for channels in &client.channels {
+                match channels.bind(self.py).try_borrow_mut() {
+                    Ok(mut channels) => take(&mut channels, client.state.now()),
+                    Err(error) => outcome = Err(error.into()),
+                }
+            }
+        }
+        self.report(outcome);
+    }
+
+    /// Have them do what follows; returns whether anything may have come of it.
+    fn serve_channels(&mut self) -> bool {
+        let Ok(mut client) = self.borrow() else { return false };
+        let RedisClient { channels, state, .. } = &mut *client;
+        let mut has_acted = false;
+        for channels in channels.iter() {
+            let Ok(mut channels) = channels.bind(self.py).try_borrow_mut() else { continue };
+            let (has_these, sets_timer) = channels.serve(state);
+            has_acted |= has_these;
+            self.sets_timer |= sets_timer;
+        }
+        has_acted
+    }
+
+    /// Have what became of appends taken, and what is to be heard over channels heard.
     fn wake(&self) {
         let Ok(client) = self.borrow() else { return };
         let appended = client.producers.iter().zip(&client.appended).filter(|(_, appended)| !appended.is_empty());
         let appended: Vec<_> = appended.map(|(producers, _)| producers.clone_ref(self.py)).collect();
+        let channels = client
+            .channels
+            .iter()
+            .filter(|channels| channels.bind(self.py).try_borrow().is_ok_and(|channels| channels.has_news()));
+        let channels: Vec<_> = channels.map(|channels| channels.clone_ref(self.py)).collect();
         drop(client);
         for producers in appended {
             self.report(Producers::run(producers.bind(self.py), true));
+        }
+        for channels in channels {
+            self.report(Channels::report(channels.bind(self.py)));
         }
     }
 
@@ -185,11 +220,8 @@ impl<'a, 'py> Turn<'a, 'py> {
                 }
                 Todo::Event(Event::Finished { call, took }) => self.finish(call, took, None),
                 Todo::Event(Event::FeedReply { lane, node, range }) => {
-                    let reply = received.filter(|_| has_memory).and_then(|received| received.build(range));
-                    has_memory = reply.is_some();
-                    if let Some(reply) = reply {
-                        self.feed(lane, node, reply);
-                    }
+                    let reply = received.and_then(|received| received.bytes.get(range)).unwrap_or_default();
+                    self.with_channels(|channels, now| channels.received(self.py, (lane, node), reply, now));
                 }
                 Todo::Event(event) => self.tell(event),
                 Todo::Write(connection) => self.act((intern!(self.py, "write"), connection.as_u64())),
@@ -270,21 +302,6 @@ impl<'a, 'py> Turn<'a, 'py> {
         error.unwrap_or_else(|failure| failure.into_value(self.py).into_bound(self.py).into_any())
     }
 
-    fn feed(&mut self, lane: LaneId, node: NodeId, reply: Bound<'py, PyAny>) {
-        if self.feed.as_ref().is_some_and(|(of_lane, of_node, _)| (*of_lane, *of_node) != (lane, node)) {
-            self.end_feed();
-        }
-        let (.., replies) = self.feed.get_or_insert_with(|| (lane, node, PyList::empty(self.py)));
-        let appended = replies.append(reply);
-        self.report(appended);
-    }
-
-    fn end_feed(&mut self) {
-        if let Some((lane, node, replies)) = self.feed.take() {
-            self.act((intern!(self.py, "replies"), lane, node, replies));
-        }
-    }
-
     fn tell(&mut self, event: Event) {
         let py = self.py;
         if let Some(word) = match event {
@@ -295,6 +312,9 @@ impl<'a, 'py> Turn<'a, 'py> {
             if let Ok(mut client) = self.borrow() {
                 client.appended.iter_mut().for_each(|appended| appended.push(word.clone()));
             }
+        }
+        if matches!(event, Event::Connected { .. } | Event::Refused { .. } | Event::Lost { .. } | Event::Map) {
+            self.with_channels(|channels, now| channels.note(&event, now));
         }
         match event {
             Event::Open { connection, address, is_sentinel } => {
@@ -316,7 +336,6 @@ impl<'a, 'py> Turn<'a, 'py> {
     }
 
     fn act(&mut self, action: impl IntoPyObject<'py, Target = PyTuple>) {
-        self.end_feed();
         let actions = self.actions.get_or_insert_with(|| PyList::empty(self.py));
         let appended = actions.append(action);
         self.report(appended);
@@ -360,7 +379,6 @@ impl<'a, 'py> Turn<'a, 'py> {
     }
 
     fn end_turn(&mut self) {
-        self.end_feed();
         if self.sets_timer {
             self.act((intern!(self.py, "timer"),));
         }

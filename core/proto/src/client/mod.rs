@@ -38,6 +38,7 @@ pub use crate::slab::{Id as CallId, Id as ConnectionId};
 use cluster::Reading;
 use link::{Connection, Link, Stage, Waiting};
 pub use options::{Address, LaneOptions, Login, Options, Target};
+pub(crate) use reply::Refusal;
 use sentinel::Watch;
 use slots::SlotMap;
 pub use slots::{SLOTS, slot_of};
