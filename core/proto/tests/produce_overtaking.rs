@@ -1,4 +1,4 @@
-//! What may begin, what may be written after what, and what a client gets when its connection has to close.
+//! The order in which requests begin and batches are written, and the answers of a connection that has to close.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 

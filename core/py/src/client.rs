@@ -40,7 +40,7 @@ pub struct RedisClient {
     pub(crate) undelivered: Option<Py<PyList>>,
     pub(crate) prevented: Py<PyAny>,
     pub(crate) act: Option<Py<PyAny>>,
-    /// What appends over this client, and what became of that.
+    /// The producers that append over this client, and the outcomes of their appends.
     pub(crate) producers: Vec<Py<Producers>>,
     pub(crate) appended: Vec<Vec<Appended>>,
     /// Who listens over its feeds.

@@ -239,7 +239,7 @@ pub(super) struct Connection {
     pub is_held: bool,
     /// The last that has begun, while it has questions before it is sent, and whether the next one waits for that.
     pub asks: Option<(RequestId, bool)>,
-    /// The number of the frame for which it has to close: nothing that came after that begins or is sent.
+    /// The number of the frame for which it has to close: no later request begins, no later answer is sent.
     pub closes_at: Option<u64>,
     /// Whether its next request waits for room.
     pub waits_for_room: bool,

@@ -1,4 +1,4 @@
-//! What became of calls of scripts, and what that is for each batch.
+//! The outcome of each batch, from the outcome of its script call.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What a request has to know before it is sent, what is done about batches that were not plainly written, and what is to
-//! be known before it is answered.
+//! The questions of a request before it is sent and before it is answered, and the next step of a batch that was not
+//! written.
 
 use std::sync::Arc;
 
@@ -282,7 +282,7 @@ struct Round {
     /// Whether something was not sent for another history.
     has_unsent: bool,
     questions: Questions,
-    /// What nodes said that do not have a slot, and of which places.
+    /// The replies of nodes that do not have a slot (MOVED, ASK), and the places they are about.
     replies: Vec<String>,
     places: Vec<usize>,
     tried: Tries,

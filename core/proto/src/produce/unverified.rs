@@ -1,4 +1,4 @@
-//! Batches that open a transaction in their partition and are to be verified (KIP-890), and those that were refused.
+//! Batches that open a transaction in their partition: to be verified (KIP-890), or refused.
 //!
 //! The append script, which knows what is open, returns such a batch unwritten; the coordinator is asked for the number of
 //! the transaction; then the batch is sent again with that. So only the first batch of a transaction in a partition costs

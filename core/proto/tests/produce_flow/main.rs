@@ -1,4 +1,4 @@
-//! Requests of producers from their frames to their answers: what is sent when, what is asked, and what is answered.
+//! Requests of producers from their frames to their answers: calls of scripts, questions and responses, in their order.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
