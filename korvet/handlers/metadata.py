@@ -216,7 +216,7 @@ class _Describer:
                 for topic in in_turns(topics)
                 if _may(AclOperation.DESCRIBE, topic.name, self._caller, log=False)
             ]
-        described = [self.describe(topic) for some in in_parts(topics, CALLS_PER_LOOK) for topic in some]
+        described = [self.describe(topic) for part in in_parts(topics, CALLS_PER_LOOK) for topic in part]
         if kept is not None:
             kept.keep_all(version, epoch, cast("list[bytes]", described))
         return described

@@ -280,9 +280,9 @@ class EpochsNow:
         return None if self._redis.is_cluster else self._at("")
 
     def of(self, partitions: Sequence[Partition]) -> tuple[int | None, ...]:
-        """Return for each partition what `LeaderEpochs.current` does, None if the node that has it is away."""
+        """Return the leader epoch of each partition (see `current`), None if its node is away."""
         if self._redis.is_cluster:
-            return tuple([self._at(each.stream) for each in in_turns(partitions)])
+            return tuple([self._at(partition.stream) for partition in in_turns(partitions)])
         return (self._at(""),) * len(partitions)
 
     def _at(self, stream: str) -> int | None:

@@ -70,27 +70,27 @@ class Subscriptions:
         return was_live
 
     def listen_all(self, pairs: Sequence[tuple[str, Listener]]) -> dict[int, StorageUnavailableError]:
-        """Do as `listen` for several channels in one round trip; returns the errors, by their places in `pairs`."""
+        """Do as `listen` for several channels in one round trip; returns the errors, by their indexes in `pairs`."""
         try:
             self._driver.know_map()
         except StorageUnavailableError as error:
-            return {place: NodeAwayError(error.message) for place in range(len(pairs))}
+            return {index: NodeAwayError(error.message) for index in range(len(pairs))}
         try:
             answers = {
-                place: self._answers.setdefault(channel, AsyncResult())
-                for place, (channel, _) in enumerate(pairs)
+                index: self._answers.setdefault(channel, AsyncResult())
+                for index, (channel, _) in enumerate(pairs)
                 if not self.live(channel)
             }
             self._channels.listen(pairs)
-            refusals = {place: answer.get() for place, answer in answers.items()}
+            refusals = {index: answer.get() for index, answer in answers.items()}
         except BaseException:
             for channel, listener in pairs:
                 self.forget(channel, listener)
             raise
         error_of = NodeAwayError if self._driver.is_cluster else StorageUnavailableError
-        errors = {place: error_of(refusal) for place, refusal in refusals.items() if refusal is not None}
-        for place in errors:
-            self.forget(*pairs[place])
+        errors = {index: error_of(refusal) for index, refusal in refusals.items() if refusal is not None}
+        for index in errors:
+            self.forget(*pairs[index])
         return errors
 
     def forget(self, channel: str, listener: Listener) -> None:

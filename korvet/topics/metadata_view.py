@@ -96,10 +96,10 @@ class MetadataView:
         if brokers is not self._kept_with:
             self._drop()
             self._kept_with = brokers
-        found = self._kept.get((version, listener))
-        if found is None:
-            found = self._kept[version, listener] = KeptTopics(self)
-        return found
+        topics = self._kept.get((version, listener))
+        if topics is None:
+            topics = self._kept[version, listener] = KeptTopics(self)
+        return topics
 
     def count(self, size: int) -> None:
         """Count bytes that are kept from now on, and drop all if they are too many."""
