@@ -247,7 +247,7 @@ def test_logins_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_master_is_that_which_sentinels_name() -> None:
-    with watched(replicas=1) as made:
+    with watched(replicas=1, down_ms=60_000) as made:
         connection = client(made.url)
         assert connection.call("SET", "k", 1) == b"OK"
         before = made.master().port

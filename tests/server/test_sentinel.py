@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_planned_failover_costs_an_idempotent_producer_nothing(tmp_path: Path) -> None:
     # One replica: it confirms nothing any more when it has become the master.
-    with watched(replicas=1) as setup:
+    with watched(replicas=1, down_ms=60_000) as setup:
         flags = ("--redis-url", setup.url, "--set", "replicas=1")
         with korvet_broker(tmp_path, *flags, workers=1) as broker:
             load = ConfluentLoad(broker.bootstrap, "orders", 2)

@@ -138,7 +138,10 @@ class Watched:
         return [each for each in self.servers if each is not master]
 
     def fail_over(self) -> Server:
-        """Have a Sentinel promote a replica, and return it; the old master is a replica in step then."""
+        """Have a Sentinel promote a replica, and return the master; all others are its replicas in step then.
+
+        A new master that got no CPU for `down_ms` is replaced again, perhaps by the old one.
+        """
         old = self.master()
 
         def accepted() -> bool:
@@ -150,7 +153,7 @@ class Watched:
 
         wait_until(accepted, "a Sentinel fails over")
         self.wait_switched(old)
-        wait_until(old.in_step, "the old master is a replica")
+        wait_until(lambda: all(each.in_step() for each in self.replicas()), "the others are replicas in step")
         return self.master()
 
     def wait_switched(self, old: Server) -> None:
