@@ -414,7 +414,7 @@ class ClientSockets(Generic[_Owner]):
         """Take the next frame, if the peer may have it served now.
 
         Returns its number, its bytes, when the last of it arrived, and when the socket was last found empty before its
-        first; both by `time.monotonic()`. None for a Produce request that `Producers` serves.
+        first; both by `time.monotonic()`. None for a request that `DataPath` serves.
         """
 
     def answer(
@@ -459,6 +459,21 @@ _Decision: TypeAlias = int | tuple[int, int] | tuple[int, str, str] | None
 """None to go on, a number, a throttle in ms and the number of its reason, or an error: Kafka's code, a sentence, and
 whether it is a "rule", or Redis is "unavailable" or "away"."""
 
+_FetchDecision: TypeAlias = int | tuple[Any, ...] | None
+"""None to go on; a number; or a word and what it is about: "bounds", high watermark, last stable offset; "batches",
+bytes, records, whether there are more; "later"; "throttle", ms, the number of its reason; "refuse", Kafka's code, a
+sentence, and whether it is a "rule", or Redis is "unavailable" or "away"."""
+
+_FetchNoted: TypeAlias = tuple[
+    tuple[int, int, int, int],
+    list[tuple[float, list[float], int]],
+    list[float],
+    tuple[int, str | None],
+    list[tuple[str, str, int, int]],
+    tuple[int, int, int, int],
+    dict[int, int],
+]
+
 _Noted: TypeAlias = tuple[
     tuple[int, int, int, int],
     list[tuple[float, list[float]]],
@@ -474,14 +489,19 @@ and bytes that came.
 """
 
 @final
-class Producers(Generic[_Owner]):
-    """Serves Produce between the sockets of clients and those of Redis, and appends for the worker itself.
+class DataPath(Generic[_Owner]):
+    """Serves Produce and Fetch between the sockets of clients and those of Redis, and appends for the worker itself.
 
     What it has to say comes by `on_news`, as tuples of a word and two values: "asked", a request, and who has the
     connection or None: `questions`, then `decide`. "done", a request of `append`. "epoch", a node: `put_epoch` or
     `no_epoch`. "pressure", a node, and "full", a node that has refused for want of memory: `put_pressure`. "map": no
     master of the cluster has the slot of a partition. "row", a stream: its index got a row. "moved", a stream, and
-    how many entries of others were moved or removed. "noted": `take_noted` has something.
+    how many entries of others were moved or removed. "noted": `take_noted` or `take_fetch_noted` has something.
+
+    "fetch", a request and who has the connection: `fetch_questions`, then `decide_fetch`. "seen", a stream and its
+    leader epoch, end and epochs. "foreign", a stream and how many entries that are no batches were passed over.
+    "damaged", a stream and the offset and encoding of a value that does not decompress. "timer": call
+    `take_timer_s`.
 
     Owners of connections hear of "throttled" (the number of the reason and ms, as a text), and of what ends them:
     "unanswered", "failed" (text).
@@ -490,7 +510,7 @@ class Producers(Generic[_Owner]):
     def __init__(
         self,
         redis: RedisClient[Any],
-        lane: int,
+        lanes: tuple[int, int],
         scripts: tuple[Any, Any],
         on_news: Callable[[list[tuple[str, Any, Any]]], object],
         *,
@@ -499,9 +519,15 @@ class Producers(Generic[_Owner]):
         held_bytes_max: int,
         timeout_s: float,
         replicas: int,
+        sessions_max: int,
+        seed: int,
+        wait_max_s: float | None,
         now_s: float,
     ) -> None:
-        """Append over a lane of `redis` with the scripts for formats batch and record; `now_s` is `time.monotonic()`.
+        """Append over the first lane of `redis` with the scripts for formats batch and record, and read over the other.
+
+        `now_s` is `time.monotonic()`. There are `sessions_max` fetch sessions, whose ids follow from `seed`. A fetch
+        waits for `wait_max_s` at the most.
 
         A batch has `plain_bytes_max` bytes uncompressed at the most. No request begins while what was made of others
         takes `held_bytes_max`. What moves within Redis is followed for `timeout_s`. With acks=all `replicas` have to
@@ -512,7 +538,10 @@ class Producers(Generic[_Owner]):
         """Have `redis` bring what becomes of appends; to be called once, before any other."""
 
     def serve_clients(self, sockets: ClientSockets[_Owner], /) -> None:
-        """Serve Produce of these connections, of each from its first `put_session` on."""
+        """Serve Produce and Fetch of these connections, of each from its first `put_session` on."""
+
+    def hear_by(self, channels: Channels, /) -> None:
+        """Hear by these what comes to logs; to be called once."""
 
     def put_partition(self, partition: Any, /) -> None:  # noqa: ANN401 - it has the attributes of AppendPartition
         """Let clients append to a partition. Raises ValueError for an unknown codec."""
@@ -523,11 +552,11 @@ class Producers(Generic[_Owner]):
     def forget_topics(self) -> None:
         """Ask again for all partitions."""
 
-    def put_session(self, connection: int, may_write_all: bool, ends_s: float | None, /) -> None:
+    def put_session(self, connection: int, may_all: bool, ends_s: float | None, /) -> None:
         """Serve a connection, until `time.monotonic()` is `ends_s`."""
 
-    def grant(self, connection: int, kind: str, name: str | bytes, /) -> None:
-        """Note a right to write: to a "topic", a "topic id" or a "transactional id"."""
+    def grant(self, connection: int, writes: bool, kind: str, name: str | bytes, /) -> None:
+        """Note a right to write, or read: to a "topic", a "topic id", a "transactional id" or the "cluster"."""
 
     def forget_rights(self) -> None:
         """Ask again for all rights."""
@@ -583,6 +612,52 @@ class Producers(Generic[_Owner]):
 
     def decide(self, request: int, decisions: Sequence[_Decision], /) -> None:
         """Decide on the questions of a request, in their order; an unknown code is UNKNOWN_SERVER_ERROR."""
+
+    def fetch_questions(self, request: int, /) -> list[tuple[Any, ...]]:
+        """Return what a Fetch request asks, each a word and what it is about.
+
+        "right", kind, name; "topic", name, id or None, index, whether Redis does not know the one that was put;
+        "limit", client id: how many bytes it may fetch at once; "epoch", stream, the leader epoch that the client
+        knows, that of the log; "external", stream, offset; "watermark", stream, node or None, history, end, last stable
+        offset, offset up to which something is to be shown, whether committed records alone are; "remote", stream,
+        start, end, archived and epochs of what the remote tier has, offset, bytes, whether the first record may exceed
+        these, whether the answer may be waited for, readable end; "charge", client id, bytes, seconds.
+        """
+
+    def decide_fetch(self, request: int, decisions: Sequence[_FetchDecision], /) -> None:
+        """Decide on the questions of a Fetch request, in their order; an unknown code is UNKNOWN_SERVER_ERROR."""
+
+    def drain(self) -> None:
+        """Answer all that wait for records, and let none wait from now on."""
+
+    def tick(self) -> None:
+        """Do what is due."""
+
+    def take_timer_s(self) -> float | None:
+        """Return in how many seconds `tick` is to be called, None: not at all. "timer" says when to ask."""
+
+    @property
+    def parked(self) -> int:
+        """How many requests wait for records."""
+
+    def set_fetch_bytes_max(self, bytes_max: int, /) -> None:
+        """Answer no request with more bytes, but for one batch."""
+
+    @property
+    def fetch_room(self) -> int:
+        """How many bytes an answer that is made elsewhere may take of the memory for records."""
+
+    def hold_fetched(self, taken: int, released: int, /) -> None:
+        """Take bytes of the memory for records, and release what was taken."""
+
+    def take_fetch_noted(self) -> _FetchNoted:
+        """Take what was counted of Fetch since the last time.
+
+        Requests that began, their bytes, that ended, the bytes of responses; seconds of each answered one, of its
+        stages, and its error; seconds of each read; requests for which Redis was away, and the words about the first;
+        by topic and id the records and bytes sent; requests that wait, sessions, their partitions, evictions; errors of
+        partitions by their codes.
+        """
 
     @property
     def count(self) -> int:

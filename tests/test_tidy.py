@@ -25,7 +25,7 @@ SHARED = {"__init__", "audit", "authorization", "common", "registry", "context"}
 # Where an error of any kind is caught and logged, once: a request's boundary and a process's.
 BOUNDARIES = {
     *("korvet/server/supervisor/child.py", "korvet/server/net/dispatch.py", "korvet/log/appends.py"),
-    *("korvet/lake/service.py", "korvet/spark/service.py"),
+    *("korvet/log/fetches.py", "korvet/lake/service.py", "korvet/spark/service.py"),
 }
 
 # Spelled in pieces, so that this file does not hold what it looks for.

@@ -26,8 +26,7 @@ from korvet.groups.share.coordinator import ShareGroups
 from korvet.groups.streams.coordinator import StreamsGroups
 from korvet.log.appends import Appends
 from korvet.log.epochs import LeaderEpochs
-from korvet.log.fetch import Fetcher
-from korvet.log.fetch_sessions import FetchSessions
+from korvet.log.fetches import Fetches
 from korvet.log.markers import MarkerWriter
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers
@@ -102,8 +101,7 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     appends: Appends
     markers: MarkerWriter
     transactions: TransactionCoordinator
-    fetcher: Fetcher
-    sessions: FetchSessions
+    fetches: Fetches
     offsets: OffsetLookup
     deletion: RecordDeletion
     active_producers: ActiveProducers

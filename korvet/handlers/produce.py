@@ -1,6 +1,6 @@
 """Produce (key 0), versions 3-13: appends one record batch to each partition named.
 
-korvet_core.Producers serves it, from the frame to the response; this decides what the core cannot know: rights,
+korvet_core.DataPath serves it, from the frame to the response; this decides what the core cannot know: rights,
 partitions, transactions, replicas and quotas. Of the requests themselves only those come here that are refused before a
 client has logged in, or after its session has ended.
 
@@ -28,6 +28,7 @@ from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import Reply, register
 from korvet.log.appends import Decision, Question, refused
+from korvet.log.partition_finder import PartitionFinder
 from korvet.protocol.messages import produce as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
@@ -71,12 +72,11 @@ class ProduceDecisions:
         """
         self._api, self._appends = api, api.appends
         self._authorizer, self._is_late, self._charge = authorizer, is_late, charge
+        self._finder = PartitionFinder(api.topics, api.appends)
 
     def decide(self, client: Client | None, question: Question) -> Decision:
         """Return the decision on one question; raises KafkaError. `client` is None once its connection is gone."""
         word, *about = question
-        if word == "topic":
-            return self._topic(*about)
         if word == "in sync":
             return self._in_sync(*about)
         if word == "verify":
@@ -89,6 +89,10 @@ class ProduceDecisions:
             return self._right(client, *about)
         ms, quota = self._charge(client.session, *about)
         return ms, THROTTLED_BY.index(quota)
+
+    def find(self, asked: Sequence[tuple[str, bytes | None, int, bool]]) -> list[Decision]:
+        """Put partitions for the core, by the name or id of the topic; returns for each whether there is one."""
+        return [None if error is None else refused(error) for error in self._finder.find(asked)]
 
     def confirm(self, asked: Sequence[tuple[int, str, int]]) -> list[Decision]:
         """Return for each node (by number), history and count whether as many replicas have what was written."""
@@ -123,18 +127,7 @@ class ProduceDecisions:
         resource = AclResourceType.TRANSACTIONAL_ID if is_id else AclResourceType.TOPIC
         if not rights.allows(AclOperation.WRITE, resource, named):
             raise refusal(resource)
-        self._appends.core.grant(client.number, kind, name)
-        return None
-
-    def _topic(self, name: str, topic_id: bytes | None, index: int, is_stale: bool) -> Decision:  # noqa: FBT001 - as asked
-        topics, ref = self._api.topics, TopicRef(name, topic_id)
-        known = topics.cached(ref) if is_stale else None
-        if known is not None and index < len(known.partitions):
-            stale = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if not topics.refresh_stale([stale], {0: known.partitions[index]}):
-                raise stale
-        topic, partition = topics.partition(ref, index)
-        self._appends.put(partition, topic)
+        self._appends.core.grant(client.number, True, kind, name)  # noqa: FBT003 - it writes
         return None
 
     def _verify(

@@ -27,7 +27,7 @@ from korvet.log.index import IndexStore
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.replication import BlockingReplicas
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds
+from korvet.log.types import Bounds, LogLimits
 from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -159,7 +159,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
             redis,
             redis,
             keys,
-            decompressed_bytes_max=self.decompressed_bytes_max,
+            limits=LogLimits(self.decompressed_bytes_max),
             replicas=BlockingReplicas(
                 connection, redis, keys, replicas=self.replicas, timeout_ms=self.timeout_ms
             ),

@@ -1,4 +1,4 @@
-"""What a worker appends to logs: korvet_core.Producers does it, and asks here for what the core cannot know.
+"""What a worker appends to logs: korvet_core.DataPath does it, and asks here for what the core cannot know.
 
 The core serves the Produce requests of clients, and appends for the worker itself (`Appends.append`). It sends the
 append scripts, and knows what became of each batch. It asks about leader epochs, slots that have moved and entries of
@@ -9,6 +9,7 @@ waits until they are answered, and nothing that its producer sent later overtake
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import gevent
 from gevent.event import AsyncResult
-from korvet_core import Producers
+from korvet_core import DataPath
 
 from korvet.errors import (
     AppendUnknownError,
@@ -28,7 +29,7 @@ from korvet.errors import (
 )
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.log.external_entries import ExternalEntries, report_moved
-from korvet.log.types import Appended
+from korvet.log.types import Appended, LogLimits
 from korvet.logs import Log
 from korvet.protocol.wire import Buffer
 from korvet.redis import scripts
@@ -47,7 +48,7 @@ APPEND_SCRIPTS = (_BATCH, _RECORD)
 _log = Log(__name__)
 
 Question: TypeAlias = tuple[Any, ...]
-"""A word and what it is about (korvet_core.Producers.questions)."""
+"""A word and what it is about (korvet_core.DataPath.questions)."""
 
 Decision: TypeAlias = int | tuple[int, int] | tuple[int, str, str] | None
 """None to go on, a number, a throttle (ms) and the number of its reason, or an error (`refused`)."""
@@ -159,6 +160,12 @@ class Decisions(Protocol):
     def confirm(self, asked: Sequence[tuple[int, str, int]]) -> Sequence[Decision]:
         """Return for each node (by number), history and count whether as many replicas have what was written."""
 
+    def find(self, asked: Sequence[tuple[str, bytes | None, int, bool]]) -> Sequence[Decision]:
+        """Put partitions, by the name or id of the topic; returns for each whether there is one.
+
+        The last of each is whether its log has another topic id than the one that was put.
+        """
+
     def decide(self, client: Any, question: Question) -> Decision:  # noqa: ANN401 - whom the core has for its connection
         """Return the decision on one question; raises KafkaError."""
 
@@ -181,19 +188,19 @@ class Appends:
         external: ExternalEntries,
         *,
         time_at: Callable[[Partition, int], int],
-        decompressed_bytes_max: int,
-        held_bytes_max: int,
+        limits: LogLimits,
         replicas: int = 0,
+        reads: Redis | None = None,
     ) -> None:
         """`time_at` returns the time (ms) of the record at an offset, -1 if it is not known.
 
-        A batch has `decompressed_bytes_max` bytes at the most; no request of a client begins while what was made of
-        others takes `held_bytes_max`. `replicas` of Redis have to have an append with acks=all at least.
+        `replicas` of Redis have to have an append with acks=all at least.
         """
         self._redis, self._epochs, self._external = redis, epochs, external
         self._time_at = time_at
         self._partitions: dict[str, Partition] = {}
         """Those that the core may ask about, by stream."""
+        self._codecs: dict[str, int] = {}
         self._waiting: dict[int, AsyncResult[None]] = {}
         self._done: set[int] = set()
         self._left: set[int] = set()
@@ -205,19 +212,12 @@ class Appends:
         """Called when `core.take_noted` has something; must not wait."""
         self.on_pressure: Callable[[int, bool], object] = lambda _node, _full: None
         """Called with a node when another reading of how full it is is due, and when it has refused; must not wait."""
-        self.core: Producers[Any] = Producers(
-            redis.driver.core,
-            redis.number,
-            APPEND_SCRIPTS,
-            self._on_news,
-            is_cluster=redis.is_cluster,
-            plain_bytes_max=decompressed_bytes_max,
-            held_bytes_max=held_bytes_max,
-            timeout_s=redis.timeout_s,
-            replicas=replicas,
-            now_s=time.monotonic(),
-        )
-        self._hears: dict[str, Callable[[Any, Any], object]] = {
+        self.core = self._data_path(redis, redis if reads is None else reads, limits, replicas)
+        self.core.join()
+        redis.order.follow(self.core.reordered)
+        # A connection to a master that was replaced gets nothing more, once any lane has learned of the other one.
+        epochs.on_later = self.core.put_epoch
+        self.hears: dict[str, Callable[[Any, Any], object]] = {
             "asked": partial(gevent.spawn, self._decide),
             "done": lambda request, _: self._finish(request),
             "epoch": lambda node, _: gevent.spawn(self._learn_epoch, node),
@@ -225,17 +225,31 @@ class Appends:
             "pressure": lambda node, _: self.on_pressure(node, False),  # noqa: FBT003 - it is not full
             "full": lambda node, _: self.on_pressure(node, True),  # noqa: FBT003 - it is
             "map": lambda _, __: redis.driver.read_map_soon(),
-            "row": lambda stream, _: self._with_partition(self.on_row, stream),
-            "moved": partial(self._with_partition, report_moved),
+            "row": lambda stream, _: self.with_partition(self.on_row, stream),
+            "moved": partial(self.with_partition, report_moved),
         }
-        self.core.join()
-        redis.order.follow(self.core.reordered)
-        # A connection to a master that was replaced gets nothing more, once any lane has learned of the other one.
-        epochs.on_later = self.core.put_epoch
+
+    def _data_path(self, redis: Redis, reads: Redis, limits: LogLimits, replicas: int) -> DataPath[Any]:
+        return DataPath(
+            redis.driver.core,
+            (redis.number, reads.number),
+            APPEND_SCRIPTS,
+            self._on_news,
+            is_cluster=redis.is_cluster,
+            plain_bytes_max=limits.decompressed_bytes_max,
+            held_bytes_max=limits.held_bytes_max,
+            timeout_s=redis.timeout_s,
+            replicas=replicas,
+            sessions_max=limits.fetch_sessions_max,
+            seed=secrets.randbits(63),
+            wait_max_s=limits.fetch_wait_max_s,
+            now_s=time.monotonic(),
+        )
 
     def put(self, partition: Partition, topic: Topic) -> None:
         """Let the core append to a partition of a topic for clients."""
         self._remember(partition)
+        self._codecs[partition.stream] = topic.config.codec
         self.core.put_partition(AppendPartition.of(partition, AppendConfig.of(topic.config), topic.id))
 
     def append(self, batches: Sequence[BatchAppend | Marker]) -> list[Appended | KafkaError]:
@@ -293,7 +307,7 @@ class Appends:
         """Take what the core has to say; called wherever the core is, so nothing here waits."""
         for word, subject, detail in news:
             try:
-                self._hears[word](subject, detail)
+                self.hears[word](subject, detail)
             except Exception:  # noqa: BLE001 - a mistake of ours: the rest of the news is heard
                 _log.exception("news of appends failed", about=word)
 
@@ -307,7 +321,8 @@ class Appends:
         else:
             waiter.set(None)
 
-    def _with_partition(self, call: Callable[..., object], stream: str, *about: int) -> None:
+    def with_partition(self, call: Callable[..., object], stream: str, *about: int) -> None:
+        """Call with the partition that the core names by its stream, if it is remembered."""
         partition = self._partitions.get(stream)
         if partition is not None:
             call(partition, *about)
@@ -331,14 +346,17 @@ class Appends:
         fault = ErrorCode.UNKNOWN_SERVER_ERROR.value, "an error of the broker; its log says more", "rule"
         decisions: list[Decision] = [fault] * len(questions)
         try:
-            confirms = [at for at, question in enumerate(questions) if question[0] == "confirm"]
-            if confirms and self.clients is not None:
-                # All at once: the nodes and the numbers together take no longer than one.
-                confirmed = self.clients.confirm([questions[at][1:] for at in confirms])
-                for at, decision in zip(confirms, confirmed, strict=True):
+            # All at once: the nodes and the numbers together take no longer than one, and so do the topics.
+            groups: dict[str, Callable[[Sequence[Any]], Sequence[Decision]]] = {}
+            if self.clients is not None:
+                groups = {"confirm": self.clients.confirm, "topic": self.clients.find}
+            for word, decide in groups.items():
+                places = [at for at, question in enumerate(questions) if question[0] == word]
+                decided = decide([questions[at][1:] for at in places]) if places else []
+                for at, decision in zip(places, decided, strict=True):
                     decisions[at] = decision
             for at, question in enumerate(in_turns(questions)):
-                if question[0] != "confirm":
+                if question[0] not in groups:
                     decisions[at] = self._decision(client, question)
         except Exception:  # noqa: BLE001 - a mistake of ours: its clients get an error and the others go on
             _log.exception("request failed", api="Produce")
@@ -368,9 +386,15 @@ class Appends:
             raise StorageUnavailableError(f"{stream} was forgotten")
         return partition
 
+    def codec_of(self, stream: str) -> int:
+        """Return the codec of batches that are made for consumers of a log that clients use."""
+        return self._codecs.get(stream, 0)
+
     def _remember(self, partition: Partition) -> None:
         if len(self._partitions) >= PARTITIONS_MAX:
-            del self._partitions[next(iter(self._partitions))]
+            first = next(iter(self._partitions))
+            del self._partitions[first]
+            self._codecs.pop(first, None)
         self._partitions[partition.stream] = partition
 
     def _settle(self, stream: str) -> Decision:

@@ -30,7 +30,7 @@ from korvet.topics.types import Partition
 from korvet.turns import in_turns
 
 if TYPE_CHECKING:
-    from korvet_core import Producers
+    from korvet_core import DataPath
 
 _EPOCH = scripts.get("broker/epoch")
 _log = RateLimitedLogger(Log(__name__), burst=10)
@@ -309,7 +309,7 @@ def later_epoch(error: KafkaError) -> int:
 class KnownEnds:
     """The ends of logs that a worker has seen, by its appends and by reads: they show what Redis has lost."""
 
-    def __init__(self, core: Producers[Any], on_lost: Callable[[], object]) -> None:
+    def __init__(self, core: DataPath[Any], on_lost: Callable[[], object]) -> None:
         """`core` keeps them; `on_lost` is called for each log that was cut."""
         self._core = core
         self._on_lost = on_lost

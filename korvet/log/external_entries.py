@@ -28,6 +28,9 @@ _EXPEL = scripts.get("log/expel")
 ROUNDS_MAX = 5
 """Tries to append or read past external entries: each but the first has lost a race against an external writer."""
 
+READ_STEPS_MAX = 50
+"""Steps against external entries that one read makes before it answers with what there is; the next read goes on."""
+
 _STEP_ENTRIES_MAX = 1000
 """What one step of lua/log/renumber.lua looks at or moves: some 5 ms in which Redis serves nobody else."""
 
@@ -79,6 +82,19 @@ class ExternalEntries:
                 report_moved(partition, step.moved)
             steps.append(step)
         return steps
+
+    def take_in(self, partition: Partition, offset: int) -> KafkaError | bool:
+        """Do steps until the log goes on past an offset, or no external entry is left; returns whether it did.
+
+        What prevents it is returned as a value. Raises StorageUnavailableError.
+        """
+        for _ in range(READ_STEPS_MAX):
+            [step] = self.steps([partition])
+            if isinstance(step, KafkaError):
+                return step.without_frames()
+            if not step.more or step.high_watermark > offset:
+                return True
+        return False
 
     def settle(self, partition: Partition) -> KafkaError | None:
         """Do steps until no external entry is left; return what prevents it, an outage too, as a value.

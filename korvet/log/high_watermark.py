@@ -122,6 +122,29 @@ class HighWatermarks:
             for read, each in found
         ]
 
+    def limits(self, asked: Sequence[tuple[int | None, str, LogEnd]]) -> list[tuple[int, int] | None]:
+        """Return up to where replicas have logs, and their last stable offsets up to there; -1 if that is not known.
+
+        Each log was read of the node of that number, in that history; None for a node that has another one. Raises
+        StorageUnavailableError.
+        """
+        replicas = self._replicas
+        if replicas is None:
+            return [(each.end, each.stable) for _, _, each in asked]
+        histories: Histories = {}
+        current: list[bool] = []
+        for number, history, _ in asked:
+            node = None if number is None else self._reads.node_numbered(number)
+            if node is not None and node not in histories:
+                histories[node] = self._of(node, replicas).begin()
+            current.append(node is not None and histories[node] == history)
+        ends = [end for (_, _, end), is_current in zip(asked, current, strict=True) if is_current]
+        self._advance(histories, ends, replicas)
+        return [
+            self._held(end.partition, histories) if is_current else None
+            for (_, _, end), is_current in zip(asked, current, strict=True)
+        ]
+
     def bounds(
         self, partitions: Sequence[Partition], read: Callable[[], list[Bounds | KafkaError]]
     ) -> list[Bounds | KafkaError]:

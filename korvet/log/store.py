@@ -38,6 +38,7 @@ from korvet.log.types import (
     Appended,
     Bounds,
     Fetched,
+    LogLimits,
     LogPosition,
     Read,
     RemoteRange,
@@ -99,8 +100,7 @@ class LogStore:
         reads: Redis,
         keys: Keys,
         *,
-        decompressed_bytes_max: int = 64 * 1024 * 1024,
-        held_bytes_max: int = 64 * 1024 * 1024,
+        limits: LogLimits = LogLimits(),  # noqa: B008 - it is frozen
         replicas: Replicas | None = None,
         on_lost: Callable[[], object] = lambda: None,
     ) -> None:
@@ -115,24 +115,17 @@ class LogStore:
             self.epochs,
             self.external,
             time_at=self._time_at,
-            decompressed_bytes_max=decompressed_bytes_max,
-            held_bytes_max=held_bytes_max,
+            limits=limits,
             replicas=0 if replicas is None else replicas.least,
+            reads=reads,
         )
-        self._ends = KnownEnds(self.appends.core, on_lost)
+        self.ends = KnownEnds(self.appends.core, on_lost)
         self._reads = reads
         self._keys = keys
-        self.decompressed_bytes_max = decompressed_bytes_max
+        self.decompressed_bytes_max = limits.decompressed_bytes_max
         self._damaged: set[str] = set()
-        self._core = LogReader(decompressed_bytes_max)
+        self._core = LogReader(limits.decompressed_bytes_max)
         self.watermarks = HighWatermarks(reads, replicas)
-
-    def history_of(self, stream: str) -> str:
-        """Return the history that reads of a log are of (RedisNode.history), "" while its node is not known."""
-        try:
-            return self._reads.node_of(stream).history
-        except StorageUnavailableError:
-            return ""
 
     def check_epoch(self, partition: Partition, epoch: int, epochs: Epochs = ()) -> int:
         """Check the leader epoch that a client knows against that of the reads; see LeaderEpochs.check.
@@ -193,16 +186,7 @@ class LogStore:
                 return batch.header.max_timestamp
         return next((record[1] for record in fetched.records if record[0] == offset), UNKNOWN_TIME)
 
-    def begin_read(self, reads: Sequence[Read]) -> BegunReads | None:
-        """Begin what `read` does if that is sent at once, for `finish_read`, which need not follow."""
-        try:
-            all_ready = all(self._reads.node_of(read.partition.stream).ready for read in reads)
-            return self._send_reads(reads) if all_ready else None
-        except StorageUnavailableError:
-            return None
-
-    def finish_read(self, begun: BegunReads) -> list[Fetched | KafkaError]:
-        """Return what `read` does for reads that were begun; the logs must have the same histories still."""
+    def _finish_read(self, begun: BegunReads) -> list[Fetched | KafkaError]:
         outcomes: list[Fetched | KafkaError] = []
         unsettled: dict[int, Read] = {}
         for position, (outcome, settled) in enumerate(self._once_finished(begun)):
@@ -229,7 +213,7 @@ class LogStore:
         damaged: a read ends before one that is damaged. An offset outside of `log_start`..`high_watermark` is answered
         like any other: whether that is an error the caller decides. Raises StorageUnavailableError.
         """
-        return self.finish_read(self._send_reads(reads)) if reads else []
+        return self._finish_read(self._send_reads(reads)) if reads else []
 
     def have_grown(self, positions: Sequence[LogPosition]) -> list[bool]:
         """Return whether anything may have come into logs at an offset, which was their end, or past it.
@@ -320,7 +304,7 @@ class LogStore:
         records, batches, producers, more, foreign, damaged = entries
         epochs = _epochs(starts)
         if epoch != NO_EPOCH:
-            self._ends.note(partition, epoch, end, epochs)
+            self.ends.note(partition, epoch, end, epochs)
         if foreign:
             entries_are = "entry is no batch" if foreign == 1 else "entries are no batches"
             _LOG.warning("%s: %d %s: not served", partition.stream, foreign, entries_are)
@@ -403,7 +387,7 @@ class LogStore:
             read = read_batch_bounds if partition.format == "batch" else read_record_bounds
             bounds = read(partition, replies[place])
             if isinstance(bounds, Bounds) and (current := self._known_epoch(partition)) != NO_EPOCH:
-                self._ends.note(partition, current, bounds.high_watermark, bounds.epochs)
+                self.ends.note(partition, current, bounds.high_watermark, bounds.epochs)
             found.append(bounds)
         return found
 

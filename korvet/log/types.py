@@ -138,7 +138,6 @@ class Fetched(NamedTuple):
     `producers` say which of the `records` are of transactions, or markers; batches say so themselves. Where the oldest
     open transaction begins is `open_offset`, None without one. `aborted` are the transactions of which a committed read
     may have found records, with markers from its offset on; None for a read of all.
-    `prepared` is what its reader made of the records before they were asked for (readahead.py).
     """
 
     log_start: int
@@ -151,7 +150,6 @@ class Fetched(NamedTuple):
     compacted_end: int = 0
     epochs: Epochs = ()
     log_end: int = -1
-    prepared: object = None
     producers: Sequence[ProducerRun] = ()
     open_offset: int | None = None
     aborted: Sequence[AbortedTransaction] | None = None
@@ -283,6 +281,20 @@ class _Unlimited:
 
 
 UNLIMITED: FetchMemory = _Unlimited()
+
+
+class LogLimits(msgspec.Struct, frozen=True):
+    """What the logs of one process may take.
+
+    A batch has `decompressed_bytes_max` bytes at the most. No request of a client begins while what was made of others
+    takes `held_bytes_max`. There are at most `fetch_sessions_max` fetch sessions. A fetch waits for `fetch_wait_max_s`
+    at the most, if that is given.
+    """
+
+    decompressed_bytes_max: int = 64 * 1024 * 1024
+    held_bytes_max: int = 64 * 1024 * 1024
+    fetch_sessions_max: int = 0
+    fetch_wait_max_s: float | None = None
 
 
 class FetchLimits(msgspec.Struct, frozen=True):

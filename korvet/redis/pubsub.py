@@ -50,7 +50,7 @@ class Subscriptions:
         self._driver = redis.driver
         # By the channels of which somebody waits for the confirmation: why it does not come.
         self._answers: dict[str, AsyncResult[str | None]] = {}
-        self._channels: Channels = redis.driver.core.open_feed(
+        self.core: Channels = redis.driver.core.open_feed(
             self._on_news,
             linger_s=linger_ms / 1000,
             timeout_s=redis.connect_timeout_ms / 1000,
@@ -81,7 +81,7 @@ class Subscriptions:
                 for index, (channel, _) in enumerate(pairs)
                 if not self.live(channel)
             }
-            self._channels.listen(pairs)
+            self.core.listen(pairs)
             refusals = {index: answer.get() for index, answer in answers.items()}
         except BaseException:
             for channel, listener in pairs:
@@ -95,29 +95,29 @@ class Subscriptions:
 
     def forget(self, channel: str, listener: Listener) -> None:
         """Stop calling `listener`; the channel is unsubscribed a while after its last listener went."""
-        self._channels.forget(channel, listener)
+        self.core.forget(channel, listener)
 
     @property
     def listeners(self) -> int:
         """How many listeners there are."""
-        return self._channels.listeners
+        return self.core.listeners
 
     @property
     def channels(self) -> int:
         """How many channels there are, those without listeners among them that are not unsubscribed yet."""
-        return self._channels.count
+        return self.core.count
 
     def live(self, channel: str) -> bool:
         """Whether Redis has confirmed the channel on the present connection."""
-        return self._channels.live(channel)
+        return self.core.live(channel)
 
     def reconnect(self, reason: str) -> None:
         """Close the connections and subscribe over others; listeners are called with None."""
-        self._channels.reconnect(reason)
+        self.core.reconnect(reason)
 
     def close(self) -> None:
         """End the connections and call nobody any more."""
-        self._channels.close()
+        self.core.close()
 
     def _on_news(
         self, calls: Sequence[tuple[Listener, bytes | None]], answers: Sequence[tuple[str, str | None]]

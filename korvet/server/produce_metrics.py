@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from korvet_core import Producers
+from korvet_core import DataPath
 
 from korvet.errors import ErrorCode
 from korvet.log.appends import APPEND_SCRIPTS
@@ -21,7 +21,7 @@ class ProduceMetrics:
 
     def __init__(
         self,
-        core: Producers[Any],
+        core: DataPath[Any],
         requests: RequestMetrics,
         redis: RedisMetrics,
         traffic: TopicCounters,

@@ -52,8 +52,7 @@ from korvet.handlers.context import (
 from korvet.handlers.registry import HANDLERS
 from korvet.log.appends import APPEND_SCRIPTS
 from korvet.log.epochs import LeaderEpochs
-from korvet.log.fetch import Fetcher
-from korvet.log.fetch_sessions import FetchSessions
+from korvet.log.fetches import Fetches
 from korvet.log.index import IndexStore
 from korvet.log.markers import MarkerWriter
 from korvet.log.offsets import OffsetLookup
@@ -66,6 +65,7 @@ from korvet.log.retention import Retention, SizeRetentionTrigger
 from korvet.log.stats import LogDirs
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
+from korvet.log.types import LogLimits
 from korvet.logs import Log, set_level
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -81,7 +81,7 @@ from korvet.security.usage import Usage, Windows
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen, watch_certificates
-from korvet.server.producing import serve_producers
+from korvet.server.serving import serve_clients
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
@@ -221,15 +221,15 @@ def serve(
         HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, apis.security.authorizer
     )
     live.follow(pressure.use)
-    serve_producers(apis, pressure, lease, dispatcher.throttle)
+    serve_clients(apis, pressure, lease, dispatcher.throttle)
     bound = _bind(listeners, settings, apis)
     acceptor = Acceptor(
         bound,
         dispatcher,
         settings,
         apis.security.quotas,
-        producers=apis.log.appends.core,
-        may_write_all=apis.security.authorizer is None,
+        path=apis.log.appends.core,
+        may_all=apis.security.authorizer is None,
     )
     live.follow(acceptor.use)
     live.follow(set_level)
@@ -248,7 +248,7 @@ def serve(
         # Another worker runs or soon will. If the whole broker ends, there is none to leave connections to.
         acceptor.leave_to_others()
     acceptor.close()
-    apis.log.fetcher.drain()
+    apis.log.fetches.drain()
     apis.share.fetcher.drain()
     apis.groups.coordinator.drain()
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
@@ -367,8 +367,13 @@ def _logs(settings: Settings, storage: Storage, keys: Keys) -> _Logs:
         storage.appends,
         storage.reads,
         keys,
-        decompressed_bytes_max=settings.record_decompressed_max_bytes,
-        held_bytes_max=settings.queued_max_request_bytes,
+        limits=LogLimits(
+            settings.record_decompressed_max_bytes,
+            settings.queued_max_request_bytes,
+            # Kafka too divides them, among the shards of its cache (KAFKA-9401).
+            math.ceil(settings.max_incremental_fetch_session_cache_slots / worker_count(settings)),
+            None if settings.connections_max_idle_ms < 0 else settings.connections_max_idle_ms / 1000,
+        ),
         replicas=storage.replicas,
         on_lost=metrics.LOGS_CUT.inc,
     )
@@ -399,8 +404,6 @@ def _log_api(
     )
     background = BackgroundTrims()
     traffic = TopicCounters(own_file(TrafficSnapshot.FILE))
-    # Kafka too divides them, among the shards of its cache (KAFKA-9401).
-    slots = math.ceil(settings.max_incremental_fetch_session_cache_slots / worker_count(settings))
     growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
     log.appends.on_row = growth.crossed
     markers = MarkerWriter(log, storage.replicas)
@@ -419,8 +422,7 @@ def _log_api(
             settings,
             count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),
         ),
-        fetcher=Fetcher(log, storage.subscriptions, remote, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
-        sessions=FetchSessions(storage.subscriptions, slots),
+        fetches=Fetches(log, storage.subscriptions, remote),
         offsets=OffsetLookup(log, IndexStore(storage.redis), remote, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),

@@ -20,7 +20,6 @@ from typing import NamedTuple
 from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.collect import FetchPartitionSpec
 from korvet.log.epochs import NO_EPOCH
 from korvet.log.high_watermark import AGE_SECONDS
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
@@ -278,10 +277,9 @@ class _ShareFetch:
             part = self._of.parts.get(place)
             if part is None:
                 continue
-            topic, partition = part.resolved()
+            topic, _ = part.resolved()
             ranges = joined(taken, None if self._ask.exact else self._ask.batch_size)
-            spec = FetchPartitionSpec(topic, partition, ranges[0].first, INT32_MAX)
-            found, count = chunks(taken, spec)
+            found, count = chunks(taken, topic, ranges[0].first)
             self.results[place] = ShareResult(None, found, ranges, sum(map(len, found)), count)
             # The others come first next time: one that always has records would use up the limits.
             self._of.parts[place] = self._of.parts.pop(place)
@@ -443,8 +441,7 @@ class _ShareFetch:
             topic, partition = part.resolved()
             offset = self._by.positions.get(self._ask.group, part) or 0
             of = partition, remote, offset, size_bytes
-            codec = FetchPartitionSpec(topic, partition, offset, 0).codec
-            requests.append(read_request(*of, at_least_one=True, codec=codec))
+            requests.append(read_request(*of, at_least_one=True, codec=topic.config.codec))
         self.timer.end_stage(REDIS)
         answers = self._by.remote.read(requests, wait=wait)
         self.timer.end_stage(WAIT)

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, groupby
 from typing import NamedTuple
 
-from korvet.config.definition import INT32_MAX
-from korvet.log.collect import BatchCollector, FetchPartitionSpec, RecordCollector
 from korvet.log.epochs import NO_EPOCH
 from korvet.log.record_format import DATA, ProducerRun
 from korvet.log.types import AbortedTransaction, Fetched, StoredBatch
@@ -26,7 +24,9 @@ from korvet.protocol.records.batch import (
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.wire import Buffer
+from korvet.share.batches import BatchCollector, RecordCollector
 from korvet.share.types import AcquiredRange, Readable
+from korvet.topics.registry import Topic
 from korvet.turns import in_turns
 
 _RECORD_BYTES = 20
@@ -108,17 +108,15 @@ def offsets_in(batches: Sequence[StoredBatch], bytes_max: int) -> list[Span]:
 
 
 def chunks(
-    taken: Sequence[tuple[SharePiece, Sequence[AcquiredRange]]], spec: FetchPartitionSpec
+    taken: Sequence[tuple[SharePiece, Sequence[AcquiredRange]]], topic: Topic, offset: int
 ) -> tuple[list[Buffer], int]:
-    """Return batches with all that was acquired of some pieces, and how many records these have."""
+    """Return batches with all that was acquired of some pieces, from an offset on, and how many records these have."""
     found: list[Buffer] = []
     count = 0
     for each, ranges in taken:
         fetched = each.fetched
         # Nothing may be left out: what a member has acquired and does not get, it takes for a gap.
-        collector = (BatchCollector if fetched.batches else RecordCollector)(
-            spec, INT32_MAX, at_least_one=True
-        )
+        collector = BatchCollector() if fetched.batches else RecordCollector(topic, offset)
         for part in _covering(fetched, ranges):
             collector.take(part)
         found += collector.finish()

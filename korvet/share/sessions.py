@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
+from typing import Protocol
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.fetch_sessions import OF_CONNECTION_MAX, PARTITIONS_MAX, SESSION_PARTITIONS_MAX, Owner
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.share.parts import SharePart, ShareSet
@@ -28,6 +28,15 @@ from korvet.topics.types import Partition, TopicRef
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 """The first asks for a new session, the other one ends it."""
+
+SESSION_PARTITIONS_MAX = 10_000
+"""Partitions of one session."""
+
+PARTITIONS_MAX = 100_000
+"""Partitions in all sessions of a worker, at about 1 KiB each."""
+
+OF_CONNECTION_MAX = 10
+"""Sessions of one connection. Clients have one; one that opens ever new ones would have the slots of all others."""
 
 _ELSEWHERE_MAX = 100_000
 """Requests of a session that other workers may have served since the last one here."""
@@ -39,6 +48,13 @@ Release = Callable[[str, str, Sequence[HeldRanges]], object]
 
 SessionRef = tuple[TopicRef, int]
 """A partition as a request names it."""
+
+
+class Owner(Protocol):
+    """The connection of a session."""
+
+    def on_end(self, call: Callable[[], object]) -> None:
+        """Have `call` called when it has ended."""
 
 
 def not_found() -> KafkaError:

@@ -18,6 +18,7 @@ from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
+from korvet.protocol.messages.fetch import FetchRequest
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
@@ -27,7 +28,7 @@ from korvet.security.session import Principal, Session
 from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.sockets import Sockets
-from korvet.server.producing import serve_producers
+from korvet.server.serving import serve_clients
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
 from korvet.server.worker import Storage, build_apis
@@ -35,8 +36,8 @@ from tests.handlers import apis
 from tests.handlers.table import codes, message
 from tests.support import redis_servers
 from tests.support.batches import Record, batch
-from tests.support.dispatching import TIMEOUT_MS, produced, received
-from tests.support.wire_client import RESPONSES, decode_response, request_frame
+from tests.support.dispatching import TIMEOUT_MS, connected, received, served
+from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
 ROOT = Session("10.0.0.1:1", principal=Principal("User", "root"))
 ALICE = Session("10.0.0.2:2", principal=Principal("User", "alice"))
@@ -84,12 +85,14 @@ class Scene:
             self.acls.refresh()
         lease, quotas = ServingLease(self.storage.redis, TIMEOUT_MS), self.apis.security.quotas
         self.dispatcher = Dispatcher(HANDLERS, self.apis, self.apis.log.replicas, lease, quotas, self.acls)
-        pressure, producers = Backpressure(self.storage.appends, self.settings), self.apis.log.appends.core
-        serve_producers(self.apis, pressure, lease, self.dispatcher.throttle)
-        self.sockets = Sockets(self.settings, producers, may_write_all=self.acls is None)
+        pressure, path = Backpressure(self.storage.appends, self.settings), self.apis.log.appends.core
+        serve_clients(self.apis, pressure, lease, self.dispatcher.throttle)
+        self.sockets = Sockets(self.settings, path, may_all=self.acls is None)
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
         self.ids: dict[str, bytes] = {}
         self._raw = ExitStack()
+        self._connections = ExitStack()
+        self._consumers: dict[tuple[str, Principal], WireClient] = {}
         self.member, self.generation = "", -1
         self.others: list[str] = []
         self.waiting: list[gevent.Greenlet[Any, Any]] = []
@@ -103,6 +106,7 @@ class Scene:
     def close(self) -> None:
         """Close its connections."""
         gevent.killall(self.waiting)
+        self._connections.close()
         self._raw.close()
         self.sockets.close()
         self.storage.close()
@@ -110,11 +114,22 @@ class Scene:
     def call(self, request: Message, version: int | None = None, session: Session = ALICE) -> Any:
         """Serve a request, in its newest version by default; returns the response, None if there is none."""
         version = request.api.versions[1] if version is None else version
+        if isinstance(request, FetchRequest):
+            return self._consumer(session).call(request, version)
         if isinstance(request, ProduceRequest):
-            return produced(self.dispatcher, self.sockets, request, version, session)
+            return served(self.dispatcher, self.sockets, request, version, session)
         with received(request_frame(request, version)) as frame:
             chunks = self.dispatcher.serve(frame, session).chunks
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:]) if chunks else None
+
+    def _consumer(self, session: Session) -> WireClient:
+        """Return a connection of that client, always the same: it has the fetch sessions."""
+        key = session.peer, session.principal
+        if key not in self._consumers:
+            own = Session(session.peer, session.listener, session.principal)  # it ends with the connection
+            _, client = self._connections.enter_context(connected(self.dispatcher, self.sockets, session=own))
+            self._consumers[key] = WireClient(client)
+        return self._consumers[key]
 
     def ask(
         self, kind: type[Message], version: int | None = None, session: Session = ROOT, **fields: Any

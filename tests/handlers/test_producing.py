@@ -159,8 +159,8 @@ def test_what_has_begun_is_answered_when_a_worker_drains(redis_url: str) -> None
             [answer] = client.receive(ProduceResponse, 8).responses
             assert answer.partition_responses[0].error_code == ErrorCode.NONE
             assert client.is_closed_by_broker()
-        assert values(read_back(there)) == [b"a", b"b", b"b"]
         assert (count(), there.sockets.core.count) == (0, 0)
+        assert values(read_back(there)) == [b"a", b"b", b"b"]
 
 
 def test_what_connections_send_in_one_turn_is_one_call_for_each_partition(redis_url: str) -> None:

@@ -10,7 +10,6 @@ from korvet.log.compaction import CompactionPlan, CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.packed import PackedLog
 from korvet.log.store import LogStore
-from korvet.log.types import FetchLimits
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec
@@ -123,7 +122,7 @@ class CompactedLog:
         found: list[Held] = []
         while True:
             wanted = self.here.wanted(TOPIC, offset=offset, bytes_max=bytes_max)
-            [answer] = self.here.fetcher.fetch([wanted], FetchLimits(0, 1, bytes_max))
+            [answer] = self.here.fetch(wanted, bytes_max=bytes_max)
             assert not answer.error, answer
             records = [record for record in batches.read(b"".join(answer.chunks)) if record.offset >= offset]
             if not records:

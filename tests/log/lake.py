@@ -43,29 +43,28 @@ def archived_lake(path: Path, topic_id: str, records: int) -> Path:
 
 
 class Tiers:
-    """One worker's view of topic `orders`, and the lake that it is in."""
+    """One worker's view of a topic, and the lake that it is in."""
 
-    def __init__(self, worker: Domain, lake: Path) -> None:
-        self.worker = worker
-        self.lake = lake
+    def __init__(self, worker: Domain, lake: Path, topic: str = TOPIC) -> None:
+        self.worker, self.lake, self.topic = worker, lake, topic
         self.log = LogStore(worker.redis, worker.redis, Keys("korvet"))
 
     @property
     def partition(self) -> Partition:
-        return self.worker.topics.get(TOPIC).partition(0)
+        return self.worker.topics.get(self.topic).partition(0)
 
     @property
     def topic_id(self) -> str:
-        return id_text(self.worker.topics.get(TOPIC).id)
+        return id_text(self.worker.topics.get(self.topic).id)
 
     @property
     def table(self) -> Path:
         """Where its table lies, a directory of its own."""
-        return self.lake / TOPIC / self.topic_id
+        return self.lake / self.topic / self.topic_id
 
     def archive(self, end: int, *, mirror: bool = True) -> Path:
         """Archive the log up to an offset, which lies between two entries; returns the file."""
-        table = Lake(str(self.lake)).create(LakeTopic(TOPIC, self.topic_id))
+        table = Lake(str(self.lake)).create(LakeTopic(self.topic, self.topic_id))
         at = table.next_offset(0) or 0
         [read] = self.log.read([Read(self.partition, at, ENTRIES_MAX, end)])
         assert not isinstance(read, Exception)

@@ -22,7 +22,7 @@ from korvet.log.retention import Policy, RetainedLog, Retention
 from korvet.log.stats import read_stats
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
-from korvet.log.types import Appended, LogPosition
+from korvet.log.types import Appended, LogLimits, LogPosition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.stats import LogStats
@@ -90,7 +90,7 @@ class LogLife:
     def _connect(self) -> None:
         self.close()
         redis = self._redis = Redis(self._url, timeout_ms=60_000, connect_timeout_ms=10_000)
-        self.logs = LogStore(redis, redis, Keys("korvet"), decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX)
+        self.logs = LogStore(redis, redis, Keys("korvet"), limits=LogLimits(_DECOMPRESSED_BYTES_MAX))
         self.index = IndexStore(redis)
         self.offsets = OffsetLookup(self.logs, self.index, NO_LAKE, _DECOMPRESSED_BYTES_MAX)
         trims = TrimStore(redis)

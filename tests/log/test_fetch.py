@@ -1,25 +1,25 @@
-"""The fetcher on a real log: budgets over many partitions, bounds, and waiting."""
+"""Fetch on a real log: budgets over many partitions, bounds, and waiting."""
 
 from __future__ import annotations
 
-import random
-
+import gevent
 import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.log.collect import FetchResult
-from korvet.log.fetch import END_COUNT, Fetcher
-from korvet.log.types import FetchLimits
 from korvet.redis.pubsub import Watch
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.commands import commands_of
-from tests.support.domain import NO_LAKE, Domain
+from tests.support.domain import Domain
+from tests.support.fetching import FetchResult
+from tests.support.proxy import until
 
 LONG_MS = 30_000
+END_COUNT = 32
+"""Entries asked for at the end of a log that has been quiet."""
 
 
 def values_of(found: FetchResult) -> list[bytes | None]:
@@ -110,37 +110,6 @@ def test_what_comes_at_the_end_of_a_log_is_read_in_one_round_as_before(
     assert rounds[2] == 1
 
 
-def test_what_is_taken_of_a_reply_that_is_much_larger_than_expected_keeps_none_of_the_rest(
-    here: Domain,
-) -> None:
-    """A client may take its time with the little that it gets."""
-    here.topics.create(TopicSpec(name="orders", configs={"storage.format": "batch"}))
-    for _ in range(40):
-        here.append("orders", b"small")
-    for _ in range(40):
-        here.append("orders", random.randbytes(50_000))
-    [first] = here.fetch(here.wanted("orders", bytes_max=2_000))
-    assert first.record_count > 10
-    [found] = here.fetch(here.wanted("orders", offset=40, bytes_max=60_000))
-    assert found.record_count == 1
-    held = [memoryview(memoryview(chunk).obj) for chunk in found.chunks]
-    assert sum(whole.nbytes for whole in held) < 60_000
-
-
-def test_less_is_expected_each_time_of_a_log_that_has_gone_quiet(here: Domain) -> None:
-    here.topics.create(TopicSpec(name="orders", configs={"storage.format": "record"}))
-    here.fetch(here.wanted("orders", offset=here.append("orders", *[b"x"] * 3 * END_COUNT)))
-    # Read where the log was known to end.
-    first = here.append("orders", *[b"x"] * 3 * END_COUNT)
-    here.fetch(here.wanted("orders", offset=first))
-    expected = here.fetcher._reader._found
-    [before] = expected.values()
-    for _ in range(8):
-        here.fetch(here.wanted("orders", offset=first + 3 * END_COUNT))
-    assert before > 0
-    assert [*expected.values()] == [0]
-
-
 @pytest.mark.parametrize("configs", [{"offset.encoding": "dense"}, {"storage.format": "batch"}])
 def test_the_50_offsets_before_a_dense_end_are_the_newest_50_records(
     here: Domain, configs: dict[str, str]
@@ -154,6 +123,18 @@ def test_the_50_offsets_before_a_dense_end_are_the_newest_50_records(
     # A batch stored as it came comes whole; its consumer drops the records before the offset.
     assert values_of(newest)[-50:] == sent[-50:]
     assert len(values_of(newest)) == (50 if "offset.encoding" in configs else 56)
+
+
+def test_a_decision_that_is_none_is_an_error_of_its_partition(
+    here: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(here, 1, 1, 10)
+    monkeypatch.setattr(
+        here.fetches.clients, "decide", lambda _client, _word, some: [("nonsense",)] * len(some)
+    )
+    with gevent.Timeout(10):
+        [found] = here.fetch(here.wanted("orders"))
+    assert found.error == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_errors_stand_beside_the_others(here: Domain) -> None:
@@ -182,7 +163,7 @@ def test_a_drain_ends_every_wait(here: Domain) -> None:
     filled(here, 1, 0, 0)
     waiting = [here.begin_fetch(here.wanted("orders")) for _ in range(5)]
     assert not any(each.dead for each in waiting)
-    here.fetcher.drain()
+    here.log.appends.core.drain()
     for each in waiting:
         assert each.get(timeout=10)[0].error == ErrorCode.NONE
     assert here.fetch(here.wanted("orders"), wait_ms=LONG_MS)[0].chunks == []
@@ -195,21 +176,28 @@ def test_a_wait_in_vain_ends_without_another_read_of_quiet_partitions(
     filled(here, 50, 1, 10, storage_format)
     ends = [here.fetch(here.wanted("orders", n))[0].high_watermark for n in range(50)]
     wanted = [here.wanted("orders", n, offset=end) for n, end in enumerate(ends)]
-    with Watch(here.subscriptions, [each.partition.channel for each in wanted]) as subscribed:
-        subscribed.listen()
+    here.fetch(*wanted, wait_ms=1)  # from now on their channels are listened to
+    with Watch(here.subscriptions, [spec.partition.channel for spec in wanted]) as subscribed:
+        subscribed.listen()  # and confirmed
         with commands_of(raw_redis) as ran:
             found = here.fetch(*wanted, wait_ms=100)
-        assert ran["hmget"] == 50
-        assert [each.high_watermark for each in found] == ends
+    assert ran["hmget"] == 50
+    assert [each.high_watermark for each in found] == ends
 
-        def add_external(change: int) -> None:
-            if change > 0:
-                raw_redis.xadd("korvet:orders:7", {"value": "external"})
 
-        # What no append has announced is found all the same, without a read of the others.
-        fetcher = Fetcher(here.log, here.subscriptions, NO_LAKE, on_park=add_external)
-        with commands_of(raw_redis) as ran:
-            found = fetcher.fetch(wanted, FetchLimits(100, 1, 1 << 20))
-        counts = [len(values_of(each)) for each in found]
-        assert counts == [int(n == 7 and storage_format == "record") for n in range(50)]
-        assert 50 <= ran["hmget"] < 60
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_an_entry_that_nobody_has_announced_is_found_at_the_end_of_a_wait(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    filled(here, 50, 1, 10, storage_format)
+    ends = [here.fetch(here.wanted("orders", n))[0].high_watermark for n in range(50)]
+    wanted = [here.wanted("orders", n, offset=end) for n, end in enumerate(ends)]
+    core = here.log.appends.core
+    waiting = gevent.spawn(here.fetch, *wanted, wait_ms=500)
+    until(lambda: core.parked)
+    with commands_of(raw_redis) as ran:
+        raw_redis.xadd("korvet:orders:7", {"value": "external"})
+        found = waiting.get(timeout=30)
+    counts = [len(values_of(each)) for each in found]
+    assert counts == [int(n == 7 and storage_format == "record") for n in range(50)]
+    assert ran["hmget"] < 10  # the others were not read

@@ -10,11 +10,11 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.log.collect import FetchResult
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain, domain
+from tests.support.fetching import FetchResult
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster

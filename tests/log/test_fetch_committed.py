@@ -10,16 +10,16 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.log.collect import FetchResult, collector_for
 from korvet.log.offsets import OffsetFound, OffsetQuery
-from korvet.log.readahead import ReadAhead
 from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import Fetched, Read
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from korvet.protocol.types import SpecialTimestamp
+from korvet.share.batches import BatchCollector, RecordCollector
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, headers_of
 from tests.support.domain import Domain
+from tests.support.fetching import FetchResult
 from tests.support.log_bench import LAYOUTS, configs_of
 from tests.support.proxy import turn, until
 from tests.support.redis_servers import now_ms
@@ -197,9 +197,10 @@ def test_the_end_of_a_transaction_wakes_a_committed_reader(log: Log) -> None:
     offset = log.fetch().last_stable_offset
     wanted = msgspec.structs.replace(log.view.wanted("orders", offset=offset), committed=True)
     waiting = log.view.begin_fetch(wanted)
-    parks = log.view.parks
+    core = log.view.log.appends.core
+    core.take_fetch_noted()
     producer.write(b"b")
-    until(lambda: log.view.parks > parks)  # it was woken, and waits on
+    until(lambda: core.take_fetch_noted()[2])  # it was woken and has read, and waits on
     assert not waiting.ready()
     producer.commit()
     [found] = waiting.get(timeout=60)
@@ -242,36 +243,6 @@ def test_what_was_read_ahead_is_for_readers_of_its_kind(log: Log) -> None:
         assert log.consume(offset, committed=False, bytes_max=3000).position >= offset
     assert found == expected.values
     assert (offset, other) == (expected.position, everything.position)
-
-
-@pytest.mark.parametrize("committed", [True, False])
-def test_what_was_read_ahead_for_others_is_read_again(log: Log, *, committed: bool) -> None:
-    log.append(b"a")
-    producer = TransactionalProducer(log.view)
-    producer.write(b"b")
-    producer.abort()
-    producer.write(b"c")
-    partition = log.view.wanted("orders").partition
-    ahead = ReadAhead(log.view.log)
-    ahead.begin(Read(partition, 0, 10, committed=not committed), 100)
-    wanted = Read(partition, 0, 10, committed=committed)
-    assert ahead.read([wanted], ahead.now()) == log.view.log.read([wanted])
-
-
-def test_what_was_read_ahead_below_an_open_transaction_ends_there(log: Log) -> None:
-    log.append(b"a")
-    producer = TransactionalProducer(log.view)
-    producer.write(b"b")
-    wanted = Read(log.view.wanted("orders").partition, 0, 10, committed=True)
-    ahead = ReadAhead(log.view.log)
-    ahead.begin(wanted, 100)
-    producer.abort()
-    [found] = ahead.read([wanted], ahead.now())
-    assert isinstance(found, Fetched)
-    # The bounds are those of now, but what was aborted since is not known.
-    assert found.stable_offset == found.high_watermark > found.next_offset
-    assert (found.aborted, found.more) == ([], True)
-    assert log.consume().values == [b"a"]
 
 
 def test_of_what_was_deleted_no_transaction_is_left(log: Log) -> None:
@@ -327,7 +298,7 @@ def test_of_many_aborted_transactions_some_are_read_at_once(log: Log, rows: int)
         assert read.aborted is not None
         if not read.holds_any:
             break
-        collector = collector_for(spec, 1 << 20, at_least_one=True)
+        collector = BatchCollector() if read.batches else RecordCollector(spec.topic, offset)
         collector.take(read)
         values, position = consumed(b"".join(collector.finish()), offset, read.aborted, committed=True)
         assert read.more == (position < read.stable_offset)

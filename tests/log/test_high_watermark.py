@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gevent
@@ -13,12 +13,10 @@ import msgspec
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
-from korvet.log import fetch, high_watermark, replication
-from korvet.log.collect import FetchResult
+from korvet.errors import ErrorCode
+from korvet.log import high_watermark, replication
 from korvet.log.high_watermark import HighWatermarks
 from korvet.log.offsets import OffsetFound, OffsetQuery
-from korvet.log.readahead import ReadAhead
 from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, Read
@@ -33,6 +31,7 @@ from tests.support import redis_servers
 from tests.support.batches import values
 from tests.support.commands import commands_of
 from tests.support.domain import Domain, domain
+from tests.support.fetching import FetchResult
 from tests.support.processes import wait_until
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, redis_cluster
@@ -211,20 +210,6 @@ def test_bounds_are_those_of_consumers(setup: Setup) -> None:
     assert view.log.visible_bounds([partition]) == view.log.bounds([partition])
 
 
-def test_what_was_read_ahead_of_a_former_history_is_read_again(setup: Setup) -> None:
-    """The new master may have lost it, and hold other records at its offsets."""
-    view = setup.worker
-    partition = view.topics.get("orders").partition(0)
-    ahead = ReadAhead(view.log)
-    ahead.begin(Read(partition, 0, 10), 100)
-    setup.raw.delete(partition.stream)
-    setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
-    view.redis.node_of(partition.stream).refresh_history()
-    [found] = ahead.read([Read(partition, 0, 10)], ahead.now())
-    assert isinstance(found, Fetched)
-    assert not found.holds_any
-
-
 def test_the_end_of_a_log_is_known_at_once_after_a_failover(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,39 +256,13 @@ def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None
     position = setup.fetch().high_watermark
     with setup.replica_cut_off():
         waiting = view.begin_fetch(view.wanted("orders", offset=position))
-        parks = view.parks
+        core = view.log.appends.core
+        core.take_fetch_noted()
         view.append("orders", b"two")
-        until(lambda: view.parks > parks)  # it was woken, and waits on
+        until(lambda: core.take_fetch_noted()[2])  # it was woken and has read, and waits on
         assert not waiting.dead
     [found] = waiting.get(timeout=60)
     assert values(b"".join(found.chunks)) == [b"two"]
-
-
-def test_a_fetch_that_waits_reads_again_only_what_replicas_lack(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "AGE_SECONDS", 0.01)
-    view = setup.worker
-    view.topics.create(TopicSpec(name="dear", configs={"min.insync.replicas": "3"}))
-    view.append("dear", b"dear")
-    end = setup.fetch().high_watermark
-    reads: list[list[str]] = []
-    read = view.log.read
-
-    def noted(asked: Sequence[Read]) -> list[Fetched | KafkaError]:
-        reads.append([each.partition.topic for each in asked])
-        return read(asked)
-
-    monkeypatch.setattr(view.log, "read", noted)
-    wanted = view.wanted("orders", offset=end), view.wanted("dear")
-    waiting = view.begin_fetch(*wanted)
-    until(lambda: len(reads) >= 10)
-    # On arrival, and when it listens.
-    assert reads[:2] == [["orders", "dear"]] * 2
-    assert reads[2:] == [["dear"]] * len(reads[2:])
-    view.append("orders", b"two")
-    [orders, dear] = waiting.get(timeout=60)
-    assert (values(b"".join(orders.chunks)), dear.chunks) == ([b"two"], [])
 
 
 def test_a_replica_that_hangs_is_waited_for_once(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.table import Advance, Lake, LakeTopic
-from korvet.log.collect import FetchResult
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.remote.archived import Archived, RemoteOffsetStore
 from korvet.log.trim import BackgroundTrims, Reason, RecordDeletion, Trimmed, Trimmer, TrimStore
@@ -20,6 +19,7 @@ from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.log.lake import TOPIC, Tiers, tiers
 from tests.support.batches import Record, headers_of, read
+from tests.support.fetching import FetchResult
 from tests.support.lake_service import LakeService, lake_service, stopped
 from tests.support.log_bench import code_of
 
@@ -199,9 +199,13 @@ def test_a_gap_between_the_tiers_is_passed_over_if_what_follows_fits(
         made.trim(last)
         [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=first + 1))
         assert [record.offset for record in read(b"".join(found.chunks))] == [last]
+        made.worker.topics.create(TopicSpec(name="other", partitions=1))
+        archived_first = made.worker.append("other", Record(b"a"))
+        Tiers(made.worker, made.lake, "other").archive(archived_first + 1)
+        Tiers(made.worker, made.lake, "other").trim(made.worker.append("other", Record(b"b")))
         after = made.worker.wanted(TOPIC, offset=first + 1, bytes_max=1)
-        archived, hot = made.worker.fetch(made.worker.wanted(TOPIC, offset=first), after)
-        assert [record.offset for record in read(b"".join(archived.chunks))] == [first]
+        archived, hot = made.worker.fetch(made.worker.wanted("other", offset=archived_first), after)
+        assert [record.offset for record in read(b"".join(archived.chunks))] == [archived_first]
         assert hot.chunks == []
 
 
@@ -238,11 +242,17 @@ def test_what_redis_holds_is_served_where_all_files_expire_meanwhile(two: Tiers)
 
 
 def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tiers) -> None:
-    first = two.worker.wanted(TOPIC, offset=offset_of(two, 0), bytes_max=500)
-    second = two.worker.wanted(TOPIC, offset=offset_of(two, 100), bytes_max=50)
-    found, without = two.worker.fetch(first, second)
+    two.worker.topics.create(TopicSpec(name="other", partitions=1))
+    other = Tiers(two.worker, two.lake, "other")
+    first_offset, *_, last_offset = [two.worker.append("other", Record(b"x" * 100)) for _ in range(3)]
+    other.archive(last_offset)
+    other.trim(last_offset)
+    cold = two.worker.wanted(TOPIC, offset=offset_of(two, 0), bytes_max=500)
+    found, without = two.worker.fetch(cold, two.worker.wanted("other", offset=first_offset, bytes_max=50))
     assert read(b"".join(found.chunks))[0].offset == offset_of(two, 0)
     assert (without.error, without.chunks) == (ErrorCode.NONE, [])
+    [found] = two.worker.fetch(two.worker.wanted("other", offset=first_offset, bytes_max=50))
+    assert read(b"".join(found.chunks))[0].offset == first_offset
 
 
 def test_what_is_archived_and_still_in_redis_is_read_there(redis_url: str, reader: LakeService) -> None:

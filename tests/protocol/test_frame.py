@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,10 @@ from korvet_core import request_header
 
 from korvet.errors import ProtocolError
 from korvet.protocol.frame import response_frame
+from tests.protocol import fetch_frames
 
 HEAD = struct.pack(">hhi", 18, 3, -7)
+OF_THE_CORE = Path(__file__).parents[2] / "core/proto/tests/fetch_frames.txt"
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
@@ -47,3 +51,8 @@ def test_a_flexible_response_header_has_an_empty_block_of_tagged_fields() -> Non
 def test_the_chunks_of_a_response_are_not_copied() -> None:
     chunk = bytearray(b"records")
     assert response_frame(1, [chunk], flexible_header=True)[1] is chunk
+
+
+def test_the_frames_that_the_core_is_tested_with_are_those_of_the_declarations() -> None:
+    made = fetch_frames.lines(Random(fetch_frames.SEED), fetch_frames.OF_EACH_VERSION)
+    assert OF_THE_CORE.read_text(encoding="utf-8").splitlines() == list(made)

@@ -67,11 +67,20 @@ class LocalClient:
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])
 
     def produce(self, size: int) -> Any:
-        before = muted_ms()
+        """Return the core's answer."""
+        return self._by_core(produce_request("orders", batch(b"x" * size)), 8, Quota.PRODUCER_BYTE_RATE)
+
+    def fetch(self, bytes_max: int) -> Any:
+        """Return the core's answer."""
+        request = fetch_request("orders", partition_max_bytes=bytes_max)
+        return self._by_core(request, 11, Quota.CONSUMER_BYTE_RATE)
+
+    def _by_core(self, request: Message, version: int, quota: str) -> Any:
+        before = muted_ms(quota)
         with self.connected() as client:
-            answer = client.call(produce_request("orders", batch(b"x" * size)), 8)
-            until(lambda: muted_ms() - before >= answer.throttle_time_ms)
-        self.muted_ms = muted_ms() - before
+            answer = client.call(request, version)
+            until(lambda: muted_ms(quota) - before >= answer.throttle_time_ms)
+        self.muted_ms = muted_ms(quota) - before
         return answer
 
     @contextmanager
@@ -81,9 +90,9 @@ class LocalClient:
             yield WireClient(socket, client_id=self._client_id)
 
 
-def muted_ms() -> int:
-    """Return for how long the core has muted producers over their quota until now."""
-    seconds: float = metrics.THROTTLE_SECONDS.labels(Quota.PRODUCER_BYTE_RATE)._value.get()
+def muted_ms(quota: str = Quota.PRODUCER_BYTE_RATE) -> int:
+    """Return for how long the core has muted clients over this quota until now."""
+    seconds: float = metrics.THROTTLE_SECONDS.labels(quota)._value.get()
     return round(seconds * 1000)
 
 
@@ -168,14 +177,14 @@ def test_a_consumer_gets_no_more_at_once_than_its_quota_allows_and_is_muted(
 ) -> None:
     filled(other)
     worker.limit(consumer_byte_rate=RATE)
-    first = limited.call(fetch_request("orders", partition_max_bytes=1 << 20), 11)
+    first = limited.fetch(1 << 20)
     [[of_first]] = [each.partitions for each in first.responses]
     assert 0 < len(of_first.records) <= WINDOWS
     assert first.throttle_time_ms == 0
-    second = limited.call(fetch_request("orders", partition_max_bytes=WINDOWS * 45 // 100), 11)
+    second = limited.fetch(WINDOWS * 45 // 100)
     assert 0 < second.throttle_time_ms == limited.muted_ms
     # What is not fetched costs nothing: others are not throttled.
-    assert other.call(fetch_request("orders"), 11).throttle_time_ms == 0
+    assert other.fetch(1 << 20).throttle_time_ms == 0
 
 
 def test_a_member_of_a_share_group_gets_no_more_at_once_than_its_quota_allows_and_is_muted(

@@ -58,7 +58,7 @@ def offsets_in(spans: Any) -> list[int]:
 def values_of(view: Domain, made: SharePiece, offsets: list[int]) -> list[bytes | None]:
     """Return the values of the records that a client finds at these offsets if it has acquired them."""
     ranges = [AcquiredRange(each, each, 1) for each in offsets]
-    batches, count = chunks([(made, ranges)], view.wanted("orders"))
+    batches, count = chunks([(made, ranges)], view.topics.get("orders"), 0)
     records = read(b"".join(batches))
     assert len(records) == count
     held = {each.offset: each.value for each in records}

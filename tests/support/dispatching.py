@@ -93,9 +93,7 @@ def connected(
         connection.cut_off("draining")
 
 
-def produced(
-    by: Dispatcher, sockets: Sockets, request: ProduceRequest, version: int, session: Session
-) -> Any:
+def served(by: Dispatcher, sockets: Sockets, request: ProduceRequest, version: int, session: Session) -> Any:
     """Serve a request over a connection, as the core does, and return the answer decoded, None if there is none.
 
     Raises ClosedByBrokerError.

@@ -9,14 +9,13 @@ from functools import partial
 import gevent
 
 from korvet.config.settings import Settings
-from korvet.log.collect import FetchPartitionSpec, FetchResult
-from korvet.log.fetch import Fetcher
+from korvet.log.fetches import Fetches
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
-from korvet.log.types import Appended, FetchLimits
+from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
@@ -24,6 +23,7 @@ from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
 from tests.support.appends import append_of, put_batch
 from tests.support.batches import NONE, Record
+from tests.support.fetching import Decisions, Fetching, FetchPartitionSpec, FetchResult
 from tests.support.proxy import until
 
 TIMEOUT_MS = 5000
@@ -51,9 +51,9 @@ class Domain:
         self.log = log = LogStore(self.redis, self.redis, keys, replicas=self.replicas)
         self.topics = TopicRegistry(TopicStore(self.redis, keys), settings, log.partition)
         self.remote = cold
-        self.parks = 0
-        """How often fetches have begun to wait."""
-        self.fetcher = Fetcher(log, self.subscriptions, cold, on_park=self._note_park)
+        self.fetches = Fetches(log, self.subscriptions, cold)
+        self.fetches.clients = Decisions(self.topics, log.appends)
+        self.fetching = Fetching(log.appends)
         self.offsets = OffsetLookup(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
 
     def append(
@@ -83,17 +83,15 @@ class Domain:
         self, *wanted: FetchPartitionSpec, wait_ms: int = 0, bytes_min: int = 1, bytes_max: int = 50 << 20
     ) -> list[FetchResult]:
         """Fetch within limits."""
-        return self.fetcher.fetch(wanted, FetchLimits(wait_ms, bytes_min, bytes_max))
+        return self.fetching.fetch(wanted, wait_ms=wait_ms, bytes_min=bytes_min, bytes_max=bytes_max)
 
     def begin_fetch(self, *wanted: FetchPartitionSpec) -> gevent.Greenlet[..., list[FetchResult]]:
         """Fetch in a greenlet of its own, for a long time; returns when it waits for records, or is done."""
-        before = self.parks
+        core = self.log.appends.core
+        before = core.parked
         fetching = gevent.spawn(self.fetch, *wanted, wait_ms=LONG_MS)
-        until(lambda: fetching.dead or self.parks > before)
+        until(lambda: fetching.dead or core.parked > before)
         return fetching
-
-    def _note_park(self, change: int) -> None:
-        self.parks += change > 0
 
 
 @contextlib.contextmanager
@@ -103,5 +101,6 @@ def domain(url: str, settings: Settings | None = None, cold: RemoteTier = NO_LAK
     try:
         yield made
     finally:
+        made.fetching.close()
         made.subscriptions.close()
         made.redis.close()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.appends import BatchAppend
 from korvet.log.store import LogStore
-from korvet.log.types import Appended, Bounds, Fetched, Read, StoredBatch
+from korvet.log.types import Appended, Bounds, Fetched, LogLimits, Read, StoredBatch
 from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
 from korvet.topics.config import TopicConfig
@@ -48,7 +48,7 @@ class Bench:
         self.topics = TopicStore(redis, Keys("korvet"))
         configs = configs_of(layout)
         self.topics.create(TopicRow(name=topic, id=TOPIC_ID, partitions=3, configs=configs))
-        self.logs = LogStore(redis, redis, Keys("korvet"), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        self.logs = LogStore(redis, redis, Keys("korvet"), limits=LogLimits(DECOMPRESSED_BYTES_MAX))
         self.bits = DENSE if layout == "dense" else bits
         self.topic = topic
         self.partitions = [self.at(index) for index in range(3)]

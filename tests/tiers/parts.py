@@ -174,7 +174,7 @@ def nightly() -> list[Part]:
         pytest("fuzz, frames", "tests/fuzz", workers=1),
         module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
         *core_simulations(),
-        *map(core_fuzz, ("append", "batch", "compressed", "frames", "log", "produce", "resp")),
+        *map(core_fuzz, ("append", "batch", "compressed", "fetch", "frames", "log", "produce", "resp")),
         *(jepsen(setup, layout) for setup in SETUPS for layout in ("dense", "batch")),
         *map(upgrade, ("dense", "time", "batch")),
         module("jepsen, duplicates", "tests.jepsen.duplicates"),

@@ -3,7 +3,8 @@
 //! Theory of operation. A [`BatchesBuilder`] takes records with rising offsets until its bytes are used up. A batch ends
 //! where the offset delta leaves its int32, which happens after a pause in a log whose offsets are times, and where the
 //! leader epoch, the producer, or with LogAppendTime the timestamp changes: a batch has one of each. A gap within a batch
-//! is legal. The batches carry no sequences, for they are not the producer's own, and a producer only in transactions.
+//! is legal. One that is to be compressed ends as soon as it is large: all of it is compressed at once, and others wait for
+//! that. The batches carry no sequences, for they are not the producer's own, and a producer only in transactions.
 //!
 //! Source: the Kafka documentation, "Record Batch"; KIP-74 for the first record of a fetch; KIP-98 for transactions.
 
@@ -12,6 +13,9 @@ use std::io;
 use crate::batch::{CONTROL_BIT, HEADER_BYTES, Header, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT};
 use crate::compression::Codec;
 use crate::encode::{Encoder, RecordFields};
+
+/// A batch that is to be compressed takes no more records from this size on.
+const COMPRESSED_BYTES_MAX: usize = 1 << 20;
 
 /// Id and epoch of the producer of a transaction.
 pub type Producer = (i64, i16);
@@ -93,7 +97,8 @@ impl BatchesBuilder {
     /// Take a record, or return false: it does not fit, and then nothing after it may be taken.
     pub fn push<Name: AsRef<[u8]>>(&mut self, record: &RecordFields<'_, Name>) -> io::Result<bool> {
         let base_timestamp = self.open.as_ref().and_then(Encoder::base_timestamp);
-        if self.log_append_time && base_timestamp.is_some_and(|timestamp| timestamp != record.timestamp) {
+        let is_other = self.log_append_time && base_timestamp.is_some_and(|timestamp| timestamp != record.timestamp);
+        if is_other || self.is_large() {
             self.close(0)?;
         }
         if !self.open.as_mut().is_some_and(|open| open.push(record)) {
@@ -124,6 +129,11 @@ impl BatchesBuilder {
     pub fn finish(&mut self) -> io::Result<Vec<Vec<u8>>> {
         self.close(0)?;
         Ok(std::mem::take(&mut self.batches))
+    }
+
+    fn is_large(&self) -> bool {
+        let size = self.open.as_ref().map_or(0, |open| open.payload().len());
+        self.codec != Codec::None && size >= COMPRESSED_BYTES_MAX
     }
 
     fn close(&mut self, control_bits: i16) -> io::Result<()> {

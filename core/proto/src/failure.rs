@@ -51,6 +51,11 @@ impl Failure {
         Self::new(ErrorCode::KafkaStorageError, message, FailureKind::Unavailable)
     }
 
+    /// What a client gets: after `NotLeaderOrFollower` it asks for the leader of the partition again, and waits.
+    pub fn answered(&self) -> ErrorCode {
+        if self.kind == FailureKind::NodeAway { ErrorCode::NotLeaderOrFollower } else { self.code }
+    }
+
     /// A failure without records.
     pub fn new(code: ErrorCode, message: impl Into<String>, kind: FailureKind) -> Self {
         Self { code, message: message.into(), records: Vec::new(), kind }

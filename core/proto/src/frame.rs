@@ -17,7 +17,11 @@ use crate::wire::{Reader, text};
 
 /// The size of a key, a version and a correlation id: no request is smaller.
 const REQUEST_BYTES_MIN: i32 = 8;
-const PRODUCE: i16 = 0;
+/// The keys of APIs that are served without Python.
+pub const PRODUCE: i16 = 0;
+#[allow(missing_docs)]
+pub const FETCH: i16 = 1;
+const NO_API: i16 = -1;
 /// A client that begins a TLS handshake sends these as the two highest bytes of the size.
 const TLS_HANDSHAKE: std::ops::Range<i32> = 0x1603_0000..0x1603_0500;
 
@@ -43,8 +47,8 @@ pub enum Expected {
 pub struct Announced {
     /// How many bytes follow the size.
     pub size: usize,
-    /// Whether it is a Produce request.
-    pub produces: bool,
+    /// Of the API that is asked; -1 for a token, which asks none.
+    pub api_key: i16,
 }
 
 /// Look at what has arrived of a frame, its size first; `None` if more has to come before it can be judged.
@@ -59,12 +63,11 @@ pub fn announced(received: &[u8], expected: Expected) -> Result<Option<Announced
     let bytes = bytes.ok_or_else(|| Malformed::new(format!("a frame of {size} bytes holds no request")))?;
     check_max(size, max)?;
     let Expected::Request { produce_max, other_max } = expected else {
-        return Ok(Some(Announced { size: bytes, produces: false }));
+        return Ok(Some(Announced { size: bytes, api_key: NO_API }));
     };
     let Some(api_key) = received.array().map(i16::from_be_bytes) else { return Ok(None) };
-    let produces = api_key == PRODUCE;
-    check_max(size, if produces { produce_max } else { other_max })?;
-    Ok(Some(Announced { size: bytes, produces }))
+    check_max(size, if api_key == PRODUCE { produce_max } else { other_max })?;
+    Ok(Some(Announced { size: bytes, api_key }))
 }
 
 fn check_max(size: i32, max: i64) -> Result<(), Malformed> {

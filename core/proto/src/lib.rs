@@ -22,7 +22,7 @@
 //! * [`partition`] is a partition of the log, and [`table`] has those that a worker knows.
 //! * [`failure`] is why an append or a read has no result.
 //! * [`append`] makes calls of the append scripts of producers' batches, and reads the answers.
-//! * [`produce`] serves the requests of producers.
+//! * [`produce`] serves the requests of producers, and [`fetch`] those of consumers; [`serving`] is what both are given.
 //! * [`log`] reads the log of a partition.
 //! * [`shared`] are bytes that several hold.
 //! * [`pipeline`] is one connection to Redis: what is written next, and whose each reply is.
@@ -41,6 +41,7 @@ pub mod compression;
 pub mod cursor;
 pub mod encode;
 pub mod failure;
+pub mod fetch;
 pub mod frame;
 pub mod log;
 pub mod partition;
@@ -49,6 +50,7 @@ pub mod pipeline;
 pub mod produce;
 mod refusal;
 pub mod resp;
+pub mod serving;
 pub mod shared;
 mod slab;
 pub mod table;

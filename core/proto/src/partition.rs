@@ -86,7 +86,7 @@ pub struct Partition {
 }
 
 /// A topic as a request names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TopicName {
     /// Up to version 12.
     Name(Arc<str>),

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Kafka's error codes that an append, or what it needs, can be refused with (org.apache.kafka.common.protocol.Errors).
+/// Kafka's error codes that an append or a read, or what it needs, can be refused with
+/// (org.apache.kafka.common.protocol.Errors).
 ///
 /// A producer sends a batch again after `CorruptMessage`, and not after the others that say what is wrong with a batch:
 /// so that one is for bytes that the network may have changed.
@@ -13,6 +14,8 @@ use std::fmt;
 pub enum ErrorCode {
     /// Anything that has no code of its own, a fault of the broker among them.
     UnknownServerError = -1,
+    /// The log does not have the offset, nor does it end there.
+    OffsetOutOfRange = 1,
     /// The CRC does not match, or the header cannot be one.
     CorruptMessage = 2,
     /// There is no such topic or partition.
@@ -57,6 +60,14 @@ pub enum ErrorCode {
     TransactionalIdAuthorizationFailed = 53,
     /// Redis is away or refuses, or holds what Korvet cannot have written.
     KafkaStorageError = 56,
+    /// There is no such session of fetches, or it is of another connection.
+    FetchSessionIdNotFound = 70,
+    /// The session of fetches is in another epoch.
+    InvalidFetchSessionEpoch = 71,
+    /// A later leader epoch has begun than the client knows.
+    FencedLeaderEpoch = 74,
+    /// The client knows a later leader epoch.
+    UnknownLeaderEpoch = 75,
     /// No codec has this number, or the version of the request does not know the codec.
     UnsupportedCompressionType = 76,
     /// The batch is not what its header says, or a producer may not write it.
@@ -65,13 +76,16 @@ pub enum ErrorCode {
     ProducerFenced = 90,
     /// No topic has this id.
     UnknownTopicId = 100,
+    /// The session of fetches names its topics in the other way: by their ids, or by their names.
+    FetchSessionTopicIdError = 106,
     /// The producer has to abort its transaction (KIP-890).
     TransactionAbortable = 120,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 34] = [
         Self::UnknownServerError,
+        Self::OffsetOutOfRange,
         Self::CorruptMessage,
         Self::UnknownTopicOrPartition,
         Self::NotLeaderOrFollower,
@@ -94,10 +108,15 @@ impl ErrorCode {
         Self::ConcurrentTransactions,
         Self::TransactionalIdAuthorizationFailed,
         Self::KafkaStorageError,
+        Self::FetchSessionIdNotFound,
+        Self::InvalidFetchSessionEpoch,
+        Self::FencedLeaderEpoch,
+        Self::UnknownLeaderEpoch,
         Self::UnsupportedCompressionType,
         Self::InvalidRecord,
         Self::ProducerFenced,
         Self::UnknownTopicId,
+        Self::FetchSessionTopicIdError,
         Self::TransactionAbortable,
     ];
 

@@ -387,6 +387,12 @@ impl Inbox {
         std::mem::take(&mut self.bytes)
     }
 
+    /// Give back what is not read of the bytes: others keep the rest.
+    pub fn give_back_rest(&mut self, bytes: &[u8]) {
+        self.bytes = bytes.get(self.begin..).unwrap_or_default().to_vec();
+        self.begin = 0;
+    }
+
     /// Give the bytes back.
     pub fn give_back(&mut self, bytes: Vec<u8>) {
         self.bytes = bytes;

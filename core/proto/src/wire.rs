@@ -37,6 +37,11 @@ impl Reader {
         Self { position, elements_left: ELEMENTS_MAX, flexible }
     }
 
+    /// Have all arrays together no more elements than so many.
+    pub fn limit_elements(&mut self, elements_max: usize) {
+        self.elements_left = self.elements_left.min(elements_max);
+    }
+
     /// Where the next byte is read.
     pub fn position(&self) -> usize {
         self.position

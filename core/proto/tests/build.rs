@@ -53,6 +53,21 @@ fn a_marker_is_a_batch_of_its_own() {
 }
 
 #[test]
+fn a_batch_that_is_to_be_compressed_ends_as_soon_as_it_is_large() {
+    let value = vec![7; 400_000];
+    for (codec, counts) in [(Codec::None, &[7][..]), (Codec::Lz4, &[3, 3, 1])] {
+        let mut builder = BatchesBuilder::new(codec, 0, 4 * PLENTY, false, false);
+        for offset in 0..7 {
+            assert!(builder.push(&RecordFields { value: Some(&value), ..record(offset, 5) }).unwrap());
+        }
+        let left = builder.plain_bytes_left();
+        let headers = headers(&mut builder);
+        assert_eq!(headers.iter().map(|header| header.record_count).collect::<Vec<_>>(), counts);
+        assert_eq!((builder.plain_bytes_left(), builder.next_offset), (left, 7));
+    }
+}
+
+#[test]
 fn after_a_record_that_does_not_fit_none_is_taken() {
     let mut builder = BatchesBuilder::new(Codec::None, 0, 90, true, false);
     assert!(builder.push(&record(0, 5)).unwrap());

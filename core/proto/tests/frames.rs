@@ -39,7 +39,7 @@ proptest! {
         prop_assert_eq!(found.is_ok(), (8..=max).contains(&size));
         if let Ok(found) = found {
             let size = usize::try_from(size).unwrap();
-            prop_assert_eq!(found, Some(Announced { size, produces: api_key == 0 }));
+            prop_assert_eq!(found, Some(Announced { size, api_key }));
         }
     }
 
@@ -79,7 +79,7 @@ fn a_token_has_no_key_and_may_be_empty() {
     let token = Expected::Token { max: 50 };
     for size in [0_u8, 1, 50] {
         let found = announced(&[0, 0, 0, size], token);
-        assert_eq!(found, Ok(Some(Announced { size: size.into(), produces: false })));
+        assert_eq!(found, Ok(Some(Announced { size: size.into(), api_key: -1 })));
     }
     assert_eq!(announced(&[0, 0, 0], token), Ok(None));
     assert!(refusal(&(-1_i32).to_be_bytes(), token).contains("holds no request"));

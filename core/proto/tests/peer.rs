@@ -64,9 +64,9 @@ fn whoever_has_found_that_there_is_no_frame_hears_of_the_next() {
     for number in 0..3 {
         world.send(peer, &frame(PRODUCE, 10, number));
         assert!(world.events.drain(..).any(|event| event == Event::Frame { peer }));
-        assert_eq!(world.peers.next_is_produce(peer), Some(true));
+        assert_eq!(world.peers.next_key(peer), Some(0));
         let taken = world.peers.next_frame(peer, world.now).unwrap();
-        assert_eq!(world.peers.next_is_produce(peer), None);
+        assert_eq!(world.peers.next_key(peer), None);
         world.answer(peer, &taken, &[number]);
         assert_eq!(world.write(peer), [number]);
     }

@@ -163,12 +163,12 @@ proptest! {
 #[test]
 fn other_versions_and_other_apis_are_refused() {
     for version in [i16::MIN, -1, 0, 2, 14, i16::MAX] {
-        let expected = format!("a request of API 0 in version {version} is no Produce request");
+        let expected = format!("version {version} of Produce is not served");
         assert_eq!(Frame::new(version, b"\0").error(), expected);
     }
     let (mut frame, _) = written(9, None, 1, Vec::new(), b"\0");
     frame[1] = 1;
-    assert_eq!(read(&frame).unwrap_err().to_string(), "a request of API 1 in version 9 is no Produce request");
+    assert_eq!(read(&frame).unwrap_err().to_string(), "a request of API key 1 is no Produce request");
 }
 
 #[test]

@@ -3,12 +3,11 @@
 //! Commands are kept as objects, and packed when a piece of them is to be sent: it may be sent again in another way. To
 //! pack may run any code of Python, by the garbage collector: the client is not borrowed meanwhile.
 
-use std::ops::Range;
-
 use korvet_proto::client::{Caller, Prevented, Ready, Span, slot_of};
 use korvet_proto::pipeline::Packed;
 use korvet_proto::produce::GroupId;
 use korvet_proto::resp::{Element, Elements, put_argument, put_count, put_integer};
+use korvet_proto::shared::Shared;
 use pyo3::exceptions::PyValueError;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{intern, prelude::*};
@@ -220,18 +219,30 @@ pub struct Waiting {
     pub is_answered: bool,
 }
 
-/// What became of the calls of a group of appends.
+/// What a call of the data path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Scripts of a group of appends.
+    Appends,
+    /// Commands of a group of reads.
+    Reads,
+}
+
+/// What the data path is to know of Redis.
 #[derive(Clone, Debug)]
-pub enum Appended {
-    Replied {
+pub enum Came {
+    /// The reply at a place of a group.
+    Reply {
+        kind: Kind,
         group: GroupId,
-        call: usize,
-        reply: Vec<u8>,
+        place: usize,
+        reply: Shared,
     },
     Prevented {
+        kind: Kind,
         group: GroupId,
-        calls: Range<usize>,
-        kind: Prevented,
+        place: usize,
+        why: Prevented,
         text: String,
     },
     /// What was refused until now may not be refused from now on.
@@ -243,11 +254,12 @@ pub enum Appended {
 /// Whose a call is.
 pub enum Token {
     Python(Waiting),
-    /// The scripts of a group of appends, and the number of who appends. Of a script that runs again only the last reply counts, so they are kept.
-    Appends {
+    /// A group of the data path, by its number. Of a script that runs again only the last reply counts, so replies are kept.
+    Own {
+        kind: Kind,
         number: usize,
         group: GroupId,
-        outcomes: Vec<Option<Appended>>,
+        outcomes: Vec<Option<Came>>,
     },
 }
 
@@ -256,8 +268,8 @@ impl Token {
         Self::Python(Waiting { waiter, operation, asked, outcomes: None, is_answered: false })
     }
 
-    pub fn of_appends(number: usize, group: GroupId, count: usize) -> Self {
-        Self::Appends { number, group, outcomes: (0..count).map(|_| None).collect() }
+    pub fn own(kind: Kind, number: usize, group: GroupId, count: usize) -> Self {
+        Self::Own { kind, number, group, outcomes: (0..count).map(|_| None).collect() }
     }
 
     /// The objects that it holds.
@@ -278,7 +290,9 @@ impl Asked {
 
 impl Caller for Token {
     fn runs_when_full(&self, place: usize) -> bool {
-        let Self::Python(Waiting { asked, .. }) = self else { return true };
+        let Self::Python(Waiting { asked, .. }) = self else {
+            return matches!(self, Self::Own { kind: Kind::Appends, .. });
+        };
         Python::attach(|py| {
             let full = asked.script(py, place).and_then(|script| script.getattr(intern!(py, "when_full")).ok());
             full.is_some_and(|full| !full.is_none())

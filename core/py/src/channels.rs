@@ -1,4 +1,4 @@
-//! Channels of pub/sub, between a feed of the client of Redis and the callables of Python that listen.
+//! Channels of pub/sub, between a feed of the client of Redis and those who listen: Python, and the core's own readers.
 //!
 //! What a feed brings is taken in where it lies. Listeners of Python hear at the end of the turn, when nothing is
 //! borrowed: their calls go to one callable, which has the event loop make them.
@@ -6,13 +6,14 @@
 use std::mem;
 use std::ops::Range;
 
-use korvet_proto::channels::{self, Action, Name, Options};
+use korvet_proto::channels::{self, Action, Announced, Name, Options};
 use korvet_proto::client::{Event, LaneId, NodeId, Time, slot_of};
 use korvet_proto::pipeline::Packed;
 use pyo3::types::PyList;
 use pyo3::{PyTraverseError, PyVisit, prelude::*};
 
 use crate::client::RedisClient;
+use crate::data_path::DataPath;
 use crate::resp::bytes_of;
 use crate::sockets::State;
 
@@ -32,6 +33,8 @@ pub struct Channels {
     lane: LaneId,
     is_cluster: bool,
     on_news: Option<Py<PyAny>>,
+    /// The core's own readers.
+    readers: Option<Py<DataPath>>,
     /// Who hears what in this turn, a range of `payloads`, or is to read again.
     calls: Vec<(Listener, Option<Range<usize>>)>,
     payloads: Vec<u8>,
@@ -49,6 +52,7 @@ impl Channels {
             lane,
             is_cluster: options.is_cluster,
             on_news: Some(on_news),
+            readers: None,
             calls: Vec::new(),
             payloads: Vec::new(),
             answers: Vec::new(),
@@ -124,20 +128,23 @@ impl Channels {
 
     /// Whether somebody is to hear something.
     pub fn has_news(&self) -> bool {
-        !self.calls.is_empty() || !self.answers.is_empty() || self.state.has_events()
+        let has_calls = !self.calls.is_empty() || !self.answers.is_empty();
+        has_calls || self.state.has_events() || self.readers.is_some() && self.state.has_announced()
     }
 
     /// Have those hear who listen, at the end of a turn.
     pub fn report(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let (calls, payloads, answers, on_news) = {
+        let (calls, payloads, answers, on_news, readers) = {
             let mut own = slf.try_borrow_mut()?;
             own.take_events(py);
+            let readers = own.readers.as_ref().filter(|_| own.state.has_announced()).map(|one| one.clone_ref(py));
             let on_news = own.on_news.as_ref().map(|call| call.clone_ref(py));
             let (calls, payloads) = (mem::take(&mut own.calls), mem::take(&mut own.payloads));
-            (calls, payloads, mem::take(&mut own.answers), on_news)
+            (calls, payloads, mem::take(&mut own.answers), on_news, readers)
         };
-        let Some(on_news) = on_news.filter(|_| !(calls.is_empty() && answers.is_empty())) else { return Ok(()) };
+        let outcome = readers.map_or(Ok(()), |readers| DataPath::run(readers.bind(py), true));
+        let Some(on_news) = on_news.filter(|_| !(calls.is_empty() && answers.is_empty())) else { return outcome };
         let heard = PyList::empty(py);
         for (Listener(listener), range) in calls {
             let payload = range.map(|range| bytes_of(py, payloads.get(range).unwrap_or_default())).transpose()?;
@@ -148,7 +155,7 @@ impl Channels {
             answered.append((&*channel, refusal))?;
         }
         on_news.bind(py).call1((heard, answered))?;
-        Ok(())
+        outcome
     }
 
     fn take_events(&mut self, py: Python<'_>) {
@@ -162,6 +169,28 @@ impl Channels {
                 }
             }
         }
+    }
+
+    // --- for the core's own readers
+
+    /// Have these run when something is announced.
+    pub fn attach(&mut self, readers: Py<DataPath>) {
+        self.readers = Some(readers);
+    }
+
+    /// Have what comes over a channel announced; returns whether it is live. `run` is to be called then.
+    pub fn watch(&mut self, channel: &str, slot: u16, now: Time) -> bool {
+        self.state.watch(channel, slot, now)
+    }
+
+    /// Announce no more what comes over a channel. `run` is to be called then.
+    pub fn unwatch(&mut self, channel: &str, now: Time) {
+        self.state.unwatch(channel, now);
+    }
+
+    /// Take what was announced, in order.
+    pub fn take_announced(&mut self) -> Vec<Announced> {
+        self.state.take_announced()
     }
 
     /// Do what follows from changes, if anything does.
@@ -245,11 +274,12 @@ impl Channels {
             visit.call(listener)?;
         }
         visit.call(&self.redis)?;
-        visit.call(&self.on_news)
+        visit.call(&self.on_news)?;
+        visit.call(&self.readers)
     }
 
     fn __clear__(&mut self) {
         let listeners = (self.state.close(), mem::take(&mut self.calls));
-        drop((listeners, self.on_news.take()));
+        drop((listeners, self.on_news.take(), self.readers.take()));
     }
 }

@@ -15,20 +15,20 @@ use korvet_proto::channels;
 use korvet_proto::client::{
     Address, Begin, Client, ConnectionId, LaneId, LaneOptions, Login, NodeId, Options, Span, Target, Time,
 };
-use korvet_proto::produce::{Nodes, Sending};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::buffer::Bytes;
-pub use crate::call::Appended;
+pub use crate::call::Came;
 use crate::call::{Asked, Token, text_of};
 use crate::channels::Channels;
-use crate::producers::Producers;
-use crate::resp::{Builder, Payload, bytes_of, each_of, new_packed, no_memory, put_command};
+use crate::data_path::DataPath;
+use crate::resp::{Builder, bytes_of, each_of, new_packed, no_memory, put_command};
 use crate::sockets::{NO_MEMORY, State, Step};
 use crate::turn::{Lists, Received, Turn, send_piece};
+use korvet_proto::shared::Shared;
 
 /// The most bytes of one turn, for a large reply must not stall the worker: the watcher calls again.
 const TURN_BYTES: usize = 1024 * 1024;
@@ -40,14 +40,14 @@ pub struct RedisClient {
     pub(crate) undelivered: Option<Py<PyList>>,
     pub(crate) prevented: Py<PyAny>,
     pub(crate) act: Option<Py<PyAny>>,
-    /// The producers that append over this client, and the outcomes of their appends.
-    pub(crate) producers: Vec<Py<Producers>>,
-    pub(crate) appended: Vec<Vec<Appended>>,
+    /// What appends and reads over this client, and what it is to know.
+    pub(crate) paths: Vec<Py<DataPath>>,
+    pub(crate) came: Vec<Vec<Came>>,
     /// Who listens over its feeds.
     pub(crate) channels: Vec<Py<Channels>>,
     error_of: Py<PyAny>,
     new_waiter: Py<PyAny>,
-    is_cluster: bool,
+    pub(crate) is_cluster: bool,
     /// Objects are made of replies, which lie among bytes of a connection that are away for it.
     is_building: bool,
 }
@@ -61,56 +61,7 @@ struct Route {
     history: Option<String>,
 }
 
-/// The nodes of a lane.
-pub struct LaneNodes<'a> {
-    client: &'a Client<Token, Payload>,
-    lane: LaneId,
-}
-
-impl Nodes for LaneNodes<'_> {
-    fn node_of(&self, slot: u16) -> Option<NodeId> {
-        self.client.node_at(slot)
-    }
-
-    fn history(&self, node: NodeId) -> &str {
-        self.client.history(self.lane, node)
-    }
-}
-
 impl RedisClient {
-    /// Give what becomes of its appends to this; returns the number by which it begins them.
-    pub fn attach(&mut self, producers: Py<Producers>) -> usize {
-        self.producers.push(producers);
-        self.appended.push(Vec::new());
-        self.producers.len() - 1
-    }
-
-    pub fn nodes(&self, lane: LaneId) -> LaneNodes<'_> {
-        LaneNodes { client: &self.state.client, lane }
-    }
-
-    /// Take what became of the appends of one.
-    pub fn take_appended(&mut self, number: usize) -> Vec<Appended> {
-        self.appended.get_mut(number).map(mem::take).unwrap_or_default()
-    }
-
-    /// Send a group of appends: nothing else is sent in this turn.
-    pub fn begin_appends(slf: &Bound<'_, Self>, sending: &Sending, number: usize, lane: LaneId) -> PyResult<()> {
-        let begin = Begin {
-            token: Token::of_appends(number, sending.group, sending.count),
-            lane,
-            node: Some(sending.node),
-            reply_bytes: 0,
-            is_scripts: true,
-            is_rerun: sending.is_rerun,
-            history: Some(sending.history.to_string()),
-        };
-        let spans = [Span { first: 0, count: sending.count, slot: None }];
-        Self::change(slf, |state, now| {
-            state.client.begin(begin, &spans, now);
-        })
-    }
-
     /// Do what follows from changes of channels.
     pub fn serve_channels(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::change(slf, |_, _| ())
@@ -178,7 +129,7 @@ impl RedisClient {
     }
 
     /// Change something for a caller, and have the driver act.
-    fn change(slf: &Bound<'_, Self>, change: impl FnOnce(&mut State, Time)) -> PyResult<()> {
+    pub(crate) fn change(slf: &Bound<'_, Self>, change: impl FnOnce(&mut State, Time)) -> PyResult<()> {
         let step = Self::stepped(slf, change)?;
         let mut turn = Turn::new(slf);
         let outcome = turn.run(step, None);
@@ -208,7 +159,7 @@ impl RedisClient {
             let received = (taken.0 > 0).then(|| {
                 client.is_building = true;
                 client.state.client.received(connection, now);
-                let bytes = client.state.client.lend(connection);
+                let bytes = Shared::from(client.state.client.lend(connection));
                 Received { bytes, builder: Builder::new(slf.py(), &client.error_of) }
             });
             (taken, client.state.step(), received)
@@ -218,7 +169,11 @@ impl RedisClient {
             let mut client = slf.try_borrow_mut()?;
             client.is_building = false;
             let state = &mut client.state;
-            state.client.give_back(connection, received.bytes);
+            match received.bytes.into_vec() {
+                Ok(bytes) => state.client.give_back(connection, bytes),
+                // The data path keeps replies where they are.
+                Err(held) => state.client.give_back_rest(connection, held.as_ref()),
+            }
             state.reuse(mem::take(&mut step.todos));
             if !has_memory {
                 let now = state.now();
@@ -289,8 +244,8 @@ impl RedisClient {
             undelivered: None,
             prevented,
             act: Some(act),
-            producers: Vec::new(),
-            appended: Vec::new(),
+            paths: Vec::new(),
+            came: Vec::new(),
             channels: Vec::new(),
             error_of,
             new_waiter,
@@ -568,14 +523,14 @@ impl RedisClient {
         for token in self.state.client.tokens() {
             token.objects().try_for_each(|object| visit.call(object))?;
         }
-        self.producers.iter().try_for_each(|producers| visit.call(producers))?;
+        self.paths.iter().try_for_each(|path| visit.call(path))?;
         self.channels.iter().try_for_each(|channels| visit.call(channels))?;
         visit.call(&self.undelivered)?;
         visit.call(&self.act)
     }
 
     fn __clear__(&mut self) {
-        let called = (self.act.take(), mem::take(&mut self.producers), mem::take(&mut self.channels));
+        let called = (self.act.take(), mem::take(&mut self.paths), mem::take(&mut self.channels));
         let dropped = (called, self.undelivered.take(), self.state.client.forget_calls());
         drop(dropped);
     }

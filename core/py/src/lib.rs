@@ -10,13 +10,18 @@
 #![allow(clippy::needless_pass_by_value)]
 #![deny(unsafe_code)]
 
+mod args;
 mod batch;
 mod buffer;
 mod build;
 mod call;
 mod channels;
 mod client;
+mod client_paths;
 mod columns;
+mod data_path;
+mod data_path_calls;
+mod fetch_args;
 mod frame;
 mod log_reader;
 mod log_records;
@@ -24,8 +29,6 @@ mod message;
 mod peer_sockets;
 mod peers;
 mod poller;
-mod produce_args;
-mod producers;
 mod resp;
 mod sockets;
 mod turn;
@@ -46,6 +49,8 @@ mod korvet_core {
     #[pymodule_export]
     use crate::columns::arrow_columns;
     #[pymodule_export]
+    use crate::data_path::DataPath;
+    #[pymodule_export]
     use crate::frame::{ProtocolError, request_header, skip_tagged_fields};
     #[pymodule_export]
     use crate::log_reader::{LogRead, LogReader};
@@ -53,8 +58,6 @@ mod korvet_core {
     use crate::message::MessageCodec;
     #[pymodule_export]
     use crate::peers::{ClientSockets, TlsServer};
-    #[pymodule_export]
-    use crate::producers::Producers;
     #[pymodule_export]
     use crate::resp::{NotRespError, RawReply, RespReader, pack_command};
     #[pymodule_export]

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use korvet_proto::peer::{Event, Frame, Limits, Login, PeerId, Peers, Reason};
 use korvet_proto::pipeline::Time;
+use korvet_proto::shared;
 use korvet_tls::{Failure, Session};
 use pyo3::prelude::*;
 use rustix::io::{Errno, Result};
@@ -48,7 +49,7 @@ impl Drop for Kept {
 
 /// A piece of an answer.
 pub enum Piece {
-    Joined(Vec<u8>),
+    Own(shared::Piece),
     Kept(Kept),
 }
 
@@ -61,7 +62,7 @@ impl Piece {
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
         match self {
-            Self::Joined(bytes) => bytes,
+            Self::Own(piece) => piece.as_ref(),
             Self::Kept(kept) => kept.payload.as_ref().map_or(&[], Payload::as_ref),
         }
     }
@@ -95,6 +96,8 @@ struct Socket {
     watched: Ready,
     /// Whether an answer was not written at once, and its owner waits for that.
     is_behind: bool,
+    /// The same for answers of `DataPath`.
+    is_own_behind: bool,
     tls: Option<Box<Tls>>,
 }
 
@@ -115,13 +118,21 @@ pub struct PeerSockets {
     begun: Instant,
 }
 
-/// What `Producers` is to know of connections.
+/// What `DataPath` is to know of connections.
 #[derive(Default)]
 pub struct Changed {
     /// Whether it wants to.
     pub is_wanted: bool,
     pub ready: Vec<PeerId>,
     pub gone: Vec<PeerId>,
+    /// All answers to them are with the kernel.
+    pub written: Vec<PeerId>,
+}
+
+impl Changed {
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.gone.is_empty() && self.written.is_empty()
+    }
 }
 
 fn index_of(id: PeerId) -> usize {
@@ -190,7 +201,7 @@ impl PeerSockets {
         }
         let tls = tls.map(|session| Box::new(Tls { session, encrypted: 0 }));
         if let Some(entry) = self.sockets.get_mut(index) {
-            *entry = Some(Socket { id, fd, owner, watched, is_behind: false, tls });
+            *entry = Some(Socket { id, fd, owner, watched, is_behind: false, is_own_behind: false, tls });
         }
         Ok(id)
     }
@@ -226,9 +237,9 @@ impl PeerSockets {
         self.peers.next_frame(id, now)
     }
 
-    /// Whether the next frame is a Produce request; `None`: there is none yet.
-    pub fn next_is_produce(&mut self, id: PeerId) -> Option<bool> {
-        self.peers.next_is_produce(id)
+    /// The API that the next frame asks; `None`: there is none yet.
+    pub fn next_key(&mut self, id: PeerId) -> Option<i16> {
+        self.peers.next_key(id)
     }
 
     /// Have Python take the next frame.
@@ -257,16 +268,18 @@ impl PeerSockets {
     }
 
     /// Take the answer to a frame, empty for none, of which the owner knows nothing: `write_answers` writes it.
-    pub fn put_answer(&mut self, id: PeerId, number: u64, response: Vec<u8>) {
+    pub fn put_answer(&mut self, id: PeerId, number: u64, response: impl IntoIterator<Item = shared::Piece>) {
         let now = self.now();
-        self.peers.answer(id, number, vec![Piece::Joined(response)], now);
+        self.peers.answer(id, number, response.into_iter().map(Piece::Own).collect(), now);
     }
 
-    /// Write what of the answers the kernel takes at once.
-    pub fn write_answers(&mut self, id: PeerId) {
-        if self.peers.unwritten(id).next().is_some() {
-            self.write(id, self.now());
+    /// Write what of the answers of `DataPath` the kernel takes at once. Returns whether nothing is left; else it learns that.
+    pub fn write_answers(&mut self, id: PeerId) -> bool {
+        let is_written = self.peers.unwritten(id).next().is_none() || self.write(id, self.now());
+        if let Some(socket) = socket_of(&mut self.sockets, id) {
+            socket.is_own_behind |= !is_written;
         }
+        is_written
     }
 
     /// Write the answers to frames. Returns whether all are with the kernel.
@@ -369,8 +382,11 @@ impl PeerSockets {
                 Event::Frame { peer } if self.changed.is_wanted => self.changed.ready.push(peer),
                 Event::Frame { peer } => self.has_frame(py, peer),
                 Event::Written { peer } => {
-                    let socket = socket_of(&mut self.sockets, peer);
-                    if socket.is_some_and(|socket| std::mem::take(&mut socket.is_behind)) {
+                    let Some(socket) = socket_of(&mut self.sockets, peer) else { continue };
+                    if std::mem::take(&mut socket.is_own_behind) {
+                        self.changed.written.push(peer);
+                    }
+                    if std::mem::take(&mut socket.is_behind) {
                         self.happens(py, peer, "written", Detail::Nothing);
                     }
                 }
@@ -389,6 +405,12 @@ impl PeerSockets {
                 Event::Timer => self.happened.push(Happened { owner: None, word: "timer", detail: Detail::Nothing }),
             }
         }
+    }
+
+    /// Take what `DataPath` is to know.
+    pub fn take_changed(&mut self) -> Changed {
+        let is_wanted = self.changed.is_wanted;
+        std::mem::replace(&mut self.changed, Changed { is_wanted, ..Changed::default() })
     }
 
     /// What has happened since this was last asked.

@@ -5,11 +5,12 @@
 //!
 //! While anything is borrowed no object of Python is made or dropped: either may run any code, which may call here.
 
-use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use korvet_proto::frame::{FETCH, PRODUCE};
 use korvet_proto::peer::{Limits, Login, PeerId, Reason};
+use korvet_proto::shared;
 use korvet_tls::{ClientAuth, Options, Server, Session};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -17,8 +18,8 @@ use pyo3::{Borrowed, PyTraverseError, PyVisit, intern, prelude::*};
 use rustix::io::Errno;
 
 use crate::buffer::Owned;
+use crate::data_path::DataPath;
 use crate::peer_sockets::{Detail, Happened, PeerSockets, Piece, Spent};
-use crate::producers::Producers;
 use crate::resp::{Payload, each_of, payload_of};
 use crate::sockets::reason_of;
 
@@ -65,16 +66,16 @@ impl TlsServer {
 #[pyclass(module = "korvet_core", generic)]
 pub struct ClientSockets {
     pub(crate) sockets: PeerSockets,
-    /// What serves Produce.
-    producers: Option<Py<Producers>>,
+    /// What serves Produce and Fetch.
+    path: Option<Py<DataPath>>,
     /// Python's time.monotonic() at the beginning of time.
     begun_s: f64,
 }
 
 impl ClientSockets {
-    /// Have Produce served by this.
-    pub fn attach(&mut self, producers: Py<Producers>) {
-        self.producers = Some(producers);
+    /// Have Produce and Fetch served by this.
+    pub fn attach(&mut self, path: Py<DataPath>) {
+        self.path = Some(path);
         self.sockets.changed.is_wanted = true;
     }
 
@@ -83,28 +84,24 @@ impl ClientSockets {
         slf.try_borrow_mut()?.sockets.ring().map_err(os_error)
     }
 
-    /// Do something, and have Produce served that has arrived. What is returned besides is to be dropped once nothing is
+    /// Do something, and have Produce and Fetch served that has arrived. What is returned besides is to be dropped once nothing is
     /// left to be said: that may run any code, which would hear of it.
     fn act<R>(slf: &Bound<'_, Self>, act: impl FnOnce(&mut PeerSockets) -> R) -> PyResult<(R, Vec<Payload>)> {
-        let (result, spent, producers) = {
+        let (result, spent, path) = {
             let mut own = slf.try_borrow_mut()?;
             let result = act(&mut own.sockets);
             own.sockets.settle(slf.py());
-            let (ready, gone) = (mem::take(&mut own.sockets.changed.ready), mem::take(&mut own.sockets.changed.gone));
-            let has_changed = !ready.is_empty() || !gone.is_empty();
-            let producers =
-                own.producers.as_ref().filter(|_| has_changed).map(|producers| producers.clone_ref(slf.py()));
-            (result, own.sockets.spent.take(), producers.map(|producers| (producers, ready, gone)))
+            let changed = own.sockets.take_changed();
+            let has_changed = !changed.is_empty();
+            let path = own.path.as_ref().filter(|_| has_changed).map(|path| path.clone_ref(slf.py()));
+            (result, own.sockets.spent.take(), path.map(|path| (path, changed)))
         };
-        if let Some((producers, ready, gone)) = producers {
-            let producers = producers.bind(slf.py());
-            let mut own = producers.try_borrow_mut()?;
-            for peer in gone {
-                own.forget(peer);
-            }
-            own.look(ready);
+        if let Some((path, changed)) = path {
+            let path = path.bind(slf.py());
+            let mut own = path.try_borrow_mut()?;
+            own.note(changed);
             drop(own);
-            Producers::run(producers, false)?;
+            DataPath::run(path, false)?;
         }
         Ok((result, spent))
     }
@@ -166,7 +163,7 @@ impl ClientSockets {
             halves_budget: half_budget_bytes,
             handshakes_max,
         };
-        Ok(Self { sockets: PeerSockets::new(limits).map_err(os_error)?, producers: None, begun_s: now_s })
+        Ok(Self { sockets: PeerSockets::new(limits).map_err(os_error)?, path: None, begun_s: now_s })
     }
 
     fn fileno(&self) -> RawFd {
@@ -234,17 +231,17 @@ impl ClientSockets {
     #[pyo3(signature = (id, /))]
     fn next_frame<'py>(slf: &Bound<'py, Self>, id: u64) -> PyResult<Option<Taken<'py>>> {
         let (py, peer) = (slf.py(), PeerId::from_u64(id));
-        let (producers, is_produce) = {
+        let (path, key) = {
             let mut own = slf.try_borrow_mut()?;
             own.sockets.read_rest(peer);
-            let is_produce = own.sockets.next_is_produce(peer) == Some(true);
-            (own.producers.as_ref().map(|producers| producers.clone_ref(py)), is_produce)
+            let key = own.sockets.next_key(peer);
+            (own.path.as_ref().map(|path| path.clone_ref(py)), key)
         };
-        if let Some(producers) = producers {
-            let producers = producers.bind(py);
-            if producers.try_borrow()?.keeps(peer, is_produce) {
-                producers.try_borrow_mut()?.look([peer]);
-                Producers::run(producers, true)?;
+        if let Some(path) = path {
+            let path = path.bind(py);
+            if path.try_borrow()?.keeps(peer, key) {
+                path.try_borrow_mut()?.look([peer]);
+                DataPath::run(path, true)?;
                 return Ok(None);
             }
         }
@@ -274,7 +271,7 @@ impl ClientSockets {
         let peer = PeerId::from_u64(id);
         Self::change(slf, |sockets| {
             let is_written = sockets.answer(peer, packed);
-            if sockets.changed.is_wanted && sockets.next_is_produce(peer) == Some(true) {
+            if sockets.changed.is_wanted && matches!(sockets.next_key(peer), Some(PRODUCE | FETCH)) {
                 sockets.changed.ready.push(peer);
             }
             is_written
@@ -338,12 +335,12 @@ impl ClientSockets {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.producers)?;
+        visit.call(&self.path)?;
         self.sockets.owners().try_for_each(|owner| visit.call(owner))
     }
 
     fn __clear__(&mut self) {
-        drop((self.producers.take(), self.sockets.forget()));
+        drop((self.path.take(), self.sockets.forget()));
     }
 }
 
@@ -363,12 +360,12 @@ fn pieces_of(chunks: Borrowed<'_, '_, PyAny>, spent: &Spent) -> PyResult<Vec<Pie
         let bytes = payload.as_ref();
         if bytes.len() >= PIECE_BYTES_MIN {
             pieces.push(Piece::kept(payload, spent));
-        } else if let Some(Piece::Joined(last)) = pieces.last_mut() {
+        } else if let Some(Piece::Own(shared::Piece::Made(last))) = pieces.last_mut() {
             last.extend_from_slice(bytes);
         } else {
             let mut joined = Vec::with_capacity(bytes.len().max(JOINED_BYTES));
             joined.extend_from_slice(bytes);
-            pieces.push(Piece::Joined(joined));
+            pieces.push(Piece::Own(shared::Piece::Made(joined)));
         }
         Ok(())
     })?;

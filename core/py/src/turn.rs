@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use korvet_proto::client::{CallId, Event, Prevented, Ready, Time};
 use korvet_proto::produce::GroupId;
+use korvet_proto::shared::Shared;
 use pyo3::types::{PyList, PyString, PyTuple};
 use pyo3::{IntoPyObject, PyRefMut, intern, prelude::*};
 
-use crate::call::{Appended, Asked, Token};
+use crate::call::{Asked, Came, Kind, Token};
 use crate::channels::Channels;
 use crate::client::RedisClient;
-use crate::producers::Producers;
+use crate::data_path::DataPath;
 use crate::resp::{Builder, Payload, RawReply, list_of};
 use crate::sockets::{Step, Todo};
 
@@ -85,16 +86,16 @@ impl<'a, 'py> Turn<'a, 'py> {
         let mut client = self.borrow()?;
         let now = client.state.now();
         match client.state.client.token(ready.piece.call) {
-            Some(Token::Appends { number, group, .. }) => {
-                let (number, group) = (*number, *group);
-                let producers = client.producers.get(number).map(|producers| producers.clone_ref(self.py));
-                let packed = producers.and_then(|producers| {
-                    let producers = producers.bind(self.py).try_borrow().ok()?;
-                    Some(producers.pack(group, &ready.piece)?.map(Payload::from))
+            Some(Token::Own { kind, number, group, .. }) => {
+                let (kind, number, group) = (*kind, *number, *group);
+                let path = client.paths.get(number).map(|path| path.clone_ref(self.py));
+                let packed = path.and_then(|path| {
+                    let path = path.bind(self.py).try_borrow().ok()?;
+                    Some(path.pack(kind, group, &ready.piece)?.map(Payload::from))
                 });
                 match packed {
                     Some(packed) => drop(client.state.push(ready, packed, true, now)),
-                    None => client.state.client.give_up(ready, "what was to be appended is gone", now),
+                    None => client.state.client.give_up(ready, "what was to be sent is gone", now),
                 }
                 Ok(client.state.step())
             }
@@ -110,18 +111,13 @@ impl<'a, 'py> Turn<'a, 'py> {
         }
     }
 
-    /// Note what became of calls of a group of appends, if it is one. Returns whether it is.
-    fn note_appended(
-        &self,
-        call: CallId,
-        places: Range<usize>,
-        mut outcome: impl FnMut(GroupId, usize) -> Option<Appended>,
-    ) -> bool {
+    /// Note what became of some places of a group of the data path, if it is one. Returns whether it is.
+    fn note_own(&self, call: CallId, places: Range<usize>, mut came: impl FnMut(Kind, GroupId, usize) -> Came) -> bool {
         let Ok(mut client) = self.borrow() else { return false };
-        let Some(Token::Appends { group, outcomes, .. }) = client.state.client.token(call) else { return false };
+        let Some(Token::Own { kind, group, outcomes, .. }) = client.state.client.token(call) else { return false };
         for place in places {
             if let Some(entry) = outcomes.get_mut(place) {
-                *entry = outcome(*group, place);
+                *entry = Some(came(*kind, *group, place));
             }
         }
         true
@@ -161,19 +157,19 @@ impl<'a, 'py> Turn<'a, 'py> {
         has_acted
     }
 
-    /// Have what became of appends taken, and what is to be heard over channels heard.
+    /// Have the data path take what has come, and those hear who listen to channels.
     fn wake(&self) {
         let Ok(client) = self.borrow() else { return };
-        let appended = client.producers.iter().zip(&client.appended).filter(|(_, appended)| !appended.is_empty());
-        let appended: Vec<_> = appended.map(|(producers, _)| producers.clone_ref(self.py)).collect();
+        let woken = client.paths.iter().zip(&client.came).filter(|(_, came)| !came.is_empty());
+        let woken: Vec<_> = woken.map(|(path, _)| path.clone_ref(self.py)).collect();
         let channels = client
             .channels
             .iter()
             .filter(|channels| channels.bind(self.py).try_borrow().is_ok_and(|channels| channels.has_news()));
         let channels: Vec<_> = channels.map(|channels| channels.clone_ref(self.py)).collect();
         drop(client);
-        for producers in appended {
-            self.report(Producers::run(producers.bind(self.py), true));
+        for path in woken {
+            self.report(DataPath::run(path.bind(self.py), true));
         }
         for channels in channels {
             self.report(Channels::report(channels.bind(self.py)));
@@ -187,15 +183,17 @@ impl<'a, 'py> Turn<'a, 'py> {
         while let Some(todo) = todos.next() {
             match todo {
                 Todo::Event(Event::Reply { call, place, ref range })
-                    if self.note_appended(call, place..place + 1, |group, call| {
-                        let bytes = received.and_then(|received| received.bytes.get(range.clone()));
-                        let reply = bytes.unwrap_or_default().to_vec();
-                        Some(Appended::Replied { group, call, reply })
+                    if self.note_own(call, place..place + 1, |kind, group, place| {
+                        let reply = received.map(|received| received.bytes.part(range.clone())).unwrap_or_default();
+                        Came::Reply { kind, group, place, reply }
                     }) => {}
-                Todo::Event(Event::Prevented { call, first, count, kind, ref text })
-                    if self.note_appended(call, first..first + count.max(1), |group, call| {
-                        let (calls, text) = (call..call + 1, text.clone());
-                        Some(Appended::Prevented { group, calls, kind, text })
+                Todo::Event(Event::Prevented { call, first, count, kind: why, ref text })
+                    if self.note_own(call, first..first + count.max(1), |kind, group, place| Came::Prevented {
+                        kind,
+                        group,
+                        place,
+                        why,
+                        text: text.clone(),
                     }) => {}
                 Todo::Event(Event::Reply { call, place, range }) => {
                     let is_raw = self.is_raw(call);
@@ -220,7 +218,7 @@ impl<'a, 'py> Turn<'a, 'py> {
                 }
                 Todo::Event(Event::Finished { call, took }) => self.finish(call, took, None),
                 Todo::Event(Event::FeedReply { lane, node, range }) => {
-                    let reply = received.and_then(|received| received.bytes.get(range)).unwrap_or_default();
+                    let reply = received.and_then(|received| received.bytes.as_ref().get(range)).unwrap_or_default();
                     self.with_channels(|channels, now| channels.received(self.py, (lane, node), reply, now));
                 }
                 Todo::Event(event) => self.tell(event),
@@ -268,8 +266,8 @@ impl<'a, 'py> Turn<'a, 'py> {
     fn finish(&mut self, call: CallId, took: Duration, last: Option<(usize, Bound<'py, PyAny>)>) {
         let token = self.borrow().ok().and_then(|mut client| {
             let token = client.state.client.finish(call)?;
-            if let Token::Appends { number, outcomes, .. } = token {
-                client.appended.get_mut(number)?.extend(outcomes.into_iter().flatten());
+            if let Token::Own { number, outcomes, .. } = token {
+                client.came.get_mut(number)?.extend(outcomes.into_iter().flatten());
                 return None;
             }
             Some(token)
@@ -305,12 +303,12 @@ impl<'a, 'py> Turn<'a, 'py> {
     fn tell(&mut self, event: Event) {
         let py = self.py;
         if let Some(word) = match event {
-            Event::Reordered => Some(Appended::Reordered),
-            Event::Connected { is_again: true, .. } => Some(Appended::Reconnected),
+            Event::Reordered => Some(Came::Reordered),
+            Event::Connected { is_again: true, .. } => Some(Came::Reconnected),
             _ => None,
         } {
             if let Ok(mut client) = self.borrow() {
-                client.appended.iter_mut().for_each(|appended| appended.push(word.clone()));
+                client.came.iter_mut().for_each(|came| came.push(word.clone()));
             }
         }
         if matches!(event, Event::Connected { .. } | Event::Refused { .. } | Event::Lost { .. } | Event::Map) {
@@ -434,19 +432,19 @@ fn outcomes_with<'py>(
 
 /// Bytes in which replies lie, and what makes objects of them.
 pub struct Received<'py> {
-    pub bytes: Vec<u8>,
+    pub bytes: Shared,
     pub builder: Builder<'py>,
 }
 
 impl<'py> Received<'py> {
     /// `None` if there is no memory for the reply.
     fn build(&self, range: Range<usize>) -> Option<Bound<'py, PyAny>> {
-        self.builder.build(self.bytes.get(range).unwrap_or_default()).ok()
+        self.builder.build(self.bytes.as_ref().get(range).unwrap_or_default()).ok()
     }
 
     /// The bytes of a reply; `None` as above.
     fn raw(&self, range: Range<usize>) -> Option<Bound<'py, PyAny>> {
-        let reply = self.bytes.get(range).unwrap_or_default();
+        let reply = self.bytes.as_ref().get(range).unwrap_or_default();
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(reply.len()).ok()?;
         bytes.extend_from_slice(reply);

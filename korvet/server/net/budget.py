@@ -2,7 +2,7 @@
 
 That has a budget of queued.max.request.bytes in a worker. The core has those of the bytes themselves, of what arrives
 and of what clients send before they have logged in (`korvet_core.ClientSockets`), and of what is made of batches
-(`korvet_core.Producers`).
+(`korvet_core.DataPath`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
-from korvet_core import Producers
+from korvet_core import DataPath
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
@@ -93,11 +93,11 @@ class Acceptor:
         settings: Settings,
         quotas: ClientQuotas,
         *,
-        producers: Producers[ClientConnection] | None = None,
-        may_write_all: bool = False,
+        path: DataPath[ClientConnection] | None = None,
+        may_all: bool = False,
         clock: Clock = CLOCK,
     ) -> None:
-        """Let `producers` serve Produce; without an authorizer clients `may_write_all`."""
+        """Let `path` serves Produce and Fetch; without an authorizer clients `may_all`."""
         self._clock = clock
         self._listeners = listeners
         self._dispatcher = dispatcher
@@ -106,7 +106,7 @@ class Acceptor:
         self._freed = Event()
         self._throttled = 0
         self._is_closing = False
-        self._sockets = Sockets(settings, producers, may_write_all=may_write_all)
+        self._sockets = Sockets(settings, path, may_all=may_all)
         self._connections: set[ClientConnection] = set()
         self._emptied = Event()
         self._opened = [metrics.CONNECTIONS_OPENED.labels(listener.name) for listener in listeners]

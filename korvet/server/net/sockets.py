@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.hub import get_hub
-from korvet_core import ClientSockets, Producers
+from korvet_core import ClientSockets, DataPath
 
 from korvet.config.settings import Settings
 from korvet.server.net.budget import ByteBudget
@@ -45,14 +45,14 @@ class Sockets:
     def __init__(
         self,
         settings: Settings,
-        producers: Producers[ClientConnection] | None = None,
+        path: DataPath[ClientConnection] | None = None,
         *,
-        may_write_all: bool = False,
+        may_all: bool = False,
     ) -> None:
-        """Take the limits from the settings; `producers` serve Produce, to all if clients `may_write_all`."""
+        """Take the limits from the settings; `path` serves Produce and Fetch; `may_all`: clients may do everything."""
         idle_ms, self.budget_bytes = settings.connections_max_idle_ms, settings.queued_max_request_bytes
         self.fetched = ByteBudget(self.budget_bytes)
-        self._producers, self._may_write_all = producers, may_write_all
+        self._path, self._may_all = path, may_all
         self.core: ClientSockets[ClientConnection] = ClientSockets(
             idle_s=None if idle_ms < 0 else idle_ms / 1000,
             receive_s=settings.connection_receive_timeout_ms / 1000,
@@ -66,8 +66,8 @@ class Sockets:
             handshakes_max=HANDSHAKES_MAX,
             now_s=time.monotonic(),
         )
-        if producers is not None:
-            producers.serve_clients(self.core)
+        if path is not None:
+            path.serve_clients(self.core)
         self._hub = get_hub()
         self._ready: deque[ClientConnection] = deque()
         """Those that have a request, and no greenlet."""
@@ -107,9 +107,9 @@ class Sockets:
                 self._hub.loop.run_callback(self._serve_ready)
 
     def put_session(self, connection: int, ends_s: float | None) -> None:
-        """Have the core serve Produce of a connection until its session ends (time.monotonic)."""
-        if self._producers is not None:
-            self._producers.put_session(connection, self._may_write_all, ends_s)
+        """Have the core serve Produce and Fetch of a connection until its session ends (time.monotonic)."""
+        if self._path is not None:
+            self._path.put_session(connection, self._may_all, ends_s)
 
     def serve(self, connection: ClientConnection) -> None:
         """Have a greenlet serve a connection that none serves, soon."""

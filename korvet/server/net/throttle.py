@@ -18,7 +18,6 @@ import msgspec
 
 from korvet.config.definition import INT32_MAX
 from korvet.handlers.context import Caller
-from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
 from korvet.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
@@ -48,12 +47,10 @@ class Throttle:
 
     def limited(self, caller: Caller, request: Message) -> Caller:
         """Return the caller of a request with what its quota lets it fetch at once."""
-        if not isinstance(request, FetchRequest | ShareFetchRequest):
+        if not isinstance(request, ShareFetchRequest):
             return caller
-        most = self._quotas.value_max(Quota.CONSUMER_BYTE_RATE, caller.principal.name, caller.client_id)
-        if most is None:
-            return caller
-        return msgspec.structs.replace(caller, fetch_max_bytes=max(1, min(int(most), INT32_MAX)))
+        most = self.fetch_limit(caller.session, caller.client_id)
+        return caller if most is None else msgspec.structs.replace(caller, fetch_max_bytes=most)
 
     def charge(
         self,
@@ -64,13 +61,27 @@ class Throttle:
     ) -> tuple[int, Quota]:
         """Count a request that is answered, and return for how long its client is to wait (ms), and why."""
         charges = []
-        if isinstance(response, FetchResponse | ShareFetchResponse):
+        if isinstance(response, ShareFetchResponse):
             charges.append((Quota.CONSUMER_BYTE_RATE, float(sum(map(len, chunks)))))
         # What cannot report a throttle time is exempt, as in Kafka: logins. So is all before a login.
         sasl = caller.session.sasl
         if self.watches and hasattr(response, "throttle_time_ms") and (sasl is None or sasl.complete):
             charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
         return self._charge(caller.principal.name, caller.client_id, charges)
+
+    def fetch_limit(self, session: Session, client_id: str | None) -> int | None:
+        """Return how many bytes a client may fetch at once by its quota, None for any number."""
+        most = self._quotas.value_max(Quota.CONSUMER_BYTE_RATE, session.principal.name, client_id)
+        return None if most is None else max(1, min(int(most), INT32_MAX))
+
+    def charge_fetch(
+        self, session: Session, client_id: str | None, size_bytes: int, used_s: float
+    ) -> tuple[int, Quota]:
+        """Count a Fetch request that the core has served, by the size of its response, as `charge` does."""
+        charges = [(Quota.CONSUMER_BYTE_RATE, float(size_bytes))]
+        if self.watches:
+            charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
+        return self._charge(session.principal.name, client_id, charges)
 
     def charge_produce(
         self, session: Session, client_id: str | None, size_bytes: int, used_s: float

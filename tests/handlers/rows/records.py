@@ -268,6 +268,10 @@ FETCH = (
         {"responses": [{"topic_id": topic_id(name)} for name in ("orders", "zstd", "orders")]},
         before=zstd,
     ),
+    Row(
+        fetched() | {"topics": [*fetched(3)["topics"], *fetched()["topics"]]},
+        {"responses.partitions": {"partition_index": 0, "records": Where(bool)}},
+    ),
     Row(fetched(isolation_level=1), {"responses.partitions.aborted_transactions": []}),
     Row(fetched(current_leader_epoch=-2, last_fetched_epoch=-2), versions=(9, 18)),
     *(
@@ -300,11 +304,6 @@ FETCH = (
         (ErrorCode.OFFSET_OUT_OF_RANGE, fetched(9)),
         (ErrorCode.UNKNOWN_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(10**6)), (9, 18)),
         (ErrorCode.FENCED_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(-1)), (9, 18)),
-    ),
-    *errors(
-        FETCHED,
-        {},
-        (ErrorCode.INVALID_REQUEST, fetched() | {"topics": [*fetched(3)["topics"], *fetched()["topics"]]}),
     ),
     Row(
         in_session(5, 1),

@@ -489,6 +489,13 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
         }
     }
 
+    /// Give back what is not read of them: others keep the rest.
+    pub fn give_back_rest(&mut self, connection: ConnectionId, bytes: &[u8]) {
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.inbox.give_back_rest(bytes);
+        }
+    }
+
     /// The pieces of memory that are to be written next, in their order; none of them is empty.
     pub fn unwritten(&self, connection: ConnectionId) -> impl Iterator<Item = &[u8]> {
         let connection = self.connections.get(connection).filter(|connection| connection.is_open());

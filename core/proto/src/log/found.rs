@@ -123,6 +123,11 @@ impl Found {
         self.page.bytes.as_ref()
     }
 
+    /// How many bytes they take.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.reply().map_or(0, |reply| reply.as_ref().len())
+    }
+
     /// Why a walk ends before an entry with this end, if it does.
     pub(super) fn ended_at(&self, end: Option<i64>) -> Option<Ended> {
         match end {
@@ -196,6 +201,13 @@ impl Found {
         (self.remote, self.open) = (now.remote, now.open);
         self.epochs = now.epochs.clone();
         self.is_earlier = true;
+    }
+
+    /// The same for who waits with it: what came with the entries in one piece of memory is not kept for them.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.page.bytes = self.page.bytes.map(Shared::kept);
+        self
     }
 
     /// The offset past the last entry that may be shown; walks over the entries.

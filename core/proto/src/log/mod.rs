@@ -1,7 +1,7 @@
 //! Reading the log of a partition: a range of offsets in, entries or record batches out.
 //!
 //! Theory of operation. A [`Read`] is a block of commands, MULTI to EXEC ([`Read::put`]): the state of the log, and the
-//! entries from an offset on. [`Read::outcome`] says what its reply is. Only what lies below the state's end is the log;
+//! entries from an offset on; or the state alone, by one command. [`Read::outcome`] says what its reply is. Only what lies below the state's end is the log;
 //! what lies past it was written by other clients of Redis, and is not served before the log has taken it in.
 //!
 //! * Compaction moves the oldest entries to another stream. The state says which stream holds an offset, so a read that
@@ -26,7 +26,7 @@ pub use batches::{Batches, StoredBatch};
 pub use collect::{Collector, Taken};
 pub use epochs::{EpochStart, Epochs, FIRST_EPOCH, NO_EPOCH};
 pub use found::Found;
-pub use read::{Known, Outcome, Read, Sent};
+pub use read::{Known, Outcome, Read, Sent, put_search};
 pub use records::{Kind, Records, StoredRecord};
 pub use state::{STATE_FIELDS, State};
 

@@ -111,7 +111,7 @@ impl Read {
     /// as many entries of other clients of Redis as it may read.
     pub const TRIES_MAX: u32 = 11;
 
-    /// Add the commands, of which the last is EXEC; returns how many they are.
+    /// Add the commands, of which the last has the reply; returns how many they are.
     pub fn put(&self, known: &Known, text: &mut Vec<u8>) -> (usize, Sent) {
         let Self { partition, offset, .. } = self;
         let keys = &partition.keys;
@@ -120,7 +120,9 @@ impl Read {
         let segment = log.and_then(|log| log.compacted).filter(|(_, end)| offset < end).map(|(segment, _)| segment);
         let has_aborted = log.is_some_and(|log| log.last_aborted >= *offset);
         let sent = Sent { segment, asks_entries, asks_aborted: asks_entries && self.is_committed && has_aborted };
-        put_command(text, 1, "MULTI");
+        if sent.is_block() {
+            put_command(text, 1, "MULTI");
+        }
         put_command(text, 2 + STATE_FIELDS.len(), "HMGET");
         put_argument(text, keys.state.as_bytes());
         for field in STATE_FIELDS {
@@ -139,8 +141,10 @@ impl Read {
             put_integer(text, 0);
             put_integer(text, i64::from(self.aborted_max));
         }
-        put_command(text, 1, "EXEC");
-        (2 + sent.parts(), sent)
+        if sent.is_block() {
+            put_command(text, 1, "EXEC");
+        }
+        (sent.parts() + if sent.is_block() { 2 } else { 0 }, sent)
     }
 
     fn put_range(&self, segment: Option<usize>, text: &mut Vec<u8>) {
@@ -159,7 +163,7 @@ impl Read {
         put_integer(text, i64::from(self.entries_max));
     }
 
-    /// What the reply to EXEC is.
+    /// What the reply to the last of the commands is.
     pub fn outcome(&self, sent: Sent, reply: &Shared, known: &mut Known) -> Outcome {
         self.try_outcome(sent, reply, known).unwrap_or_else(Outcome::Refused)
     }
@@ -175,7 +179,7 @@ impl Read {
         let partition = &self.partition;
         let stream = &*partition.keys.stream;
         let mut elements = Elements::of(reply.as_ref());
-        if listed(stream, elements.next())? != sent.parts() {
+        if sent.is_block() && listed(stream, elements.next())? != sent.parts() {
             return Err(malformed(stream, "the answer to EXEC"));
         }
         let state = State::read(partition, &mut elements)?;
@@ -259,9 +263,14 @@ impl Read {
 }
 
 impl Sent {
-    /// How many replies EXEC has.
+    /// How many replies there are but for those to MULTI and EXEC.
     fn parts(self) -> usize {
         1 + usize::from(self.asks_entries) + usize::from(self.asks_aborted)
+    }
+
+    /// Whether it has commands that must see the same log; one alone is no transaction.
+    fn is_block(self) -> bool {
+        self.parts() > 1
     }
 }
 
@@ -279,6 +288,16 @@ impl Row {
         let (producer_id, first_offset, stable) = (numbers.next()??, numbers.next()??, numbers.next()??);
         numbers.next().is_none().then_some(Self { aborted: Aborted { producer_id, first_offset }, stable })
     }
+}
+
+/// Add the command that asks for one entry from an offset on, whatever it is.
+pub fn put_search(partition: &Partition, offset: i64, text: &mut Vec<u8>) {
+    put_command(text, 6, "XRANGE");
+    put_argument(text, partition.keys.stream.as_bytes());
+    put_id_of_end(text, b"(", offset, partition.layout);
+    put_argument(text, b"+");
+    put_argument(text, b"COUNT");
+    put_integer(text, 1);
 }
 
 fn put_command(text: &mut Vec<u8>, words: usize, name: &str) {

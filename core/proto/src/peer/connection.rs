@@ -118,12 +118,12 @@ impl<P: AsRef<[u8]>> Peers<P> {
         self.connections.get(id).is_some_and(Peer::is_half)
     }
 
-    /// Whether the next frame is a Produce request; `None`: `next_frame` has none.
-    pub fn next_is_produce(&mut self, id: PeerId) -> Option<bool> {
+    /// The API that the next frame asks; `None`: `next_frame` has none.
+    pub fn next_key(&mut self, id: PeerId) -> Option<i16> {
         let peer = self.connections.get_mut(id)?;
         let has_next = peer.is_whole() && peer.may_give(&self.limits);
         peer.is_announced &= has_next;
-        peer.announced.filter(|_| has_next).map(|announced| announced.produces)
+        peer.announced.filter(|_| has_next).map(|announced| announced.api_key)
     }
 
     /// Whether the connection is not over.
@@ -143,7 +143,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
             peer.is_announced = false;
             return None;
         }
-        let Announced { size, produces } = peer.announced.take()?;
+        let Announced { size, api_key } = peer.announced.take()?;
         let (start, end) = (peer.begin + SIZE_BYTES, peer.begin + SIZE_BYTES + size);
         let (bytes, begin) = if peer.begin == 0 && size >= peer.received.len() - end {
             // The frame takes the memory with it, and what follows gets its own.
@@ -175,7 +175,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
             self.forget_received(id);
         }
         self.advance(id, now);
-        Some(Frame { number, bytes, begin, produces, arrived, came_after })
+        Some(Frame { number, bytes, begin, api_key, arrived, came_after })
     }
 
     /// Give the answer to a frame, which may be none; it leaves after those to the frames before it. Returns whether

@@ -84,7 +84,7 @@ pub enum Reason {
 /// What has happened, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// `next_frame` has something, after it or `next_is_produce` had nothing.
+    /// `next_frame` has something, after it or `next_key` had nothing.
     #[allow(missing_docs)]
     Frame { peer: PeerId },
     /// All answers that were given are with the kernel.

@@ -35,8 +35,8 @@ pub struct Frame {
     pub bytes: Vec<u8>,
     #[allow(missing_docs)]
     pub begin: usize,
-    /// Whether it is a Produce request.
-    pub produces: bool,
+    /// Of the API that is asked.
+    pub api_key: i16,
     /// When the last of it arrived.
     pub arrived: Time,
     /// When the socket was last found empty before the first of it arrived: it may have lain there since.

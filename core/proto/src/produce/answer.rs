@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::flow::{ACKS_ALL, Producers};
 use super::pending::{Owner, Pending, Stage, State};
 use super::settle::{Questions, ask, fault};
-use super::{Answered, Clock, Event, Question, RequestId, Written, write};
+use super::{Answered, Event, Question, RequestId, Written, write};
 use crate::ErrorCode;
 use crate::failure::{Failure, FailureKind};
 use crate::peer::PeerId;
+use crate::serving::Clock;
 
 /// How long after an outage a gap in the sequences is not taken for the producer's fault.
 const RECOVERY: Duration = Duration::from_secs(5);

@@ -10,10 +10,7 @@ use super::noted::Noted;
 use super::pending::{Asked, Connection, Owner, Pending, Place, Stage, State};
 use super::settle::fault;
 use super::unverified::Refusals;
-use super::{
-    Clock, End, Event, GroupId, Incoming, Nodes, Options, Outcome, Pressure, Question, Request, RequestId, Script,
-    VERSIONS, read,
-};
+use super::{End, Event, GroupId, Options, Outcome, Pressure, Question, Request, RequestId, Script, VERSIONS, read};
 use crate::ErrorCode;
 use crate::access::{Right, Session};
 use crate::append::{Number, Rules, looked_at_max, marker, prepare};
@@ -23,6 +20,7 @@ use crate::frame::request_header;
 use crate::partition::Partition;
 use crate::peer::PeerId;
 use crate::pipeline::{Packed, Time};
+use crate::serving::{Clock, Incoming, Nodes};
 use crate::shared::Shared;
 use crate::slab::Slab;
 use crate::table::Table;

@@ -41,7 +41,6 @@ use crate::failure::Failure;
 use crate::partition::{Partition, TopicName};
 use crate::peer::PeerId;
 use crate::pipeline::Time;
-use crate::shared::Shared;
 use crate::slab::Id;
 
 pub use flow::Producers;
@@ -73,14 +72,6 @@ pub struct Script {
     pub when_full: ScriptText,
 }
 
-/// The time since any beginning, and the wall clock in milliseconds since the epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Clock {
-    pub now: Time,
-    pub ms: i64,
-}
-
 /// The limits of a worker, and what is the same for all of its requests.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -96,14 +87,6 @@ pub struct Options {
     pub replicas: u32,
 }
 
-/// Where the nodes of Redis are, and to which history of writes each connection leads.
-pub trait Nodes {
-    /// The node that has a slot, if any has.
-    fn node_of(&self, slot: u16) -> Option<NodeId>;
-    /// The history to which the connection of the appends leads; empty without a connection.
-    fn history(&self, node: NodeId) -> &str;
-}
-
 /// How full a node is, and what follows for what is written to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
@@ -115,19 +98,6 @@ pub struct Pressure {
     pub due: Time,
     #[allow(missing_docs)]
     pub until: Time,
-}
-
-/// A frame that holds a Produce request.
-#[derive(Debug)]
-pub struct Incoming {
-    /// That of the frame among those of its connection.
-    pub number: u64,
-    /// The request, without its size.
-    pub frame: Shared,
-    /// When the last of it arrived.
-    pub arrived: Time,
-    /// If it may have waited for longer than the worker's lease: after when it came.
-    pub late: Option<Time>,
 }
 
 /// What one script wrote, or had written before.
@@ -182,6 +152,9 @@ pub enum Event {
     /// The index of a log has a new row.
     #[allow(missing_docs)]
     Row { partition: Arc<Partition> },
+    /// A log has got an end.
+    #[allow(missing_docs)]
+    Appended { partition: Arc<Partition>, end: i64 },
     /// A script gave so many external entries other ids, or in layout batch removed them.
     #[allow(missing_docs)]
     Moved { partition: Arc<Partition>, count: u32 },

@@ -7,7 +7,7 @@ use super::flow::Producers;
 use super::group::{Call, Entry, Group, Origin};
 use super::pending::{Place, State};
 use super::unverified::Unverified;
-use super::{Appended, Clock, Event, GroupId, Nodes};
+use super::{Appended, Event, GroupId};
 use crate::ErrorCode;
 use crate::append::{Answer, Reply, Verdict};
 use crate::client::Prevented;
@@ -16,6 +16,7 @@ use crate::failure::{call_failure, malformed_answer};
 use crate::partition::{Layout, Partition};
 use crate::pipeline::Time;
 use crate::resp::{Element, Elements};
+use crate::serving::{Clock, Nodes};
 
 /// Where a log ended in a leader epoch, after what this worker appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,14 @@ impl Producers {
     /// The end of a log after the last append of this worker.
     pub fn end_of(&self, stream: &str) -> Option<&End> {
         self.ends.get(stream)
+    }
+
+    /// Note that a log goes on at least as far in a leader epoch. Returns whether its end in that was known.
+    pub fn raise_end(&mut self, stream: &str, topic_id: &str, epoch: i32, end: i64) -> bool {
+        let known = self.ends.get_mut(stream).filter(|last| *last.topic_id == *topic_id && last.epoch == epoch);
+        let Some(last) = known else { return false };
+        last.end = last.end.max(end);
+        true
     }
 
     /// Take the reply to a call of a group.
@@ -202,6 +211,7 @@ impl Producers {
 
     fn note_append(&mut self, entry: &Entry, end: i64, epoch: i32) {
         let batch = &entry.batch;
+        self.events.push_back(Event::Appended { partition: Arc::clone(&batch.partition), end });
         let topic = &batch.partition.topic;
         let pending = self.requests.get(entry.request);
         let sent = pending.and_then(|pending| pending.places.get(entry.place)).map_or(0, Place::sent_bytes);

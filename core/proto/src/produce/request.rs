@@ -65,9 +65,12 @@ impl Request {
 /// What follows the message is ignored, as by Kafka.
 pub fn read(frame: &[u8]) -> Result<Request, Malformed> {
     let header = request_header(frame, |_| Some(FLEXIBLE_FROM))?;
-    let (key, version) = (header.api_key, header.api_version);
-    if key != PRODUCE || !VERSIONS.contains(&version) {
-        return Err(Malformed::new(format!("a request of API {key} in version {version} is no Produce request")));
+    let version = header.api_version;
+    if header.api_key != PRODUCE {
+        return Err(Malformed::new(format!("a request of API key {} is no Produce request", header.api_key)));
+    }
+    if !VERSIONS.contains(&version) {
+        return Err(Malformed::new(format!("version {version} of Produce is not served")));
     }
     let is_flexible = version >= FLEXIBLE_FROM;
     let mut message = Message { frame, version, is_flexible, reader: Reader::new(header.body, is_flexible) };

@@ -7,7 +7,7 @@
 
 use super::request::{FLEXIBLE_FROM, Request};
 use crate::ErrorCode;
-use crate::failure::{Failure, FailureKind};
+use crate::failure::Failure;
 use crate::partition::TopicName;
 use crate::wire::put_varint;
 
@@ -106,7 +106,7 @@ impl Message {
         const NOT_WRITTEN: Written = Written { base_offset: -1, append_time_ms: -1, log_start: -1 };
         let (written, failure, code) = match result {
             Some(Ok(written)) => (written, None, NO_ERROR),
-            Some(Err(failure)) => (NOT_WRITTEN, Some(failure), code_of(failure) as i16),
+            Some(Err(failure)) => (NOT_WRITTEN, Some(failure), failure.answered() as i16),
             None => (NOT_WRITTEN, None, ErrorCode::UnknownServerError as i16),
         };
         self.out.extend_from_slice(&code.to_be_bytes());
@@ -166,13 +166,5 @@ impl Message {
         if self.is_flexible {
             self.out.push(0);
         }
-    }
-}
-
-fn code_of(failure: &Failure) -> ErrorCode {
-    match failure.kind {
-        // After this a client asks for the leader of the partition again, and waits.
-        FailureKind::NodeAway => ErrorCode::NotLeaderOrFollower,
-        _ => failure.code,
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::flow::{ACKS_ALL, Producers};
 use super::pending::{Owner, Pending, Place, Stage, State, Tries};
 use super::unverified::{Refusals, Unverified};
-use super::{Clock, Decision, Event, Nodes, Question, Request, RequestId};
+use super::{Decision, Event, Question, Request, RequestId};
 use crate::ErrorCode;
 use crate::access::Right;
 use crate::failure::{Failure, NotRun};
 use crate::partition::Partition;
+use crate::serving::{Clock, Nodes};
 
 const ACKS: [i16; 3] = [0, 1, ACKS_ALL];
 /// Tries to append past external entries: each but the first has lost a race against whoever writes them.

@@ -61,10 +61,10 @@ fn a_read_may_end_between_two_entries() {
 }
 
 #[test]
-fn a_read_of_no_entries_asks_for_the_state_alone() {
+fn a_read_of_no_entries_asks_for_the_state_alone_without_a_transaction() {
     for is_committed in [false, true] {
         let bounds = Read { entries_max: 0, is_committed, ..read(&partition_of(DENSE), 7) };
-        assert_eq!(commands(&bounds, &Known::default()), block(&[]));
+        assert_eq!(commands(&bounds, &Known::default()), [HMGET]);
     }
 }
 
@@ -84,5 +84,5 @@ fn what_is_known_of_a_log_decides_where_its_reads_look_and_what_they_ask() {
     assert_eq!(commands(&committed(&partition, 8), &known), block(&[&range(own, 8), &aborted(8)]));
     assert_eq!(commands(&committed(&partition, 9), &known), block(&[&range(own, 9)]));
     let bounds = Read { entries_max: 0, ..committed(&partition, 3) };
-    assert_eq!(commands(&bounds, &known), block(&[]));
+    assert_eq!(commands(&bounds, &known), [HMGET]);
 }

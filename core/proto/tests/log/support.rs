@@ -146,9 +146,13 @@ pub fn committed(partition: &Arc<Partition>, offset: i64) -> Read {
     Read { is_committed: true, ..read(partition, offset) }
 }
 
-/// Send a read, and take what Redis answers to its commands before EXEC.
+/// Send a read, and take what Redis answers to its commands but for MULTI and EXEC.
 pub fn outcome(read: &Read, known: &mut Known, replies: &[Bytes]) -> Outcome {
     let (count, sent) = sent(read, known);
+    if let [reply] = replies {
+        assert_eq!(count, 1);
+        return read.outcome(sent, &reply.clone().into(), known);
+    }
     assert_eq!(count, replies.len() + 2, "MULTI and EXEC are no commands of the block");
     read.outcome(sent, &array(replies).into(), known)
 }

@@ -6,7 +6,8 @@ use korvet_proto::ErrorCode;
 use korvet_proto::access::{Right, Session};
 use korvet_proto::partition::Layout;
 use korvet_proto::partition::TopicName;
-use korvet_proto::produce::{Decision, Event, Incoming, Question};
+use korvet_proto::produce::{Decision, Event, Question};
+use korvet_proto::serving::Incoming;
 use korvet_proto::shared::Shared;
 
 use crate::support::{Frame, Got, OPTIONS, Worker, batch, partition, peer, plain, refusal, request, verdicts};

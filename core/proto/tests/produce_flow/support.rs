@@ -14,9 +14,8 @@ use korvet_proto::failure::Failure;
 use korvet_proto::partition::{Layout, Partition, Topic};
 use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::{Packed, Time};
-use korvet_proto::produce::{
-    Clock, Decision, Event, Incoming, Nodes, Options, Producers, Question, RequestId, Script, ScriptText, Sending,
-};
+use korvet_proto::produce::{Decision, Event, Options, Producers, Question, RequestId, Script, ScriptText, Sending};
+use korvet_proto::serving::{Clock, Incoming, Nodes};
 use korvet_proto::shared::Shared;
 use korvet_proto::wire::{Reader, put_varint};
 
@@ -156,7 +155,9 @@ impl Worker {
 
     pub fn events(&mut self) -> Vec<Event> {
         let events = std::iter::from_fn(|| self.flow.next_event());
-        events.filter(|event| !matches!(event, Event::Noted | Event::WantsPressure { .. })).collect()
+        events
+            .filter(|event| !matches!(event, Event::Noted | Event::WantsPressure { .. } | Event::Appended { .. }))
+            .collect()
     }
 
     /// What clients get: nothing else has happened.

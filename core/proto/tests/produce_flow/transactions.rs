@@ -160,9 +160,12 @@ fn what_was_sent_before_the_first_was_verified_comes_after_it() {
         let sending = worker.sent(1);
         assert!(!worker.flow.may_begin(peer(1)));
         worker.replied(&sending, 0, &verdicts(&[(0, offset)]));
-        let event = worker.flow.next_event();
-        let Some(Event::Answer { number: answered, response, .. }) = event else { panic!("{event:?}") };
-        assert_eq!((answered, read(&response)), (*number, vec![(0, 0, offset as i64)]));
+        let events: Vec<_> = std::iter::from_fn(|| worker.flow.next_event()).take(2).collect();
+        let [Event::Appended { end, .. }, Event::Answer { number: answered, response, .. }] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!((*end, *answered), (offset as i64 + 1, *number));
+        assert_eq!(read(response), [(0, 0, offset as i64)]);
     }
     assert!(worker.flow.may_begin(peer(1)));
 }

@@ -8,7 +8,8 @@ use korvet_proto::failure::Failure;
 use korvet_proto::partition::Partition;
 use korvet_proto::partition::TopicName;
 use korvet_proto::pipeline::Time;
-use korvet_proto::produce::{Decision, Incoming, Question, RequestId};
+use korvet_proto::produce::{Decision, Question, RequestId};
+use korvet_proto::serving::Incoming;
 
 use super::frames::response;
 use super::ledger::Sent;

@@ -13,8 +13,9 @@ use korvet_proto::failure::Failure;
 use korvet_proto::partition::{Layout, Partition};
 use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::Time;
-use korvet_proto::produce::{self, Clock, Decision, Event, GroupId, Incoming, Nodes, Producers, Question, RequestId};
+use korvet_proto::produce::{self, Decision, Event, GroupId, Producers, Question, RequestId};
 use korvet_proto::resp::{Element, Elements};
+use korvet_proto::serving::{Clock, Incoming, Nodes};
 use korvet_proto::shared::Shared;
 
 use super::commands::{both, command, own_packed};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use korvet_proto::client::{Address, CallId, LaneOptions, Login, Options, Target};
 use korvet_proto::partition::Layout;
 use korvet_proto::pipeline::Time;
-use korvet_proto::produce::{self, Clock, RequestId};
+use korvet_proto::produce::{self, RequestId};
+use korvet_proto::serving::Clock;
 
 use super::ledger::Ledger;
 use super::producer::{Kind, Producer};

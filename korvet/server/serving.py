@@ -1,4 +1,4 @@
-"""Joins what serves Produce (korvet_core.Producers) with what a worker decides on: rights, topics, quotas, memory."""
+"""Joins what serves Produce and Fetch (korvet_core.DataPath) with what a worker decides on: rights, topics, quotas."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from functools import partial
 
 from korvet.cluster.backpressure import Backpressure, BackpressureState
 from korvet.handlers.context import Apis
+from korvet.handlers.fetch import FetchDecisions
 from korvet.handlers.produce import ProduceDecisions
 from korvet.log.failures import Failures
+from korvet.server.fetch_metrics import FetchMetrics
 from korvet.server.net.throttle import Throttle
 from korvet.server.produce_metrics import ProduceMetrics
 from korvet.server.serving_lease import ServingLease
@@ -16,11 +18,14 @@ from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 
 
-def serve_producers(apis: Apis, pressure: Backpressure, lease: ServingLease, throttle: Throttle) -> None:
-    """Have the core hear of all that decides on the requests of producers, and ask for the rest."""
+def serve_clients(apis: Apis, pressure: Backpressure, lease: ServingLease, throttle: Throttle) -> None:
+    """Have the core hear of all that decides on the requests of producers and consumers, and ask for the rest."""
     appends, authorizer = apis.log.appends, apis.security.authorizer
     core = appends.core
     appends.clients = ProduceDecisions(apis.log, authorizer, lease.is_late, throttle.charge_produce)
+    apis.log.fetches.clients = FetchDecisions(
+        apis.log, authorizer, throttle.fetch_limit, throttle.charge_fetch
+    )
     apis.log.topics.follow(partial(_forget, appends.core.forget_topic, appends.core.forget_topics))
     if authorizer is not None:
         authorizer.follow(partial(_trust, core.trust_rights, core.forget_rights))
@@ -33,9 +38,12 @@ def serve_producers(apis: Apis, pressure: Backpressure, lease: ServingLease, thr
     pressure.on_reading = press
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)
     apis.log.live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
+    apis.log.live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
 
     noted = ProduceMetrics(core, REQUEST_METRICS, REDIS_METRICS, apis.log.traffic, Failures(_count_failure))
     REQUEST_METRICS.on_flush(noted.flush)
+    fetched = FetchMetrics(core, REQUEST_METRICS, REDIS_METRICS, apis.log.traffic)
+    REQUEST_METRICS.on_flush(fetched.flush)
     appends.on_noted = REQUEST_METRICS.flush_soon
 
 

@@ -1,4 +1,4 @@
-"""korvet_core.Producers beside the sockets of clients and the client of Redis: what fails in one, and what is freed."""
+"""korvet_core.DataPath beside the sockets of clients and the client of Redis: what fails in one, and what is freed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 import pytest
-from korvet_core import Producers, RedisClient
+from korvet_core import DataPath, RedisClient
 
 from korvet.log.appends import APPEND_SCRIPTS
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -17,8 +17,8 @@ from tests.support.client_sockets import Worker
 from tests.support.wire_client import request_frame
 
 
-def _serving(on_news: Any) -> tuple[Producers[Any], Worker]:
-    """Return what serves Produce, over a Redis that is away, and the sockets of its clients."""
+def _serving(on_news: Any) -> tuple[DataPath[Any], Worker]:
+    """Return what serves Produce and Fetch, over a Redis that is away, and the sockets of its clients."""
     redis = RedisClient(
         "server",
         [("127.0.0.1", 1)],
@@ -34,9 +34,9 @@ def _serving(on_news: Any) -> tuple[Producers[Any], Worker]:
         seed=1,
     )
     lane = redis.add_lane(commands_max=1000, bytes_max=1 << 20, reply_bytes_max=1 << 20)
-    producers: Producers[Any] = Producers(
+    data_path: DataPath[Any] = DataPath(
         redis,
-        lane,
+        (lane, lane),
         APPEND_SCRIPTS,
         on_news,
         is_cluster=False,
@@ -44,12 +44,15 @@ def _serving(on_news: Any) -> tuple[Producers[Any], Worker]:
         held_bytes_max=1 << 20,
         timeout_s=5.0,
         replicas=0,
+        sessions_max=10,
+        seed=1,
+        wait_max_s=None,
         now_s=0.0,
     )
-    producers.join()
+    data_path.join()
     worker = Worker()
-    producers.serve_clients(worker.core)
-    return producers, worker
+    data_path.serve_clients(worker.core)
+    return data_path, worker
 
 
 def test_a_fault_of_whom_news_are_for_is_not_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,27 +62,27 @@ def test_a_fault_of_whom_news_are_for_is_not_whose_turn_it_is(monkeypatch: pytes
     def hear(_news: object) -> None:
         raise LookupError
 
-    producers, worker = _serving(hear)
+    data_path, worker = _serving(hear)
     owner, client = worker.connect()
-    producers.put_session(owner.number, True, None)  # noqa: FBT003 - it may write everywhere
+    data_path.put_session(owner.number, True, None)  # noqa: FBT003 - it may write everywhere
     data = PartitionProduceData(index=0, records=batches.batch(batches.Record(b"value", None, 1)))
     topic = TopicProduceData(name="a", partition_data=[data])
     client.sendall(request_frame(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 9))
     worker.core.turn()
-    assert producers.count == 1  # it asks for its partition
+    assert data_path.count == 1  # it asks for its partition
     assert [type(fault.exc_value) for fault in faults] == [LookupError]
     client.close()
 
 
 def test_a_cycle_of_producers_sockets_and_redis_is_freed() -> None:
     kept: dict[str, Any] = {}
-    producers, worker = _serving(kept.update)
+    data_path, worker = _serving(kept.update)
     owner, client = worker.connect()
     owner.worker = worker
-    producers.put_session(owner.number, True, None)  # noqa: FBT003 - as above
-    kept["producers"] = producers
+    data_path.put_session(owner.number, True, None)  # noqa: FBT003 - as above
+    kept["data path"] = data_path
     freed = weakref.ref(owner)
-    del kept, producers, worker, owner
+    del kept, data_path, worker, owner
     gc.collect()
     gc.collect()
     assert freed() is None
