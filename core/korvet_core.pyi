@@ -73,12 +73,6 @@ class Records(Iterator[_Record]):
 
     def __next__(self) -> _Record: ...
 
-def retain(batch: Buffer, base_offset: int, records: list[_Record], /) -> bytes:
-    """Return a batch, which begins at `base_offset`, with only these of its records.
-
-    Raises RefusedError CORRUPT_MESSAGE if their offsets do not rise.
-    """
-
 _Binaries: TypeAlias = tuple[bytes | None, bytes, memoryview]
 """Of a column: the bitmap of what is not null (None: nothing is null), int32 positions, and data."""
 
@@ -99,24 +93,6 @@ _ArrowColumns: TypeAlias = tuple[
 
 _ProducerColumns: TypeAlias = tuple[bytes | None, bytes, bytes, bytes]
 """Of records in transactional or control batches: bitmap, int16 attributes, int64 producer ids, int16 epochs."""
-
-def arrow_columns(
-    batches: Sequence[tuple[int, bytes, bytes | None]],
-    plain_bytes_max: int,
-    payloads_bytes_max: int,
-    /,
-    *,
-    keys: bool,
-    values: bool,
-    headers: bool,
-) -> _ArrowColumns:
-    """Return the records of stored batches as buffers of Apache Arrow; a column that is not wanted is None.
-
-    A batch is its offset in the log, its bytes, and its records if those are not in its bytes as the producer sent
-    them. Uncompressed one has `plain_bytes_max` bytes at the most, and all of several `payloads_bytes_max`.
-    Raises RefusedError, which names the offset of a batch: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE,
-    UNSUPPORTED_COMPRESSION_TYPE.
-    """
 
 class BatchesBuilder:
     """Builds record batches of records with rising offsets."""
@@ -165,8 +141,18 @@ class BatchesBuilder:
     def limit(self, bytes_left: int, /) -> None:
         """Take no more than `bytes_left` from here on."""
 
-    def add(self, records: Sequence[_Record], /) -> None:
-        """Take records, a list or Columns, from the first on until `full`.
+    def add_columns(
+        self,
+        offsets: list[int],
+        timestamps: list[int],
+        keys: list[bytes] | None,
+        values: list[bytes],
+        /,
+    ) -> None:
+        """Take records without headers, from the first on until `full`; without `keys` each has a null key."""
+
+    def add(self, records: list[_Record], /) -> None:
+        """Take records, from the first on until `full`.
 
         Raises RuntimeError if a record's own code calls the builder; the records before it were taken.
         """
@@ -253,33 +239,174 @@ class RawReply:
     def __init__(self, reply: Buffer, /) -> None: ...
     def __bytes__(self) -> bytes: ...
 
-LogFound: TypeAlias = tuple[
-    bool,
-    tuple[int, int, int, tuple[int, int, int] | None, int, int | None],
-    tuple[tuple[int, int], ...],
-    list[tuple[int, int]] | None,
-    tuple[
-        list[_Record]
-        | tuple[
-            list[range], list[int], list[bytes] | None, list[bytes], list[tuple[str, list[bytes] | None]]
-        ],
-        list[tuple[int, int, int, int, bytes, bytes | None]],
-        list[tuple[int, int, int, int, int]],
-        bool,
-        int,
-        tuple[int, str] | None,
-    ],
-]
-"""What a read found: whether nothing of other clients of Redis may belong there.
+@final
+class Fetched:
+    """What a read of a log has found; it may be nothing, and begin after the offset read from if the log has a gap.
 
-Then start, first offset and end of the log; start, end and archived end of what only the remote tier holds; compacted
-end; open offset. Epochs and their starts, oldest first. Aborted transactions, by producer id and first offset.
+    Entries are records in format `record`, in format `batch` batches, the first of which holds the offset, maybe in its
+    middle. A batch that holds more than `plain_bytes_max` bytes, as LogReader was given, cannot be read. Methods that
+    make something of records raise RefusedError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE.
+    """
 
-Last records, one by one, or as columns if all have the same fields (runs of offsets, timestamps, keys, values,
-headers); batches (base offset, next offset, size, record count, bytes as stored, records if those are compressed at
-rest); runs of records of transactions (start, stop, producer id, epoch, kind); whether there is more; how many entries
-are no batches; offset and encoding of the first value that does not decompress.
-"""
+    @property
+    def log_start(self) -> int:
+        """The lowest offset that may be asked for."""
+
+    @property
+    def first_offset(self) -> int:
+        """The log start as responses report it."""
+
+    @property
+    def high_watermark(self) -> int:
+        """It is exact when the entries reach it or are none, else at least past the last entry."""
+
+    @property
+    def end_offset(self) -> int:
+        """The end of the log; as in Kafka it is no error to ask for what lies between it and the high watermark."""
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: all transactions that have records below it have ended."""
+
+    @property
+    def visible_end(self) -> int:
+        """The end of what such a read may find."""
+
+    @property
+    def compacted_end(self) -> int:
+        """Below it compaction has removed records."""
+
+    @property
+    def remote(self) -> tuple[int, int, int] | None:
+        """What only the remote tier holds, from where to where, and up to where that holds the log.
+
+        A read of such an offset finds nothing here.
+        """
+
+    @property
+    def remote_end(self) -> int | None:
+        """The end of what only the remote tier holds."""
+
+    @property
+    def epochs(self) -> tuple[tuple[int, int], ...]:
+        """Leader epochs of the log, and where each begins, oldest first."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether only what lies below the last stable offset was read, and which of it was aborted."""
+
+    @property
+    def aborted(self) -> list[tuple[int, int]]:
+        """Transactions of which a committed read may have found records, by producer id and first offset.
+
+        They have markers from its offset on.
+        """
+
+    @property
+    def more(self) -> bool:
+        """Whether reading on at once may find more."""
+
+    @property
+    def foreign(self) -> int:
+        """How many entries are no batches where batches belong: they are not there."""
+
+    @property
+    def damaged(self) -> tuple[int, str] | None:
+        """Offset and encoding of the first value that does not decompress: it is there as it is stored."""
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batches as they are served; 0 in format `record`."""
+
+    @property
+    def first(self) -> int | None:
+        """The offset of the first record, or of the first batch, maybe before the offset read from."""
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset after the last entry."""
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The timestamp (ms) of the first record."""
+
+    @property
+    def first_appended_ms(self) -> int | None:
+        """When the first record was appended, by the clock of Redis or of its broker; None if the log does not keep it.
+
+        An offset may be a time; a batch has it with LogAppendTime alone.
+        """
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Return first and last offset of each run of consecutive records, in format `batch` of each batch."""
+
+    def record_spans(self) -> list[tuple[int, int]]:
+        """Return those of the runs of consecutive records in batches."""
+
+    def ends(self) -> list[tuple[int, int]]:
+        """Return of each entry the offset after it, and its largest timestamp (ms)."""
+
+    def first_since(self, timestamp: int, first: int, /) -> tuple[int, int] | None:
+        """Return offset and timestamp of the first record from `first` on that is not older.
+
+        For a batch that cannot be read its header answers.
+        """
+
+    def largest(self, timestamp: int, first: int, end: int, /) -> tuple[int, int] | None:
+        """Return those of the first with the largest timestamp from `first` to `end`, if that is not older."""
+
+    def limit(self, high_watermark: int, stable: int, /) -> Fetched:
+        """Return it without what lies at or past a high watermark, -1 if none is known.
+
+        `stable` is the last stable offset of the log up to there: without its marker a transaction is open.
+        """
+
+    def fitting(self, room: int, at_least_one: bool, /) -> tuple[Fetched, int] | None:
+        """Return the first entries that fit into about `room` bytes, and their size; None if there are some, too large.
+
+        With `at_least_one` the first entry has any size.
+        """
+
+    def to_go_on(self) -> Fetched:
+        """Return it as one after which there may be more."""
+
+    def with_batches(self, data: Buffer, /) -> Fetched:
+        """Return it with the batches of an answer of the remote tier, after which there may be more."""
+
+    def archived(self) -> list[tuple[int, int]]:
+        """Return where lies what nobody is to get: first and last offset of markers, and of what was aborted."""
+
+    def visible(self) -> Fetched:
+        """Return it without that."""
+
+    def each(self) -> list[Fetched]:
+        """Return it with each of its entries alone, after which there may be more."""
+
+    def collect(
+        self, ranges: list[tuple[int, int]], /, *, codec: int, log_append_time: bool
+    ) -> tuple[list[Buffer], int]:
+        """Return batches with all records in ranges of offsets, first and last, which rise; and how many they have.
+
+        Records become batches of `codec`, with the time of appends if `log_append_time`; a batch is passed on whole.
+        """
+
+    def arrow_columns(
+        self, payloads_bytes_max: int, /, *, keys: bool, values: bool, headers: bool, log_append_time: bool
+    ) -> _ArrowColumns:
+        """Return the records as buffers of Apache Arrow; a column that is not wanted is None.
+
+        Several batches hold `payloads_bytes_max` bytes uncompressed at the most. The timestamps of records in format
+        `record` are those of their appends with `log_append_time`.
+        """
+
+    def as_stored(self) -> list[Buffer]:
+        """Return each batch with its offset, and without a leader epoch."""
+
+    def records(self) -> list[_Record]:
+        """Return the records; of the first batch those before the offset read from are among them."""
 
 @final
 class LogRead:
@@ -308,11 +435,108 @@ class LogReader:
     ) -> LogRead:
         """Return the read of a partition (korvet.topics.types.Partition) that these ask for (korvet.log.types.Read)."""
 
-    def outcome(self, read: LogRead, reply: RawReply, /) -> LogFound | LogRead | tuple[int, str, bool]:
-        """Return what was found, or what is to be read instead.
+    def bounds_commands(self, partition: object, /) -> list[bytes]:
+        """Return the commands that ask for the bounds of a log: `bounds` takes the reply to the last."""
+
+    def bounds(
+        self, partition: object, reply: RawReply, /
+    ) -> (
+        tuple[
+            int,
+            int,
+            int,
+            int,
+            int,
+            tuple[int, int, int] | None,
+            int,
+            tuple[tuple[int, int], ...],
+            int | None,
+        ]
+        | tuple[int, str, bool]
+        | None
+    ):
+        """Return the fields of korvet.log.types.Bounds, or as `outcome` what is wrong.
+
+        None: entries of other clients of Redis are not in the log yet.
+        """
+
+    def outcome(
+        self, read: LogRead, reply: RawReply, /
+    ) -> tuple[bool, Fetched] | LogRead | tuple[int, str, bool]:
+        """Return what was found, after whether nothing of other clients may belong there; or what to read instead.
 
         Or a code of Kafka, a sentence, and whether Redis is away, slow or refusing.
         """
+
+LogPage: TypeAlias = tuple[int | None, int, int]
+"""Of entries: the offset after the last one, None without any; how many; and about how many bytes."""
+
+@final
+class LogCleaner:
+    """Decides which entries of a log a pass of compaction retains: of each key the latest record.
+
+    `map` is given what the pass compacts for the first time, then `retain` all of it, as replies to XRANGE. Both raise
+    RefusedError KAFKA_STORAGE_ERROR, with a third argument: whether Redis is away, slow or refusing.
+    """
+
+    def __init__(
+        self,
+        partition: object,
+        /,
+        *,
+        start: int,
+        dirty_start: int,
+        end: int,
+        plain_bytes_max: int,
+        map_bytes_max: int,
+        keys_max: int,
+        at_rest: tuple[str, int],
+        aborted: list[tuple[int, int, int]],
+        periods: list[tuple[int, bool]],
+    ) -> None:
+        """Clean the log of a partition, which goes from `start` to `end`, and was compacted below `dirty_start`.
+
+        A batch of more than `plain_bytes_max` bytes uncompressed cannot be read, and stays. `aborted` are transactions
+        by producer id, first offset and marker, in order of the last. A part of the compacted log goes up to the first
+        number of a period; its tombstones are removed if the second says so, and so are those of no period. A batch of
+        which some records stay is compressed `at_rest`: codec, and the bytes from which on.
+
+        The map is of up to `keys_max` keys, or of as many as fit `map_bytes_max` bytes if these are fewer.
+        """
+
+    @property
+    def keys(self) -> int:
+        """How many keys are in the map."""
+
+    @property
+    def seen(self) -> int:
+        """How many records `retain` has looked at."""
+
+    @property
+    def unkeyed(self) -> int:
+        """How many of them go because they have no key."""
+
+    @property
+    def has_new_tombstones(self) -> bool:
+        """Whether some tombstones, or markers, were compacted for the first time."""
+
+    def map(self, reply: RawReply, /) -> tuple[LogPage, int | None]:
+        """Remember the latest offset of each key; returns also the first offset whose key has no room, if any."""
+
+    def retain(
+        self, reply: RawReply, /
+    ) -> tuple[LogPage, list[tuple[bytes, list[bytes], int, int, int, int, str | None]]]:
+        """Return what is left of the entries.
+
+        Each is its id, its fields and values, the offset after it, its records, its size in bytes, its largest
+        timestamp, and why it cannot be read, if so.
+        """
+
+def weights(partition: object, reply: RawReply, /) -> list[tuple[int, int, int, int]]:
+    """Return of each entry in a reply to XRANGE: the offset after it, its records, its bytes, its largest timestamp.
+
+    What is no batch where batches belong counts nothing, and has -1. Raises RefusedError as LogCleaner.
+    """
 
 _Owner = TypeVar("_Owner")
 

@@ -37,8 +37,7 @@ from korvet.lake.schema import (
 )
 from korvet.log.epochs import Epochs, epoch_at
 from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader, sealed
-from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.record import Header, StoredRecord
+from korvet.protocol.records.record import Header
 from korvet.protocol.wire import Buffer
 
 
@@ -70,7 +69,7 @@ def arrow_to_batches(
             at_least_one=at_least_one and not served.record_count,
             log_append_time=bool(part.column(TIMESTAMP_TYPE)[0].as_py()),
         )
-        builder.add(stored_records(part))
+        _add(builder, part)
         pieces = builder.finish()
         if pieces and part.column(ATTRIBUTES)[0].is_valid:
             pieces = [_marked(piece, part) for piece in pieces]
@@ -102,26 +101,18 @@ def _bounds(rows: pa.RecordBatch, epochs: Epochs) -> list[int]:
     return [0, *np.flatnonzero(changes).tolist(), count]
 
 
-def stored_records(rows: pa.RecordBatch) -> list[StoredRecord] | Columns:
-    """Return the rows as the builder takes them: by columns if all are of one layout."""
+def _add(builder: BatchesBuilder, rows: pa.RecordBatch) -> None:
+    """Have the rows taken, by columns if all are of one layout."""
+    offsets: list[int] = rows.column(OFFSET).to_numpy().tolist()
     timestamps: list[int] = milliseconds_of(rows).tolist()
     keys, values, headers = rows.column(KEY), rows.column(VALUE), rows.column(HEADERS)
-    offsets = rows.column(OFFSET).to_numpy()
     without_keys = keys.null_count == len(keys)
     if (without_keys or not keys.null_count) and not values.null_count and headers.null_count == len(headers):
         each_key = None if without_keys else keys.to_pylist()
-        return Columns(_runs(offsets), timestamps, each_key, values.to_pylist())
-    columns = (offsets.tolist(), timestamps, keys.to_pylist(), values.to_pylist(), _headers(headers))
-    return list(zip(*columns, strict=True))
-
-
-def _runs(offsets: Ints) -> list[range]:
-    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
-    firsts = [0, *breaks.tolist()]
-    lasts = [*(breaks - 1).tolist(), len(offsets) - 1]
-    return [
-        range(int(offsets[first]), int(offsets[last]) + 1) for first, last in zip(firsts, lasts, strict=True)
-    ]
+        builder.add_columns(offsets, timestamps, each_key, values.to_pylist())
+    else:
+        columns = (offsets, timestamps, keys.to_pylist(), values.to_pylist(), _headers(headers))
+        builder.add(list(zip(*columns, strict=True)))
 
 
 def _headers(column: pa.Array) -> list[list[Header]]:
@@ -294,7 +285,7 @@ def encode_batch(rows: pa.RecordBatch, codec: int) -> bytes:
     )
     at = rows.schema.get_field_index(OFFSET)
     renumbered = rows.set_column(at, PRODUCED.field(OFFSET), pa.array(np.arange(rows.num_rows)))
-    builder.add(stored_records(renumbered))
+    _add(builder, renumbered)
     [batch] = builder.finish()
     return bytes(batch)
 

@@ -330,7 +330,7 @@ class PartReader:
         [found] = self._stores.logs.read([Read(part.partition, part.end - 1, 1)])
         if isinstance(found, KafkaError):
             raise found
-        return max(part.end, found.next_offset) if found.holds_any else part.end
+        return max(part.end, found.next_offset or 0)
 
     def _remote(self, part: ScanPart, first: int, end: int) -> Iterator[pa.RecordBatch]:
         failed_at: int | None = None
@@ -523,11 +523,11 @@ def _after_local(stores: LakeStores, partition: Partition, at: int, left: int) -
         [found] = stores.logs.read([Read(partition, at, left)])
         if isinstance(found, KafkaError):
             raise found
-        if not found.records:
+        if found.next_offset is None:
             # Nothing lies there, unless it has moved to the lake meanwhile, or is still to be read.
-            moved = found.more or (found.remote is not None and at < found.remote.end)
+            moved = found.more or at < (found.remote_end or 0)
             return at if moved else found.high_watermark
-        at, left = found.next_offset, left - len(found.records)
+        at, left = found.next_offset, left - len(found)
     return at
 
 

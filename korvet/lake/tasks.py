@@ -15,21 +15,22 @@ import gc
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
+from korvet_core import Fetched
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.decoding import batches_to_arrow, records_to_arrow, visible
+from korvet.lake.decoding import to_arrow
 from korvet.lake.files import DATA_COLUMNS, TableFile, write_files
 from korvet.lake.schema import SCHEMA, between
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import LakeTopic
 from korvet.lake.unreadable import BatchKeeper, KeptFile, UnreadableRange
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Read, StoredBatch
+from korvet.log.types import Bounds, Read
+from korvet.protocol.records.compression import refusals
 from korvet.topics.types import Partition
 
 RANGE_BYTES_MIN = 8 * 1024 * 1024
@@ -292,7 +293,7 @@ class RangeReader:
         log_append_time: bool = False,
         rows_bytes_max: int | None = None,
         columns: Collection[str] = DATA_COLUMNS,
-        on_unreadable: Callable[[StoredBatch], None] = lambda _batch: None,
+        on_unreadable: Callable[[Fetched], None] = lambda _batch: None,
     ) -> None:
         """Read the range `offsets`, its end excluded; it may end early after `rows_bytes_max` bytes of rows.
 
@@ -325,7 +326,7 @@ class RangeReader:
                 return
             self._pass_removed(found)
             at = self.next_offset
-            if not found.holds_any:
+            if found.next_offset is None:
                 if entries == _ENTRIES_MAX:
                     self._skip(found)
                 if self.error is not None:
@@ -346,9 +347,9 @@ class RangeReader:
             if not found.more:
                 self._pass_rest(found)
             # Columns that nobody wants are no part of the rows.
-            size = max(size, sum(batch.size_bytes for batch in found.batches))
+            size = max(size, found.size_bytes)
             written += size
-            entries = _next_entries(len(found.batches or found.records), size)
+            entries = _next_entries(len(found), size)
 
     def _read(self, offset: int, entries: int) -> Fetched | KafkaError:
         try:
@@ -365,8 +366,8 @@ class RangeReader:
 
     def _skip(self, found: Fetched) -> None:
         """Continue after offsets that are gone, or never were."""
-        if found.remote is not None and self.next_offset < found.remote.end:
-            after = min(found.remote.end, self._end)
+        if found.remote_end is not None and self.next_offset < found.remote_end:
+            after = min(found.remote_end, self._end)
             self.gaps.append(OffsetGap(self.next_offset, after))
             self.next_offset = after
         elif not found.more:
@@ -385,38 +386,33 @@ class RangeReader:
 
     def _rows_of(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows, each with the offset just past them; none of a batch that does not decode."""
-        index = self._partition.index
-        seen = visible(found)
-        if len(seen.records) + len(seen.batches) < len(found.records) + len(found.batches):
-            self.left_out = min(found.next_offset, self._end)
-        if not seen.batches:
-            rows = records_to_arrow(index, seen.records, log_append_time=self._log_append_time)
-            yield rows, found.next_offset
-            return
+        with refusals():
+            seen = found.visible()
+        next_offset = found.next_offset or self.next_offset
+        if len(seen) < len(found):
+            self.left_out = min(next_offset, self._end)
         try:
-            yield self._batch_rows(seen.batches), found.next_offset
+            yield self._as_rows(seen), next_offset
         except KafkaError:
-            yield from self._one_by_one(seen.batches)
+            yield from self._one_by_one(seen)
 
-    def _batch_rows(self, batches: Sequence[StoredBatch]) -> pa.RecordBatch:
-        return batches_to_arrow(
-            self._partition.index, batches, self._logs.decompressed_bytes_max, self._columns
-        )
+    def _as_rows(self, found: Fetched) -> pa.RecordBatch:
+        append_time = self._log_append_time
+        return to_arrow(self._partition.index, found, self._columns, log_append_time=append_time)
 
-    def _one_by_one(self, batches: Sequence[StoredBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
-        for batch in batches:
+    def _one_by_one(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
+        for batch in found.each():
+            [(first, last)] = batch.spans()
             try:
-                rows = self._batch_rows([batch])
+                rows = self._as_rows(batch)
             except KafkaError as error:
-                self._pass_unreadable(batch, error)
+                self._on_unreadable(batch)
+                self._pass_unreadable(max(first, self.next_offset), last + 1, error)
                 rows = _NO_ROWS
-            yield rows, batch.next_offset
+            yield rows, last + 1
 
-    def _pass_unreadable(self, batch: StoredBatch, error: KafkaError) -> None:
-        self._on_unreadable(batch)
-        passed = UnreadableRange(
-            max(batch.base_offset, self.next_offset), batch.next_offset, 1, error.message
-        )
+    def _pass_unreadable(self, first: int, end: int, error: KafkaError) -> None:
+        passed = UnreadableRange(first, end, 1, error.message)
         if self.unreadable and self.unreadable[-1].end == passed.first:
             former = self.unreadable.pop()
             passed = former._replace(end=passed.end, batches=former.batches + 1)
@@ -433,14 +429,10 @@ _NO_ROWS = pa.RecordBatch.from_pylist([], schema=SCHEMA)
 def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:
     """Yield offsets from `first` on that should have been found in a dense log, and are in no batch and no record."""
     at = max(first, found.compacted_end)
-    records = found.records
-    if records and records[-1][0] + 1 - at == len(records):
-        return
-    ends = [(batch.base_offset, batch.next_offset) for batch in found.batches]
-    for base_offset, next_offset in chain(ends, ((record[0], record[0] + 1) for record in records)):
-        if base_offset > at:
-            yield OffsetGap(at, base_offset)
-        at = max(at, next_offset)
+    for begin, last in found.spans():
+        if begin > at:
+            yield OffsetGap(at, begin)
+        at = max(at, last + 1)
 
 
 def _next_entries(entries: int, size: int) -> int:

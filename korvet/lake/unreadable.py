@@ -16,12 +16,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
+from korvet_core import Fetched
 from pyarrow.fs import FileSelector, FileSystem
 
 from korvet.errors import LakeError
 from korvet.lake.files import TableFile
-from korvet.log.epochs import NO_EPOCH
-from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader
 
 DIRECTORY = "_unreadable"
@@ -75,11 +74,11 @@ class BatchKeeper:
         self.written: list[KeptFile] = []
         self._files = files
         self._partition = partition
-        self._batches: list[StoredBatch] = []
+        self._batches: list[Fetched] = []
         self._bytes = 0
 
-    def add(self, batch: StoredBatch) -> None:
-        """Keep a batch; raises OSError."""
+    def add(self, batch: Fetched) -> None:
+        """Keep what was found, which is one batch; raises OSError."""
         self._batches.append(batch)
         self._bytes += batch.size_bytes
         if self._bytes >= FILE_BYTES:
@@ -89,13 +88,13 @@ class BatchKeeper:
         """Write what is not written yet; raises OSError."""
         if not self._batches:
             return
-        content = b"".join(chunk for each in self._batches for chunk in each.chunks(NO_EPOCH))
+        content = b"".join(chunk for each in self._batches for chunk in each.as_stored())
         now_ms = time.time_ns() // 1_000_000
-        largest = max(each.header.max_timestamp for each in self._batches)
+        (first, _), (_, last) = self._batches[0].spans()[0], self._batches[-1].spans()[0]
+        largest = max(timestamp for each in self._batches for _, timestamp in each.ends())
         # The header may be wrong too: a time that is no time would expire at once, or never.
         timestamp_ms = largest if 0 <= largest <= now_ms else now_ms
-        first, end = self._batches[0].base_offset, self._batches[-1].next_offset
-        kept = KeptFile("", self._partition, 0, first, end, timestamp_ms)
+        kept = KeptFile("", self._partition, 0, first, last + 1, timestamp_ms)
         self.written.append(_write(self._files, kept, content))
         self._batches, self._bytes = [], 0
 

@@ -474,7 +474,7 @@ def _lag(
         return 0, 0
     [count] = stores.indexes.records_from([LogPosition(partition, first)])
     [read] = stores.logs.read([Read(partition, first, 1)])
-    appended_ms = None if isinstance(read, KafkaError) else read.first_appended_ms(partition.bits)
+    appended_ms = None if isinstance(read, KafkaError) else read.first_appended_ms
     lag_ms = None if appended_ms is None else max(time.time_ns() // 1_000_000 - appended_ms, 0)
     return None if isinstance(count, KafkaError) else count, lag_ms
 

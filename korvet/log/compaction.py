@@ -20,21 +20,17 @@ import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import compress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from korvet_core import LogCleaner, RawReply
 
 from korvet.config.definition import INT64_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.compaction_store import (
-    BatchEntry,
-    Buffer,
     CompactionPass,
     CompactionState,
     CompactionStore,
-    KeyedRecord,
-    OffsetMap,
     Period,
-    RecordEntry,
     Retained,
     RetainedRow,
     Written,
@@ -42,9 +38,13 @@ from korvet.log.compaction_store import (
 from korvet.log.index import Row, RowBuilder
 from korvet.log.store import LogStore
 from korvet.log.types import CheckStep, Read
+from korvet.protocol.records.compression import refusals
 from korvet.telemetry import metrics
 from korvet.topics.config import TopicConfig
 from korvet.topics.types import Partition
+
+if TYPE_CHECKING:
+    from korvet_core import LogPage
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,6 +67,9 @@ _INDEX_ROWS_MAX = 20_000
 
 _REMEMBERED_MAX = 100_000
 """First timestamps, and unreadable batches, that are remembered; all are forgotten beyond it, and looked up again."""
+
+
+T = TypeVar("T")
 
 
 class Ages(NamedTuple):
@@ -203,18 +206,13 @@ class Tombstones:
             [period for period in history if not _is_due(period, now_ms, delete_retention_ms)]
         )
         """The history once all tombstones that are due are gone."""
-        self._ends = [period.end for period in history]
-        self._due = [_is_due(period, now_ms, delete_retention_ms) for period in history]
-
-    def is_due(self, offset: int) -> bool:
-        """Return whether a tombstone of the compacted part at `offset` goes."""
-        at = bisect_right(self._ends, offset)
-        return at == len(self._ends) or self._due[at]
+        self.periods = [(period.end, _is_due(period, now_ms, delete_retention_ms)) for period in history]
+        """The end of each part of the compacted log, and whether the tombstones in it go now."""
 
     def due_end(self, dirty_start: int) -> int:
         """Return the offset up to which all tombstones of the compacted part go, which ends at `dirty_start`."""
-        kept = next((at for at, is_due in enumerate(self._due) if not is_due), None)
-        return dirty_start if kept is None else self._ends[kept - 1] if kept else 0
+        kept = next((at for at, (_, is_due) in enumerate(self.periods) if not is_due), None)
+        return dirty_start if kept is None else self.periods[kept - 1][0] if kept else 0
 
 
 def _coalesced(history: list[Period]) -> list[Period]:
@@ -442,9 +440,6 @@ class _RunningPass:
         self._decompressed_bytes_max = decompressed_bytes_max
         self._tombstones = Tombstones(plan.state.history, plan.state.now_ms, plan.config.delete_retention_ms)
         self._retained = RetainedRows(under_way.start)
-        self._new_tombstones = False
-        self._aborted = store.aborted(self._partition, under_way.start)
-        self._seen = self._unkeyed = 0
 
     @property
     def token(self) -> str:
@@ -453,8 +448,8 @@ class _RunningPass:
 
     def run(self, buffer_bytes: int) -> CompactionResult:
         """Do it."""
-        keys = self._map(buffer_bytes)
-        self._copy(keys)
+        cleaner = self._map(buffer_bytes)
+        self._copy(cleaner)
         rows, interval = self._retained.finish()
         retained = Retained(
             records=self._retained.records,
@@ -462,18 +457,18 @@ class _RunningPass:
             interval=interval,
             rows=rows,
             history=self._tombstones.history,
-            tombstones=self._new_tombstones,
+            tombstones=cleaner.has_new_tombstones,
             markers_end=self._tombstones.due_end(self._pass.dirty_start)
             if self._pass.source is not None
             else 0,
         )
         self._check()
         self._store.switch(self._pass, retained)
-        removed = self._seen - retained.records
-        return CompactionResult(self._pass.compacted_end, retained.records, removed, self._unkeyed)
+        removed = cleaner.seen - retained.records
+        return CompactionResult(self._pass.compacted_end, retained.records, removed, cleaner.unkeyed)
 
-    def _map(self, buffer_bytes: int) -> OffsetMap:
-        """Return the latest offset of each key of the dirty part; ends the pass earlier if not all of them fit.
+    def _map(self, buffer_bytes: int) -> LogCleaner:
+        """Return what knows the latest offset of each key of the dirty part; ends the pass earlier if not all fit.
 
         Keys of what lies past that earlier end may be in it: that they come again is true all the same.
         """
@@ -482,43 +477,54 @@ class _RunningPass:
         row_offsets = [row.offset for row in rows]
         if len(rows) == _INDEX_ROWS_MAX:
             self._end_at(row_offsets[-1])
-        if self._partition.is_dense:
-            records_max = self._pass.compacted_end - begin
+        cleaner = self._cleaner(buffer_bytes)
+        for _, full_at in self._steps(begin, cleaner.map):
+            if full_at is None:
+                continue
+            passed = bisect_right(row_offsets, full_at)
+            if not passed:
+                message = (
+                    f"{self._partition.stream}: the map of keys holds {cleaner.keys}, too few for one "
+                    f"interval of the index: raise log.cleaner.dedupe.buffer.size={buffer_bytes}"
+                )
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+            self._end_at(row_offsets[passed - 1])
+            break
+        return cleaner
+
+    def _cleaner(self, buffer_bytes: int) -> LogCleaner:
+        under_way, partition = self._pass, self._partition
+        if partition.is_dense:
+            records_max = under_way.compacted_end - under_way.dirty_start
         else:
-            records_max = self._store.entry_count(self._partition)
-        keys = OffsetMap(buffer_bytes, max(records_max, 0))
-        for entries in self._steps(begin):
-            for entry in entries:
-                for record in entry.records:
-                    # A batch in which the log starts holds some below, which nobody can read: they need no slot.
-                    if record.key is None or record.offset < begin or self._is_aborted(record):
-                        continue
-                    if not keys.put(record.key, record.offset):
-                        passed = bisect_right(row_offsets, record.offset)
-                        if not passed:
-                            message = (
-                                f"{self._partition.stream}: the map of keys holds {keys.keys}, too few for one "
-                                f"interval of the index: raise log.cleaner.dedupe.buffer.size={buffer_bytes}"
-                            )
-                            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-                        self._end_at(row_offsets[passed - 1])
-                        return keys
-        return keys
+            records_max = self._store.entry_count(partition)
+        return LogCleaner(
+            partition,
+            start=under_way.start,
+            dirty_start=under_way.dirty_start,
+            end=under_way.end,
+            plain_bytes_max=self._decompressed_bytes_max,
+            map_bytes_max=buffer_bytes,
+            keys_max=max(records_max, 0),
+            at_rest=self._config.at_rest,
+            aborted=self._store.aborted(partition, under_way.start),
+            periods=self._tombstones.periods,
+        )
 
     def _end_at(self, offset: int) -> None:
         self._pass = self._pass._replace(compacted_end=offset)
 
-    def _copy(self, keys: OffsetMap) -> None:
+    def _copy(self, cleaner: LogCleaner) -> None:
         """Write what stays of the compacted part, then of the dirty one."""
         buffered: list[Written] = []
         buffered_bytes = 0
-        for entries in self._steps(self._pass.start):
-            for entry in entries:
-                fields = self._retain(entry, keys)
-                if fields is None:
-                    continue
-                buffered.append((entry.entry_id, fields))
-                buffered_bytes += sum(map(len, fields))
+        for _, left in self._steps(self._pass.start, cleaner.retain):
+            for entry_id, fields, end, records, size, largest, damage in left:
+                if damage is not None:
+                    self._on_unreadable(end, damage)
+                self._retained.add(end, records, size, largest)
+                buffered.append((entry_id, fields))
+                buffered_bytes += size
                 if buffered_bytes >= _STEP_BYTES or len(buffered) >= _STEP_ENTRIES_MAX:
                     self._write(buffered)
                     buffered, buffered_bytes = [], 0
@@ -529,72 +535,22 @@ class _RunningPass:
             self._check()
             self._pass = self._store.write(self._pass, buffered)
 
-    def _retain(self, entry: RecordEntry | BatchEntry, keys: OffsetMap) -> Sequence[Buffer] | None:
-        """Return what stays of an entry, None for nothing; counts it."""
-        if entry.damage is not None and self._aborted.has(entry.producer_id, entry.next_offset - 1):
-            self._seen += entry.record_count
-            return None
-        if entry.damage is not None:
-            self._on_unreadable(entry.next_offset, entry.damage)
-            self._seen += entry.record_count
-            fields = entry.retained((), self._config.at_rest)
-            records, largest = entry.record_count, entry.max_timestamp
-        else:
-            keep = [self._stays(record, keys) for record in entry.records]
-            self._seen += len(keep)
-            fields = entry.retained(keep, self._config.at_rest)
-            stamps = [record.timestamp for record in compress(entry.records, keep)]
-            records, largest = len(stamps), max(stamps, default=-1)
-        if fields is not None:
-            self._retained.add(entry.next_offset, records, sum(map(len, fields)), largest)
-        return fields
-
-    def _stays(self, record: KeyedRecord, keys: OffsetMap) -> bool:
-        if record.offset < self._pass.start:
-            # The log starts within its batch, so nobody can read it: compaction does not remove it.
-            self._seen -= 1
-            return False
-        # A consumer must be able to reach the high watermark, and nothing follows.
-        is_last = record.offset == self._pass.end - 1
-        if record.is_marker:
-            return self._outlives_pass(record) or is_last
-        if self._is_aborted(record):
-            return False
-        if record.key is None:
-            self._unkeyed += not is_last
-            return is_last
-        if keys.latest(record.key) > record.offset:
-            return False
-        return not record.is_tombstone or self._outlives_pass(record) or is_last
-
-    def _outlives_pass(self, record: KeyedRecord) -> bool:
-        """Return whether a tombstone, or a marker of a transaction, stays: as long as readers may need to see it."""
-        if record.offset < self._pass.dirty_start:
-            return not self._tombstones.is_due(record.offset)
-        self._new_tombstones = True
-        return True
-
-    def _is_aborted(self, record: KeyedRecord) -> bool:
-        return record.producer_id >= 0 and self._aborted.has(record.producer_id, record.offset)
-
-    def _steps(self, offset: int) -> Iterator[list[RecordEntry | BatchEntry]]:
-        """Yield the entries of the pass from `offset` on, as many at a time as keep a step small."""
-        partition, count = self._partition, _FIRST_ENTRIES
+    def _steps(
+        self, offset: int, look: Callable[[RawReply], tuple[LogPage, T]]
+    ) -> Iterator[tuple[LogPage, T]]:
+        """Yield what `look` makes of the entries from `offset` on, as many at a time as keep a step small."""
+        count = _FIRST_ENTRIES
         while True:
             self._check()
-            found = self._store.read(self._pass, offset, count)
-            if not found:
+            reply = self._store.read(self._pass, offset, count)
+            with refusals():
+                looked = look(reply)
+            next_offset, entries, size = looked[0]
+            if next_offset is not None:
+                yield looked
+                offset = next_offset
+                count = max(1, min(_STEP_ENTRIES_MAX, _STEP_BYTES * entries // max(size, 1)))
+            elif offset < self._pass.dirty_start:
+                offset = self._pass.dirty_start
+            else:
                 return
-            try:
-                entries: list[RecordEntry | BatchEntry] = (
-                    [BatchEntry(entry, self._decompressed_bytes_max) for entry in found]
-                    if partition.format == "batch"
-                    else [RecordEntry(entry, partition.bits) for entry in found]
-                )
-            except (ValueError, TypeError, AttributeError, IndexError) as error:
-                message = f"{partition.stream}: an entry is malformed ({error})"
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
-            yield entries
-            offset = entries[-1].next_offset
-            size = sum([sum(map(len, fields)) for _, fields in found])
-            count = max(1, min(_STEP_ENTRIES_MAX, _STEP_BYTES * len(found) // max(size, 1)))

@@ -66,6 +66,12 @@ Epochs: TypeAlias = tuple[EpochStart, ...]
 
 
 @lru_cache(maxsize=20_000)
+def epochs_of(starts: tuple[tuple[int, int], ...]) -> Epochs:
+    """Return the epochs that a read has found (korvet_core.Fetched.epochs)."""
+    return tuple(EpochStart(*start) for start in starts)
+
+
+@lru_cache(maxsize=20_000)
 def parse_epochs(text: bytes | None) -> Epochs:
     """Return the field `epochs` of a partition's state (lua/shared/leader_epoch.lua); raises ValueError."""
     entries = (entry.partition(b"@") for entry in reversed((text or b"").split()))

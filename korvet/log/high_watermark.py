@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from korvet_core import Fetched
+
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.replication import BegunRound, NodeReplicas, Replicas, Round
-from korvet.log.types import Bounds, Fetched
+from korvet.log.types import Bounds
 from korvet.redis.client import Redis, RedisNode
 from korvet.topics.types import Partition
 
@@ -118,7 +120,7 @@ class HighWatermarks:
         return [
             (read, each)
             if isinstance(each, KafkaError) or not self._wanted(partition_of(read))
-            else (read, cut(each, *self._held(partition_of(read), histories)))
+            else (read, each.limit(*self._held(partition_of(read), histories)))
             for read, each in found
         ]
 
@@ -332,11 +334,9 @@ class _NodeWatermarks:
 
 
 def _end_of(partition: Partition, found: Fetched) -> LogEnd:
-    committed = found.aborted is not None
-    shown = found.next_offset if found.holds_any else 0
-    if committed and not shown:
-        shown = found.stable_offset  # it may have asked no more than whether there is something
-    return LogEnd(partition, found.high_watermark, found.stable_offset, shown, committed)
+    # A committed read may have asked no more than whether there is something.
+    shown = found.next_offset or (found.stable_offset if found.is_committed else 0)
+    return LogEnd(partition, found.high_watermark, found.stable_offset, shown, found.is_committed)
 
 
 def _was_vain(round_: Round | None, count: int) -> bool:
@@ -344,26 +344,11 @@ def _was_vain(round_: Round | None, count: int) -> bool:
     return round_ is None or (round_.history != "" and round_.held < count)
 
 
-def cut(fetched: Fetched, high_watermark: int, stable: int) -> Fetched:
-    """Return what was read without what lies at or past a high watermark, -1 if none is known.
-
-    `stable` is the last stable offset of the log up to there: a transaction is open in it as long as its marker is not.
-    """
-    # At the first record that Redis holds at least: that shows nothing.
-    start = fetched.remote.end if fetched.remote else fetched.first_offset
-    end = max(high_watermark, start)
-    if end >= fetched.high_watermark:
-        return fetched
-    fetched = fetched._replace(
-        high_watermark=end,
-        log_end=fetched.high_watermark,
-        open_offset=max(stable, start) if stable < end else None,
-    )
-    return fetched.until(fetched.visible_end)
-
-
 def cut_bounds(bounds: Bounds, high_watermark: int, stable: int) -> Bounds:
-    """Return the bounds of a log with a high watermark, -1 if none is known and the log holds anything; see `cut`."""
+    """Return the bounds of a log with a high watermark, -1 if none is known and the log holds anything.
+
+    `stable` is the last stable offset of the log up to there.
+    """
     # What is archived was held.
     start = max(bounds.remote.end if bounds.remote else bounds.first_offset, bounds.archived)
     if start >= bounds.high_watermark:

@@ -15,18 +15,17 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from korvet_core import weights
+
 from korvet.errors import KafkaError
-from korvet.log.batch_format import FIELD as BATCH_FIELD
 from korvet.log.index import STATE_FIELDS, Row, RowBuilder, Totals, read_rows, read_totals
-from korvet.log.record_format import Entry, timestamp_of
-from korvet.log.state import entries, range_end, range_start
+from korvet.log.state import read_range
 from korvet.log.types import CheckStep
-from korvet.protocol.records.batch import HEADER_BYTES, BatchHeader
+from korvet.protocol.records.compression import refusals
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.replies import Arg, Reply, checked, malformed
 from korvet.redis.scripts import Script
-from korvet.topics.entry_ids import added_ms, end_of_id
 from korvet.topics.types import Partition
 
 _FILL = scripts.get("index/fill")
@@ -66,15 +65,6 @@ class StreamRange(NamedTuple):
     end: int
 
 
-class Weight(NamedTuple):
-    """What one entry, which ends before the offset `end`, adds to the counters."""
-
-    end: int
-    records: int
-    bytes: int
-    timestamp: int
-
-
 class Corrections(NamedTuple):
     """The records and bytes that lie below the log's start, and by how many of both the state counts too few."""
 
@@ -103,37 +93,6 @@ def _index_state(partition: Partition, state: Reply, newest: Reply, lowest: Repl
         above=[row for row in first if row.offset > totals.start][:_FIRST_ROWS],
         reindex=reindex,
     )
-
-
-def _record_weight(entry: Entry, bits: int) -> Weight:
-    entry_id, fields = entry
-    end = _end_of(entry_id, bits)
-    timestamp = added_ms(end - 1, bits)
-    names = fields[::2]
-    if b"timestamp" in names:
-        stamps = (
-            timestamp_of(content)
-            for name, content in zip(names, fields[1::2], strict=True)
-            if name == b"timestamp"
-        )
-        timestamp = next((stamp for stamp in stamps if stamp is not None), timestamp)
-    return Weight(end, 1, sum(map(len, fields)), timestamp)
-
-
-def _batch_weight(entry: Entry, bits: int) -> Weight:
-    entry_id, fields = entry
-    end = _end_of(entry_id, bits)
-    if fields[0] != BATCH_FIELD or len(fields[1]) < HEADER_BYTES:
-        return Weight(end, 0, 0, -1)  # nobody counted it
-    header = BatchHeader.read(fields[1])
-    return Weight(end, header.record_count, sum(map(len, fields)), header.max_timestamp)
-
-
-def _end_of(entry_id: bytes, bits: int) -> int:
-    end = end_of_id(entry_id, bits)
-    if end is None:
-        raise ValueError(f"{entry_id!r} names no offset")
-    return end
 
 
 class Repaired(NamedTuple):
@@ -220,17 +179,22 @@ class IndexRepair:
             after = some[-1].offset
         return written
 
-    def _weights(self, partition: Partition, part: StreamRange, check: CheckStep) -> Iterator[Weight]:
+    def _weights(
+        self, partition: Partition, part: StreamRange, check: CheckStep
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Yield of each entry its end, how many records and bytes it has, and the largest timestamp (ms)."""
+        stream, first, end = part
         count = 1  # until it is known how large entries are
-        while part.first < part.end:
+        while first < end:
             check()
-            weights = self._entries(partition, part, count)
-            if not weights:
+            with refusals():
+                found = weights(partition, read_range(self._redis, partition, stream, first, end, count))
+            if not found:
                 return
-            yield from weights
-            average = sum(weight.bytes for weight in weights) // len(weights) + 1
+            yield from found
+            average = sum(size for _, _, size, _ in found) // len(found) + 1
             count = max(1, min(ENTRIES_MAX, BYTES_PER_READ // average))
-            part = part._replace(first=weights[-1].end)
+            first = found[-1][0]
 
     def _first_interval(self, partition: Partition, state: IndexState, check: CheckStep) -> tuple[int, int]:
         """Return the first row after the start and the largest timestamp up to it; -1 if the row is right.
@@ -247,8 +211,8 @@ class IndexRepair:
             return -1, -1
         largest = -1
         for part in _ranges(partition, state, end=first.offset):
-            for weight in self._weights(partition, part, check):
-                largest = max(largest, weight.timestamp)
+            for *_, timestamp in self._weights(partition, part, check):
+                largest = max(largest, timestamp)
         return (first.offset, largest) if largest < first.interval else (-1, -1)
 
     def _states(self, partitions: Sequence[Partition]) -> list[IndexState | KafkaError]:
@@ -265,15 +229,6 @@ class IndexRepair:
             _index_state(partition, *replies[at : at + 3])
             for partition, at in zip(partitions, range(0, len(replies), 3), strict=True)
         ]
-
-    def _entries(self, partition: Partition, part: StreamRange, count: int) -> list[Weight]:
-        first, last = range_start(partition, part.first), range_end(partition, part.end)
-        [reply] = self._redis.pipeline([("XRANGE", part.stream, first, last, "COUNT", count)])
-        weigh = _batch_weight if partition.format == "batch" else _record_weight
-        try:
-            return [weigh(entry, partition.bits) for entry in entries(partition, reply)]
-        except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise malformed(part.stream, "an entry") from error
 
     def _fill(
         self,

@@ -7,12 +7,11 @@ tier holds are older: it is asked first, and Redis if it has no answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from typing import NamedTuple
 
 import msgspec
+from korvet_core import Fetched
 
 from korvet.errors import KafkaError
 from korvet.log import high_watermark
@@ -20,9 +19,7 @@ from korvet.log.epochs import NO_EPOCH, epoch_at, epoch_end
 from korvet.log.index import IndexStore, Search, SearchResult
 from korvet.log.remote.tier import RemoteTier, Stamp, search_request
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Read, StoredBatch
-from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.record import StoredRecord
+from korvet.log.types import Bounds, Read
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.entry_ids import OFFSETS_END
 from korvet.topics.types import Partition
@@ -68,24 +65,13 @@ class OffsetQuery(msgspec.Struct, frozen=True):
         return None if self.timestamp == SpecialTimestamp.MAX_TIMESTAMP else self.timestamp
 
 
-class Run(NamedTuple):
-    """A piece of the log: its largest timestamp, and the offset and timestamp of each of its records."""
-
-    max_timestamp: int
-    stamps: Callable[[], Iterable[tuple[int, int]]]
-
-
 class OffsetLookup:
     """Finds offsets."""
 
-    def __init__(
-        self, log: LogStore, index: IndexStore, remote: RemoteTier, decompressed_bytes_max: int
-    ) -> None:
-        """`decompressed_bytes_max` is record.decompressed.max.bytes."""
+    def __init__(self, log: LogStore, index: IndexStore, remote: RemoteTier) -> None:
         self._log = log
         self._index = index
         self._remote = remote
-        self._decompressed_bytes_max = decompressed_bytes_max
 
     def find(self, queries: Sequence[OffsetQuery]) -> list[OffsetFound | KafkaError]:
         """Answer each query, in order.
@@ -164,12 +150,9 @@ class OffsetLookup:
         partition, timestamp, start = search
         while True:
             for first, end in found.intervals:
-                for run in self._runs(partition, first, end):
-                    if run.max_timestamp < timestamp:
-                        continue
-                    for offset, at in run.stamps():
-                        if at >= timestamp and offset >= max(first, start):
-                            return OffsetFound(offset, at)
+                for fetched in self._read(partition, first, end):
+                    if stamp := fetched.first_since(timestamp, max(first, start)):
+                        return OffsetFound(*stamp)
             if found.searched >= found.end:
                 return OffsetFound()
             # The records that the index knows of have left the log.
@@ -186,49 +169,24 @@ class OffsetLookup:
             # State and index count a timestamp past OFFSETS_END as OFFSETS_END: each such interval is read.
             if bound < min(largest.timestamp, OFFSETS_END):
                 break
-            for run in self._runs(partition, first, end):
-                if run.max_timestamp < largest.timestamp:
-                    continue
-                for offset, at in run.stamps():
-                    better = at > largest.timestamp or (at == largest.timestamp and offset < largest.offset)
-                    if better and max(first, start) <= offset < end:
-                        largest = OffsetFound(offset, at)
+            for fetched in self._read(partition, first, end):
+                stamp = fetched.largest(largest.timestamp, max(first, start), end)
+                if stamp and (stamp[1] > largest.timestamp or stamp[0] < largest.offset):
+                    largest = OffsetFound(*stamp)
         return largest
 
-    def _runs(self, partition: Partition, first: int, end: int) -> Iterator[Run]:
-        """Yield the log from one offset to another, in order: batch by batch, or SCAN_RECORDS at a time."""
+    def _read(self, partition: Partition, first: int, end: int) -> Iterator[Fetched]:
+        """Yield the log from one offset to another, in order."""
         offset = first
         count = SCAN_BATCHES if partition.format == "batch" else SCAN_RECORDS
         while offset < end:
             [fetched] = self._log.read([Read(partition, offset, count, end)])
             if isinstance(fetched, KafkaError):
                 raise fetched
-            if fetched.batches:
-                for batch in fetched.batches:
-                    yield Run(batch.header.max_timestamp, partial(self._stamps, batch))
-                offset = fetched.batches[-1].next_offset
-            elif fetched.records:
-                run, offset = _run(fetched.records)
-                yield run
-            else:
+            if fetched.next_offset is None:
                 return
-
-    def _stamps(self, batch: StoredBatch) -> list[tuple[int, int]]:
-        try:
-            return [(record[0], record[1]) for record in batch.records(self._decompressed_bytes_max)]
-        except KafkaError:
-            # Its records cannot be read: its header answers, and the search goes on.
-            return [(batch.base_offset, batch.header.max_timestamp)]
-
-
-def _run(records: Sequence[StoredRecord]) -> tuple[Run, int]:
-    """Return the records as a run, and the offset just past them."""
-    if isinstance(records, Columns):
-        offsets = partial(chain.from_iterable, records.runs)
-        columns = records.timestamps
-        return Run(max(columns), lambda: zip(offsets(), columns, strict=True)), records.runs[-1][-1] + 1
-    stamps = [(record[0], record[1]) for record in records]
-    return Run(max(at for _, at in stamps), lambda: stamps), stamps[-1][0] + 1
+            yield fetched
+            offset = fetched.next_offset
 
 
 def _search(query: OffsetQuery, bounds: Bounds) -> Search | None:

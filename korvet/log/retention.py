@@ -239,14 +239,10 @@ class Retention:
             [fetched] = self._log.read([Read(partition, offset, entries)])
             if isinstance(fetched, KafkaError):
                 raise fetched
-            for batch in fetched.batches:
-                yield batch.next_offset, batch.header.max_timestamp
-                offset = batch.next_offset
-            for record in fetched.records:
-                yield record[0] + 1, record[1]
-                offset = record[0] + 1
-            if not (fetched.batches or fetched.records):
+            if fetched.next_offset is None:
                 return
+            yield from fetched.ends()
+            offset = fetched.next_offset
             entries = min(entries * _ENTRIES_GROWTH, _ENTRIES_MAX)
 
 

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import gevent
 import msgspec
+from korvet_core import Fetched
 
 from korvet.cluster.usage import UsageStore
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.index import STATE_FIELDS, IndexStore, read_totals
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, LogPosition, Read
+from korvet.log.types import LogPosition, Read
 from korvet.logs import Log
 from korvet.redis.client import Redis, RedisNode
 from korvet.redis.replies import Arg, Reply, malformed, time_ms
@@ -190,7 +191,7 @@ class LakeLagReader:
             elif isinstance(fetched, KafkaError):
                 errors.append(fetched)
             else:
-                appended_ms = fetched.first_appended_ms(read.partition.bits)
+                appended_ms = fetched.first_appended_ms
                 if appended_ms is None:
                     [(_, appended_ms), *_] = self._now[read.partition.topic_id, read.partition.index]
                 lags.append(_lake_lag(position.partition, archived, count, max(now_ms - appended_ms, 0)))

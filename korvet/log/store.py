@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from korvet_core import LogRead, LogReader, RawReply
+from korvet_core import Fetched, LogRead, LogReader, RawReply
 
 from korvet.errors import (
     ErrorCode,
@@ -22,40 +21,19 @@ from korvet.errors import (
     StorageUnavailableError,
 )
 from korvet.log.appends import Appends, BatchAppend, Marker
-from korvet.log.epochs import NO_EPOCH, Epochs, EpochStart, KnownEnds, LeaderEpochs
+from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs, epochs_of
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
 from korvet.log.high_watermark import HighWatermarks
-from korvet.log.record_format import ProducerRun
 from korvet.log.replication import Replicas
-from korvet.log.state import (
-    range_start,
-    read_batch_bounds,
-    read_record_bounds,
-    state_command,
-)
-from korvet.log.types import (
-    AbortedTransaction,
-    Appended,
-    Bounds,
-    Fetched,
-    LogLimits,
-    LogPosition,
-    Read,
-    RemoteRange,
-    StoredBatch,
-)
+from korvet.log.state import range_start
+from korvet.log.types import Appended, Bounds, LogLimits, LogPosition, Read, RemoteRange
 from korvet.pending import Pending
-from korvet.protocol.records.columns import Columns
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Arg
 from korvet.topics.entry_ids import BATCH
 from korvet.topics.registry import PARTITIONS_AT_ONCE
 from korvet.topics.types import Partition
 from korvet.turns import in_parts
-
-if TYPE_CHECKING:
-    from korvet_core import LogFound
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,7 +100,6 @@ class LogStore:
         self.ends = KnownEnds(self.appends.core, on_lost)
         self._reads = reads
         self._keys = keys
-        self.decompressed_bytes_max = limits.decompressed_bytes_max
         self._damaged: set[str] = set()
         self._core = LogReader(limits.decompressed_bytes_max)
         self.watermarks = HighWatermarks(reads, replicas)
@@ -181,10 +158,9 @@ class LogStore:
         [fetched] = self.read([Read(partition, offset, 1)])
         if isinstance(fetched, KafkaError):
             return UNKNOWN_TIME
-        for batch in fetched.batches:
-            if batch.base_offset <= offset < batch.next_offset:
-                return batch.header.max_timestamp
-        return next((record[1] for record in fetched.records if record[0] == offset), UNKNOWN_TIME)
+        if fetched.first is None or fetched.first > offset:
+            return UNKNOWN_TIME
+        return fetched.ends()[0][1]
 
     def _finish_read(self, begun: BegunReads) -> list[Fetched | KafkaError]:
         outcomes: list[Fetched | KafkaError] = []
@@ -202,7 +178,7 @@ class LogStore:
         for position in unsettled:
             outcome = outcomes[position]
             if isinstance(outcome, Fetched):
-                outcomes[position] = outcome._replace(more=True)
+                outcomes[position] = outcome.to_go_on()
         return outcomes
 
     def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
@@ -292,39 +268,22 @@ class LogStore:
             outcome = self._core.outcome(sent, reply)
             if isinstance(outcome, LogRead):
                 outcomes.append(outcome)
-            elif len(outcome) == 3:  # noqa: PLR2004 - a refusal, of which the core says less
+            elif len(outcome) == 3:  # noqa: PLR2004 - a refusal
                 outcomes.append((_refused(*outcome), True))
             else:
-                outcomes.append(self._fetched(read.partition, epoch, outcome))
+                settled, fetched = outcome
+                self._note(read.partition, epoch, fetched)
+                outcomes.append((fetched, settled))
         return outcomes
 
-    def _fetched(self, partition: Partition, epoch: int, outcome: LogFound) -> tuple[Fetched, bool]:
-        settled, bounds, starts, aborted, entries = outcome
-        start, first, end, remote, compacted_end, open_offset = bounds
-        records, batches, producers, more, foreign, damaged = entries
-        epochs = _epochs(starts)
+    def _note(self, partition: Partition, epoch: int, fetched: Fetched) -> None:
         if epoch != NO_EPOCH:
-            self.ends.note(partition, epoch, end, epochs)
-        if foreign:
-            entries_are = "entry is no batch" if foreign == 1 else "entries are no batches"
-            _LOG.warning("%s: %d %s: not served", partition.stream, foreign, entries_are)
-        if damaged is not None:
-            self._note_damaged(partition, *damaged)
-        fetched = Fetched(
-            log_start=start,
-            first_offset=first,
-            high_watermark=end,
-            records=records if isinstance(records, list) else Columns(*records),
-            more=more,
-            batches=[StoredBatch(*fields) for fields in batches] or (),
-            remote=None if remote is None else RemoteRange(*remote, epochs),
-            compacted_end=compacted_end,
-            epochs=epochs,
-            producers=[ProducerRun(*run) for run in producers] or (),
-            open_offset=open_offset,
-            aborted=None if aborted is None else [AbortedTransaction(*fields) for fields in aborted],
-        )
-        return fetched, settled
+            self.ends.note(partition, epoch, fetched.high_watermark, epochs_of(fetched.epochs))
+        if fetched.foreign:
+            entries_are = "entry is no batch" if fetched.foreign == 1 else "entries are no batches"
+            _LOG.warning("%s: %d %s: not served", partition.stream, fetched.foreign, entries_are)
+        if fetched.damaged is not None:
+            self._note_damaged(partition, *fetched.damaged)
 
     def _note_damaged(self, partition: Partition, offset: int, encoding: str) -> None:
         if partition.stream in self._damaged:
@@ -367,39 +326,40 @@ class LogStore:
         return found or outrun(partition)
 
     def _bounds_once(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError | None]:
-        commands: list[Sequence[Arg]] = []
+        if not partitions:
+            return []
+        commands: list[bytes] = []
         places: list[int] = []
         for partition in partitions:
-            if partition.format == "batch":
-                commands.append(state_command(partition))
-            else:
-                commands += (
-                    ("MULTI",),
-                    state_command(partition),
-                    ("XRANGE", partition.stream, "-", "+", "COUNT", 1),
-                    ("XREVRANGE", partition.stream, "+", "-", "COUNT", 1),
-                    ("EXEC",),
-                )
+            commands += self._core.bounds_commands(partition)
             places.append(len(commands) - 1)
-        replies = self._reads.pipeline(commands)
+        replies = self._reads.begin_raw(commands).result()
         found: list[Bounds | KafkaError | None] = []
         for partition, place in zip(partitions, places, strict=True):
-            read = read_batch_bounds if partition.format == "batch" else read_record_bounds
-            bounds = read(partition, replies[place])
+            bounds = self._bounds_of(partition, replies[place])
             if isinstance(bounds, Bounds) and (current := self._known_epoch(partition)) != NO_EPOCH:
                 self.ends.note(partition, current, bounds.high_watermark, bounds.epochs)
             found.append(bounds)
         return found
 
+    def _bounds_of(self, partition: Partition, reply: RawReply | KafkaError) -> Bounds | KafkaError | None:
+        """Return the bounds; None if what other clients wrote is not in the log yet."""
+        if isinstance(reply, KafkaError):
+            return reply.without_frames()
+        answer = self._core.bounds(partition, reply)
+        if answer is None:
+            return None
+        if len(answer) == 3:  # noqa: PLR2004 - a refusal
+            return _refused(*answer)
+        start, first, end, largest, archived, remote, compacted_end, starts, open_offset = answer
+        epochs = epochs_of(starts)
+        only_there = None if remote is None else RemoteRange(*remote, epochs)
+        return Bounds(start, first, end, largest, archived, only_there, compacted_end, epochs, open_offset)
+
 
 def _moved(partition: Partition) -> KafkaError:
     message = f"{partition.stream}: passes of compaction end faster than the log can be read"
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-
-
-@lru_cache(maxsize=20_000)
-def _epochs(starts: tuple[tuple[int, int], ...]) -> Epochs:
-    return tuple(EpochStart(*start) for start in starts)
 
 
 def _refused(code: int, message: str, is_unavailable: bool) -> KafkaError:  # noqa: FBT001 - as the core says it

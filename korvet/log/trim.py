@@ -176,11 +176,8 @@ class Trimmer:
             for (partition, offset), found in zip(some, fetched, strict=True):
                 first = -1
                 # After an error the script, which reads the same key, reports what is wrong.
-                if not isinstance(found, KafkaError):
-                    if found.batches:
-                        first = max(found.batches[0].base_offset, offset)
-                    elif found.records:
-                        first = found.records[0][0]
+                if not isinstance(found, KafkaError) and found.first is not None:
+                    first = max(found.first, offset)
                 trims.append(Trim(partition, offset, first))
         outcomes = self._store.trim(trims)
         for outcome in outcomes:

@@ -423,7 +423,7 @@ def _log_api(
             count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),
         ),
         fetches=Fetches(log, storage.subscriptions, remote),
-        offsets=OffsetLookup(log, IndexStore(storage.redis), remote, settings.record_decompressed_max_bytes),
+        offsets=OffsetLookup(log, IndexStore(storage.redis), remote),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=storage.replicas,

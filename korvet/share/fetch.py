@@ -17,20 +17,22 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from korvet_core import Fetched
+
 from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.epochs import NO_EPOCH
 from korvet.log.high_watermark import AGE_SECONDS
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.log.remote.tier import RemoteTier, read_request
 from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, FetchLimits, LogPosition, Read, RemoteRange
+from korvet.log.types import FetchLimits, LogPosition, Read, RemoteRange, remote_of
+from korvet.protocol.records.compression import refusals
 from korvet.redis.pubsub import Watch
 from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
 from korvet.share.positions import PartKey, Positions, part_key
-from korvet.share.reading import SharePiece, batches_of, chunks, joined, offsets_in, piece
+from korvet.share.reading import SharePiece, chunks, joined, last_epoch, piece
 from korvet.share.store import SharePartitions
 from korvet.share.types import Acquire, Acquired, AcquiredRange, Readable
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
@@ -279,7 +281,7 @@ class _ShareFetch:
                 continue
             topic, _ = part.resolved()
             ranges = joined(taken, None if self._ask.exact else self._ask.batch_size)
-            found, count = chunks(taken, topic, ranges[0].first)
+            found, count = chunks(taken, topic)
             self.results[place] = ShareResult(None, found, ranges, sum(map(len, found)), count)
             # The others come first next time: one that always has records would use up the limits.
             self._of.parts[place] = self._of.parts.pop(place)
@@ -364,7 +366,7 @@ class _ShareFetch:
         if answer.read_next is None or has_all:
             # Only an acknowledgement or the end of a lock makes room; no others come with throttled records.
             return False
-        more = answer.read_next < found.fetched.visible_end
+        more = answer.read_next < found.visible_end
         if answer.ranges:
             # What was released meanwhile, before what is answered already, is for the next fetch.
             fits = self._bytes_left * max(1, found.entries) >= found.size_bytes
@@ -396,8 +398,9 @@ class _ShareFetch:
                     self._fail(part, each)
                     continue
                 part.end, part.withheld = each.high_watermark, each.end_offset > each.high_watermark
-                if each.remote is not None and read.offset < each.remote.end and not each.holds_any:
-                    archived.append((part, each, each.remote))
+                remote = remote_of(each)
+                if remote is not None and read.offset < remote.end and not len(each):
+                    archived.append((part, each, remote))
                     continue
                 got = piece(read.offset, each, room, at_least_one=not (self._taken or any_read))
                 if got is None:
@@ -429,7 +432,7 @@ class _ShareFetch:
     def _unread(self, part: SharePart) -> SharePiece:
         """Return what stands for a read of a partition in which nothing else can be acquired."""
         offset = self._by.positions.get(self._ask.group, part) or 0
-        return SharePiece(Readable(offset, offset), Fetched(0, 0, 0, [], more=False))
+        return SharePiece(Readable(offset, offset))
 
     def _read_remote(
         self, archived: Sequence[tuple[SharePart, Fetched, RemoteRange]], room: int, *, wait: bool
@@ -456,17 +459,16 @@ class _ShareFetch:
     def _remote_piece(
         self, part: SharePart, offset: int, fetched: Fetched, remote: RemoteRange, answer: RemoteResponse
     ) -> SharePiece:
-        batches = batches_of(answer.data)
-        if not batches:
+        batches = fetched.with_batches(answer.data)
+        if not len(batches):
             # The remote tier has nothing more: what comes next is where Redis begins.
-            epochs = fetched.epochs
-            return SharePiece(
-                Readable(offset, remote.end, epoch=epochs[-1].epoch if epochs else NO_EPOCH), fetched
-            )
+            readable = Readable(offset, remote.end, epoch=last_epoch(fetched))
+            return SharePiece(readable, visible_end=fetched.visible_end)
         _, partition = part.resolved()
         runs = None
         if partition.format == "record":
-            runs = offsets_in(batches, self._by.log.decompressed_bytes_max)
-        found = piece(offset, fetched._replace(batches=batches, more=True), INT32_MAX, offsets=runs)
+            with refusals():
+                runs = batches.record_spans()
+        found = piece(offset, batches, INT32_MAX, offsets=runs)
         assert found is not None  # noqa: S101 - it has room for all
         return found

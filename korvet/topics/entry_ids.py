@@ -28,8 +28,3 @@ def end_of_id(entry_id: bytes, bits: int) -> int | None:
         return sequence if ms == 0 and sequence < OFFSETS_END else None
     end = (ms << bits) + sequence + 1
     return end if sequence < 1 << bits and end <= OFFSETS_END else None
-
-
-def added_ms(offset: int, bits: int) -> int:
-    """Return when the entry with this offset was added (ms), -1 if dense ids do not say."""
-    return offset >> bits if bits > DENSE else -1

@@ -1,4 +1,4 @@
-"""What a pass of compaction costs: its map of keys, its records per second, and how long a step holds Redis.
+"""What a pass of compaction costs: its records per second, and how long a step holds Redis.
 
 Run as `python loadtest/micro/compaction.py [records]` from the repository. The log has a tenth as many keys as records;
 values of 100 bytes. CPU time is this process's and the server's own; the longest step is the slowest command that the
@@ -19,7 +19,7 @@ from typing import Any, cast
 from korvet.config.settings import Settings
 from korvet.log.appends import BatchAppend
 from korvet.log.compaction import CompactionResult, Compactor
-from korvet.log.compaction_store import CompactionStore, OffsetMap
+from korvet.log.compaction_store import CompactionStore
 from korvet.log.types import Appended
 from korvet.redis import scripts
 from korvet.redis.client import Redis
@@ -38,16 +38,6 @@ def measured(what: Callable[[], Any]) -> tuple[float, Any]:
     begin = time.process_time()
     result = what()
     return time.process_time() - begin, result
-
-
-def measure_map(count: int) -> None:
-    keys = [b"%016d" % n for n in range(count)]
-    built, found = measured(lambda: OffsetMap(BUFFER_BYTES, count))
-    put, _ = measured(lambda: [found.put(key, offset) for offset, key in enumerate(keys)])
-    looked, _ = measured(lambda: [found.latest(key) for key in keys])
-    assert found.keys == count
-    print(f"map of {count:,} keys: {found.size_bytes / 2**20:.0f} MiB, made in {built * 1e3:.0f} ms")
-    print(f"  put {put / count * 1e6:.2f} us a key, look-up {looked / count * 1e6:.2f} us")
 
 
 def appends_of(log: logs.Log, count: int) -> list[BatchAppend]:
@@ -101,7 +91,6 @@ def measure_pass(redis: Redis, form: str, count: int) -> None:
 def main() -> None:
     """Print what was measured."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else RECORDS
-    measure_map(count)
     print(f"{'a pass':16} {'records/s':>12} {'us/record':>12} {'of Redis':>12} {'kept':>10}  longest step")
     for form in logs.FORMS:
         with logs.server() as redis:

@@ -20,11 +20,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from korvet.lake.decoding import batches_to_arrow, records_to_arrow
+from korvet.lake.decoding import to_arrow
 from korvet.lake.files import filesystem, write_files
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
-from korvet.log.types import StoredBatch
+from tests.lake.rows import records_to_arrow
+from tests.support.appends import entry_of
+from tests.support.log_replies import read, read_batches
 
 BATCH_RECORDS = 1000
 BATCHES_AT_ONCE = 20
@@ -39,28 +41,31 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000, help="of each file")
     parser.add_argument("--bytes", type=int, default=100, help="of a value")
     args = parser.parse_args()
-    batches = [_batch(at * BATCH_RECORDS, args.bytes) for at in range(BATCHES_AT_ONCE)]
+    batches = [_batch(args.bytes) for _ in range(BATCHES_AT_ONCE)]
     count = BATCHES_AT_ONCE * BATCH_RECORDS
-    records = [record for each in batches for record in _records(each)]
-    _print("batches to Arrow", count, lambda: batches_to_arrow(0, batches, DECOMPRESSED_MAX))
-    _print("batches to records", count, lambda: [_records(each) for each in batches])
-    _print("records to Arrow", count, lambda: records_to_arrow(0, records))
+    found = read_batches([(at * BATCH_RECORDS, each) for at, each in enumerate(batches)], DECOMPRESSED_MAX)
+    records = found.records()
+    entries = [(b"0-%d" % (each[0] + 1), entry_of(each)) for each in records]
+    _print("batches to Arrow", count, lambda: to_arrow(0, found))
+    _print("batches to records", count, found.records)
+    single = read(entries, 0)
+    _print("records to Arrow", count, lambda: to_arrow(0, single))
     with tempfile.TemporaryDirectory() as directory:
         lake = Lake(directory)
         table = lake.create(OF)
         files = filesystem(table.uri)
-        rows = batches_to_arrow(0, batches, DECOMPRESSED_MAX)
+        rows = to_arrow(0, found)
         _print("Arrow to Parquet", count, lambda: write_files(files, 0, [rows], 0))
         again = [(at, *each[1:]) for at, each in enumerate(records[:BATCH_RECORDS] * BATCHES_AT_ONCE)]
         repeated = records_to_arrow(0, again)
         _print("  values that repeat", count, lambda: write_files(files, 0, [repeated], 0))
-        parts = [records_to_arrow(0, records[at : at + 2000]) for at in range(0, count, 2000)]
+        parts = [rows.slice(at, 2000) for at in range(0, count, 2000)]
         _print("  as read from Redis", count, lambda: write_files(files, 0, parts, 0))
         archived = _fill(table, args.files, args.rows, args.bytes)
         _cold_fetches(lake, archived)
 
 
-def _batch(base_offset: int, value_bytes: int) -> StoredBatch:
+def _batch(value_bytes: int) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -71,21 +76,13 @@ def _batch(base_offset: int, value_bytes: int) -> StoredBatch:
         batch_size=1 << 30,
     )
     for at in range(BATCH_RECORDS):
-        builder.append(at, 1_700_000_000_000 + base_offset + at, b"key-%d" % at, _value(value_bytes), [])
-    raw = bytes(builder.build())
-    next_offset = base_offset + BATCH_RECORDS
-    return StoredBatch(base_offset, next_offset, len(raw), BATCH_RECORDS, raw)
+        builder.append(at, 1_700_000_000_000 + at, b"key-%d" % at, _value(value_bytes), [])
+    return bytes(builder.build())
 
 
 def _value(size: int) -> bytes:
     """Return bytes of which zstd saves about half."""
     return random.randbytes(size // 2).hex().encode()
-
-
-def _records(
-    batch: StoredBatch,
-) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
-    return list(batch.records(DECOMPRESSED_MAX))
 
 
 def _print(what: str, count: int, work: Callable[[], object]) -> None:
@@ -101,8 +98,9 @@ def _fill(table: ArchiveTable, files: int, rows: int, value_bytes: int) -> int:
     """Archive many files by one commit; returns how far."""
     written = []
     for at in range(files):
-        batches = [_batch(at * rows + first, value_bytes) for first in range(0, rows, BATCH_RECORDS)]
-        written += write_files(filesystem(table.uri), 0, [batches_to_arrow(0, batches, DECOMPRESSED_MAX)], 0)
+        batches = [(at * rows + first, _batch(value_bytes)) for first in range(0, rows, BATCH_RECORDS)]
+        found = to_arrow(0, read_batches(batches, DECOMPRESSED_MAX))
+        written += write_files(filesystem(table.uri), 0, [found], 0)
     table.append(written, [Advance(0, 0, files * rows)])
     return files * rows
 

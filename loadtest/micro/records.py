@@ -2,7 +2,8 @@
 
 Run as `python loadtest/micro/records.py` from the repository.
 Nothing talks to Redis: the answer is made here, 1,000 entries of 125 a millisecond, as an append of the Java client
-leaves them. "One by one" is what entries of differing fields take.
+leaves them; with entries of differing fields too. "Read" is what a read takes; "batch" a batch of it for a consumer,
+"tuples" its records as objects, and "columns" those of an archive.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from korvet_core import BatchesBuilder, LogReader, RawReply
+import lz4.frame
+import zstandard
+from korvet_core import Fetched, LogReader, RawReply
 
 from korvet.log.packed import PackedLog
-from korvet.log.record_format import compress
-from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.record import StoredRecord
 from korvet.topics.types import AtRest, Partition
 from loadtest.micro import logs
 
@@ -30,6 +30,7 @@ PER_MS = 125
 END = 2**52
 BYTES_MAX = 1 << 24
 TURNS, REPEATS = 7, 30
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {"lz4": lz4.frame.compress, "zstd": zstandard.compress}
 
 
 def answer(
@@ -40,8 +41,8 @@ def answer(
     pieces = [b"*2\r\n*8\r\n", *map(bulk, state), b"$-1\r\n" * 6, b"*%d\r\n" % COUNT]
     for number in range(COUNT):
         content, marker = value(number), None
-        if at_rest.codec != "none" and (frame := compress(content, at_rest.codec)) is not None:
-            content, marker = frame, at_rest.codec.encode()
+        if at_rest.codec != "none":
+            content, marker = COMPRESS[at_rest.codec](content), at_rest.codec.encode()
         fields = [b"key", b"%08d" % number] if key else []
         fields += [b"value", content, b"timestamp", b"%d" % (logs.TIMESTAMP + number // PER_MS)]
         fields += [] if marker is None else [b"korvet.encoding", marker]
@@ -65,21 +66,25 @@ class Reads:
         partition = Partition("t", 0, "id", logs.BITS, "record", "", "", "", "", ("", ""), "", "", "", "")
         self._read = self._reader.begin(partition, 0, COUNT, None, False, 0)  # noqa: FBT003 - of all
 
-    def records(self, reply: RawReply) -> Sequence[StoredRecord]:
-        """Return the records of an answer."""
+    def found(self, reply: RawReply) -> Fetched:
+        """Return what an answer holds."""
         outcome = self._reader.outcome(self._read, reply)
         assert isinstance(outcome, tuple)
-        assert len(outcome) == 5
-        records = outcome[4][0]
-        return records if isinstance(records, list) else Columns(*records)
+        assert isinstance(outcome[1], Fetched)
+        return outcome[1]
 
 
-def built(records: Sequence[StoredRecord]) -> int:
+def built(found: Fetched) -> int:
     """Build a batch; returns its size."""
-    builder = BatchesBuilder(codec=0, leader_epoch=0, bytes_max=1 << 21, at_least_one=True)
-    builder.add(records)
-    assert builder.record_count == COUNT
-    return sum(map(len, builder.finish()))
+    batches, count = found.collect([(0, END)], codec=0, log_append_time=False)
+    assert count == COUNT
+    return sum(map(len, batches))
+
+
+def rows_of(found: Fetched) -> int:
+    """Return how many rows an archive gets."""
+    count, *_ = found.arrow_columns(1 << 28, keys=True, values=True, headers=True, log_append_time=False)
+    return count
 
 
 def cpu_us(work: Callable[[], object]) -> float:
@@ -116,15 +121,19 @@ def main() -> None:
         ),
     }
     reads = Reads()
-    print(f"{'us per record':20} {'one by one':>10} {'build':>7} | {'columns':>10} {'build':>7}")
+    print(f"{'us per record':20} {'read':>10} {'batch':>7} {'tuples':>7} {'columns':>7}")
     for name, made in cases.items():
-        times: list[float] = []
         for differ in (True, False):
             reply = made(differ)
-            records = reads.records(reply)
-            assert isinstance(records, list) == differ
-            times += [cpu_us(partial(reads.records, reply)), cpu_us(partial(built, records))]
-        print(f"{name:20} {times[0]:10.3f} {times[1]:7.3f} | {times[2]:10.3f} {times[3]:7.3f}", flush=True)
+            found = reads.found(reply)
+            works = (
+                partial(reads.found, reply),
+                partial(built, found),
+                found.records,
+                partial(rows_of, found),
+            )
+            times = " ".join(f"{cpu_us(work):7.3f}" for work in works)
+            print(f"{name + (', differing' if differ else ''):30} {times}", flush=True)
 
 
 if __name__ == "__main__":

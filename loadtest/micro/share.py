@@ -21,6 +21,7 @@ from korvet.errors import KafkaError
 from korvet.log.types import Read
 from korvet.redis import scripts
 from korvet.redis.client import Redis
+from korvet.share.reading import last_epoch
 from korvet.share.store import SharePartitions
 from korvet.share.types import (
     ACCEPT,
@@ -59,13 +60,9 @@ class Part:
         [found] = log.store.read([Read(log.partition, 0, 4000)])
         if isinstance(found, KafkaError):
             raise found
-        if found.batches:
-            self.offsets = [at for each in found.batches for at in range(each.base_offset, each.next_offset)]
-            self._runs = [(each.base_offset, each.next_offset - 1) for each in found.batches]
-        else:
-            self.offsets = [each[0] for each in found.records]
-            self._runs = [(at, at) for at in self.offsets]
-        self._epoch = found.epochs[-1].epoch
+        self.offsets = [at for first, last in found.spans() for at in range(first, last + 1)]
+        self._runs = found.spans() if log.format == "batch" else [(at, at) for at in self.offsets]
+        self._epoch = last_epoch(found)
         self.begin()
 
     def begin(self) -> None:

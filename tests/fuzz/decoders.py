@@ -11,20 +11,21 @@ import tracemalloc
 from collections.abc import Callable
 from random import Random
 
-from korvet_core import request_header
+from korvet_core import LogCleaner, RawReply, RefusedError, request_header
 
 from korvet.errors import KafkaError, ProtocolError
-from korvet.lake.decoding import batches_to_arrow
-from korvet.log.batch_format import FIELD, read_batches
+from korvet.lake.decoding import to_arrow
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import all_messages
-from korvet.protocol.records.batch import ProducedBatch, each_record, produced_batch, retained_batch
+from korvet.protocol.records.batch import ProducedBatch, each_record, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.schema import Message
+from korvet.topics.entry_ids import BATCH
 from tests.fuzz.records import any_records
 from tests.fuzz.requests import Learned, Requests, damaged, lying
 from tests.protocol import reference
 from tests.protocol.samples import random_message, versions
+from tests.support.log_replies import partition, read_batches
 
 BYTES_MAX = 8 * 1024 * 1024
 """What a batch may have uncompressed here (record.decompressed.max.bytes)."""
@@ -104,7 +105,7 @@ def _records_case(rng: Random) -> str:
     except KafkaError as error:
         return f"records {error.code.name}"
     if produced.header.record_count < 10**6:  # offsets enough for the log
-        _stored_case(rng, produced)
+        _stored_case(produced)
     try:
         _, walk = produced.as_stored(BYTES_MAX)
     except KafkaError as error:
@@ -119,28 +120,47 @@ def _records_case(rng: Random) -> str:
     return f"records {Codec(produced.header.codec).name}"
 
 
-def _stored_case(rng: Random, produced: ProducedBatch) -> None:
+def _stored_case(produced: ProducedBatch) -> None:
     """Read a batch of format `batch` as compaction and the lake do: an earlier version took any of them."""
+    view = bytes(produced.view)
     end = _BASE_OFFSET + produced.header.record_count
-    batches, _ = read_batches([(b"0-%d" % end, [FIELD, bytes(produced.view)])], end)
-    [stored] = batches
+    left = _compacted(view, end)
+    found = read_batches([(_BASE_OFFSET, view)], BYTES_MAX)
     try:
-        records = list(stored.records(BYTES_MAX))
-    except KafkaError:
-        records = []
-    kept = [record for record in records if rng.random() < 0.5]
-    if kept and all(
-        0 <= record[0] - stored.base_offset <= stored.header.last_offset_delta for record in kept
-    ):
-        offsets = [record[0] for record in kept]
-        try:
-            retained = retained_batch(stored.stored, stored.base_offset, kept)
-        except KafkaError:
-            assert offsets != sorted(set(offsets))
-        else:
-            [again], _ = read_batches([(b"0-%d" % end, [FIELD, retained])], end)
-            assert list(again.records(2 * BYTES_MAX)) == kept
+        before = found.records()
+        after = read_batches([(_BASE_OFFSET, left)], 2 * BYTES_MAX).records() if left else []
+    except RefusedError:
+        assert left == view
+    else:
+        latest = {record[2]: record for record in before}
+        assert after == [record for record in before if record[2] is not None and latest[record[2]] is record]
     try:
-        batches_to_arrow(0, batches, BYTES_MAX)
+        to_arrow(0, found)
     except KafkaError:
         return
+
+
+def _compacted(batch: bytes, end: int) -> bytes | None:
+    """Return what compaction leaves of a batch, of whose log it is no more than the beginning."""
+    cleaner = LogCleaner(
+        partition(BATCH),
+        start=0,
+        dirty_start=0,
+        end=end + 1,
+        plain_bytes_max=BYTES_MAX,
+        map_bytes_max=1 << 24,
+        keys_max=1 << 20,
+        at_rest=("none", 0),
+        aborted=[],
+        periods=[],
+    )
+    entry = b"*1\r\n*2\r\n" + b"".join(map(_bulk, [b"0-%d" % end]))
+    reply = RawReply(entry + b"*2\r\n" + _bulk(b"batch") + _bulk(batch))
+    _, full_at = cleaner.map(reply)
+    assert full_at is None
+    _, left = cleaner.retain(reply)
+    return left[0][1][1] if left else None
+
+
+def _bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%s\r\n" % (len(text), text)

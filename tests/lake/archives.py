@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import TableFile, filesystem, write_files
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
+from tests.lake.rows import records_to_arrow
 from tests.support.batches import read
 from tests.support.processes import wait_until
 

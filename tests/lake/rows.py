@@ -1,24 +1,46 @@
-"""Stored batches and records for the tests of the lake, and rows as plain records again."""
+"""Records as rows of the lake, and rows as records again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from korvet.lake.schema import KEY, OFFSET, VALUE, milliseconds_of
-from korvet.log.types import StoredBatch
-from korvet.protocol.records.batch import BatchHeader
+from korvet.lake.schema import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    SCHEMA,
+    TIMESTAMP,
+    TIMESTAMP_MS,
+    VALUE,
+    milliseconds_of,
+    timestamp_columns,
+)
 from korvet.protocol.records.record import StoredRecord
 
-BYTES_MAX = 1 << 24
 
-
-def stored(raw: bytes, base_offset: int) -> StoredBatch:
-    """Return a batch as it lies in the log from `base_offset` on."""
-    header = BatchHeader.read(raw)
-    next_offset = base_offset + header.last_offset_delta + 1
-    return StoredBatch(base_offset, next_offset, len(raw), header.record_count, raw)
+def records_to_arrow(
+    partition: int, records: Sequence[StoredRecord], *, log_append_time: bool = False
+) -> pa.RecordBatch:
+    """Return records of one partition, in their order, as rows of the lake."""
+    times, rest = timestamp_columns(np.array([each[1] for each in records], dtype=np.int64))
+    columns: dict[str, Any] = {
+        OFFSET: [each[0] for each in records],
+        KEY: [each[2] for each in records],
+        VALUE: [each[3] for each in records],
+        HEADERS: [[{"key": name, "value": value} for name, value in each[4]] or None for each in records],
+        "partition": [partition] * len(records),
+        "timestamp_type": [int(log_append_time)] * len(records),
+        TIMESTAMP: times.to_pylist(),
+        TIMESTAMP_MS: rest.to_pylist(),
+    }
+    nulls = [None] * len(records)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns.get(each.name, nulls), each.type) for each in SCHEMA], schema=SCHEMA
+    )
 
 
 def records_of(rows: pa.RecordBatch) -> list[StoredRecord]:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from korvet.errors import LakeError
 from korvet.lake import compaction
 from korvet.lake.compaction import Merge, MergeTask, commit, compact, is_own, plan_merges, rewrite
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import TableFile, filesystem
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake
@@ -35,7 +34,7 @@ from tests.lake.archives import (
     record,
     write_file,
 )
-from tests.lake.rows import records_of
+from tests.lake.rows import records_of, records_to_arrow
 from tests.support.batches import read
 
 BYTES_MAX = 128

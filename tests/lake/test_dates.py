@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from korvet.lake import verify
 from korvet.lake.compaction import compact, is_own
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.expiry import Expiry
 from korvet.lake.files import DATES_MAX, TableFile, filesystem, write_files
 from korvet.lake.reader import LakeReader, ReadPosition, RecordTimestamp
@@ -25,6 +24,7 @@ from korvet.lake.source import RetentionLimits, SourceTopic
 from korvet.lake.table import Advance, Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF, files, opened, path_of, read_all
+from tests.lake.rows import records_to_arrow
 from tests.support import iceberg
 from tests.support.archives import Topics
 from tests.support.batches import Record

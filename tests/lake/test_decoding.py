@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.decoding import batches_to_arrow, records_to_arrow
-from korvet.lake.schema import SCHEMA
-from korvet.log.types import StoredBatch
+from korvet.lake.decoding import to_arrow
+from korvet.lake.schema import HEADERS, KEY, SCHEMA, VALUE
 from korvet.protocol.records.batch import (
     ATTRIBUTES_AT,
     CONTROL_BIT,
@@ -19,22 +19,33 @@ from korvet.protocol.records.batch import (
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
 )
-from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.record import StoredRecord
-from tests.lake.rows import BYTES_MAX, records_of, stored
+from tests.lake.rows import records_of
+from tests.support.appends import entry_of
 from tests.support.batches import CODECS, Record, batch
+from tests.support.log_replies import read, read_batches
 
 CONTENTS = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"x" * 12, b"y" * 13, b"z" * 300])
-HEADERS = st.lists(st.tuples(st.text(max_size=5), CONTENTS), max_size=3) | st.just([("h", b"v")] * 40)
+HEADER_LISTS = st.lists(st.tuples(st.text(max_size=5), CONTENTS), max_size=3) | st.just([("h", b"v")] * 40)
 TIMES = st.integers(-(2**63) // 4, 2**63 // 4) | st.integers(-2, 2**42) | st.just(-1)
 RECORDS = st.lists(
-    st.builds(Record, value=CONTENTS, key=CONTENTS, timestamp=TIMES, headers=HEADERS), min_size=1, max_size=8
+    st.builds(Record, value=CONTENTS, key=CONTENTS, timestamp=TIMES, headers=HEADER_LISTS),
+    min_size=1,
+    max_size=8,
 )
 
 
-def expected(batches: list[StoredBatch]) -> list[object]:
-    """Return the records as the reader of the log yields them."""
-    return [record for batch in batches for record in batch.records(BYTES_MAX)]
+BYTES_MAX = 1 << 24
+
+Stored = tuple[int, bytes]
+"""The base offset of a batch, and the batch."""
+
+
+def stored(raw: bytes, base_offset: int) -> Stored:
+    return base_offset, raw
+
+
+def rows_of(batches: list[Stored], partition: int = 0) -> pa.RecordBatch:
+    return to_arrow(partition, read_batches(batches, BYTES_MAX))
 
 
 @settings(deadline=None)
@@ -42,14 +53,15 @@ def expected(batches: list[StoredBatch]) -> list[object]:
 def test_every_record_is_the_row_that_the_log_would_serve(
     contents: list[tuple[list[Record], int, int]],
 ) -> None:
-    batches, at = [], 0
+    batches: list[Stored] = []
+    at = 0
     for records, codec, gap in contents:
         batches.append(stored(batch(*records, codec=codec), at + gap))
-        at = batches[-1].next_offset
-    rows = batches_to_arrow(7, batches, BYTES_MAX)
+        at += gap + len(records)
+    rows = rows_of(batches, 7)
     rows.validate(full=True)
     assert rows.schema == SCHEMA
-    assert records_of(rows) == expected(batches)
+    assert records_of(rows) == read_batches(batches, BYTES_MAX).records()
     assert set(rows.column("partition").to_pylist()) == {7}
     assert set(rows.column("timestamp_type").to_pylist()) == {0}
     assert rows.column("attributes").null_count == rows.num_rows
@@ -64,7 +76,7 @@ def with_attributes(raw: bytes, bits: int) -> bytes:
 def test_a_batch_with_the_time_of_its_append_has_that_time_for_all_records() -> None:
     first = stored(batch(Record(timestamp=5), Record(timestamp=9)), 0)
     second = stored(with_attributes(batch(Record(timestamp=5), Record(timestamp=9)), LOG_APPEND_TIME_BIT), 2)
-    rows = batches_to_arrow(0, [first, second], BYTES_MAX)
+    rows = rows_of([first, second])
     assert [record[1] for record in records_of(rows)] == [5, 9, 9, 9]
     assert rows.column("timestamp_type").to_pylist() == [0, 0, 1, 1]
 
@@ -74,7 +86,7 @@ def test_transactional_and_control_batches_keep_what_a_reader_needs_of_them() ->
     data = stored(with_attributes(batch(Record(), producer_id=4, epoch=2, sequence=0), TRANSACTIONAL_BIT), 1)
     marker = batch(Record(key=b"\x00\x00\x00\x01", value=b"\x00" * 6), producer_id=4, epoch=2)
     control = stored(with_attributes(marker, TRANSACTIONAL_BIT | CONTROL_BIT), 2)
-    rows = batches_to_arrow(0, [plain, data, control], BYTES_MAX)
+    rows = rows_of([plain, data, control])
     assert rows.column("attributes").to_pylist() == [None, TRANSACTIONAL_BIT, TRANSACTIONAL_BIT | CONTROL_BIT]
     assert rows.column("producer_id").to_pylist() == [None, 4, 4]
     assert rows.column("producer_epoch").to_pylist() == [None, 2, 2]
@@ -83,7 +95,7 @@ def test_transactional_and_control_batches_keep_what_a_reader_needs_of_them() ->
 
 def test_times_that_no_calendar_has_stay_what_they_are() -> None:
     times = [0, -1, -2, 253_402_300_799_999, 253_402_300_800_000, -(2**62), 2**62]
-    rows = batches_to_arrow(0, [stored(batch(*(Record(timestamp=each) for each in times)), 0)], BYTES_MAX)
+    rows = rows_of([stored(batch(*(Record(timestamp=each) for each in times)), 0)])
     assert [record[1] for record in records_of(rows)] == times
     assert rows.column("timestamp").is_valid().to_pylist() == [True, False, True, True, False, False, False]
     assert rows.column("timestamp_ms").to_pylist() == [
@@ -99,7 +111,7 @@ def test_times_that_no_calendar_has_stay_what_they_are() -> None:
 
 def test_a_header_name_that_is_no_utf8_stands_as_escapes() -> None:
     raw = batch(Record(headers=[("NAME", b"v")])).replace(b"NAME", b"\xff\xfea ")
-    rows = batches_to_arrow(0, [stored(raw, 0)], BYTES_MAX)
+    rows = rows_of([stored(raw, 0)])
     assert rows.column("headers").to_pylist() == [[{"key": "\\xff\\xfea ", "value": b"v"}]]
 
 
@@ -110,12 +122,11 @@ def test_damage_is_an_error_that_names_its_batch_or_other_records(data: st.DataO
     at = data.draw(st.integers(HEADER_BYTES, len(good) - 1))
     raw = bytearray(good)
     raw[at] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, 3))
-    damaged = stored(bytes(raw[: len(raw) - cut]), 100)
+    damaged = stored(bytes(raw), 100)
     for batches in ([damaged], [stored(good, 0), damaged]):
         caught: KafkaError | None = None
         try:
-            batches_to_arrow(0, batches, BYTES_MAX).validate(full=True)
+            rows_of(batches).validate(full=True)
         except KafkaError as error:
             caught = error
         if caught is not None:
@@ -126,57 +137,20 @@ def test_damage_is_an_error_that_names_its_batch_or_other_records(data: st.DataO
 def test_many_batches_may_not_hold_more_together_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("korvet.lake.decoding.PAYLOAD_BYTES_MAX", 1000)
     large = [stored(batch(bytes(800), codec=codec), at) for at, codec in enumerate(CODECS)]
-    assert batches_to_arrow(0, large[:1], BYTES_MAX).num_rows == 1
+    assert rows_of(large[:1]).num_rows == 1
     with pytest.raises(KafkaError, match="up to offset 1 hold more than 1000 bytes") as raised:
-        batches_to_arrow(0, large, BYTES_MAX)
+        rows_of(large)
     assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-ENTRY_CONTENTS = st.none() | st.binary(max_size=40)
-ENTRY_HEADERS = st.lists(st.tuples(st.text(max_size=5), ENTRY_CONTENTS), max_size=3)
-ENTRY_TIMES = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2**42)
-ENTRY_RECORDS = st.lists(st.tuples(ENTRY_TIMES, ENTRY_CONTENTS, ENTRY_CONTENTS, ENTRY_HEADERS), max_size=20)
-
-
-@settings(deadline=None)
-@given(ENTRY_RECORDS, st.integers(0, 2**52), st.integers(1, 3))
-def test_every_record_is_a_row(
-    contents: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
-    first: int,
-    step: int,
-) -> None:
-    records: list[StoredRecord] = [(first + at * step, *each) for at, each in enumerate(contents)]
-    rows = records_to_arrow(2, records)
-    rows.validate(full=True)
-    assert rows.schema == SCHEMA
-    assert records_of(rows) == records
-    assert set(rows.column("partition").to_pylist()) <= {2}
-
-
-@settings(deadline=None)
-@given(
-    contents=st.lists(
-        st.tuples(st.binary(max_size=9), st.binary(max_size=20), st.integers(0, 2**42)), min_size=3
-    ),
-    keyed=st.booleans(),
-    names=st.sampled_from([[], [("a", True)], [("a", True), ("b", False)]]),
-)
-def test_columns_are_the_same_rows_as_their_records(
-    contents: list[tuple[bytes, bytes, int]], *, keyed: bool, names: list[tuple[str, bool]]
-) -> None:
-    keys = [each[0] for each in contents]
-    values = [each[1] for each in contents]
-    times = [each[2] for each in contents]
-    headers = [(name, values if filled else None) for name, filled in names]
-    runs = [range(10, 12), range(1 << 40, (1 << 40) + len(contents) - 2)]
-    columns = Columns(runs, times, keys if keyed else None, values, headers)
-    rows = records_to_arrow(0, columns)
-    rows.validate(full=True)
-    assert records_of(rows) == list(columns)
-    assert rows.equals(records_to_arrow(0, list(columns)))
-
-
 def test_append_time_and_create_time_are_distinguished() -> None:
-    records: list[StoredRecord] = [(5, 1000, None, b"v", [])]
-    assert records_to_arrow(0, records).column("timestamp_type").to_pylist() == [0]
-    assert records_to_arrow(0, records, log_append_time=True).column("timestamp_type").to_pylist() == [1]
+    found = read([(b"0-6", entry_of((5, 1000, None, b"v", [])))], 0)
+    assert to_arrow(0, found).column("timestamp_type").to_pylist() == [0]
+    assert to_arrow(0, found, log_append_time=True).column("timestamp_type").to_pylist() == [1]
+
+
+def test_columns_that_are_not_wanted_are_null() -> None:
+    found = read([(b"0-6", entry_of((5, 1000, b"k", b"v", [("h", b"x")])))], 0)
+    whole, rows = to_arrow(0, found), to_arrow(0, found, [VALUE])
+    assert [rows.column(name).null_count for name in (KEY, VALUE, HEADERS)] == [1, 0, 1]
+    assert [whole.column(name).null_count for name in (KEY, VALUE, HEADERS)] == [0, 0, 0]

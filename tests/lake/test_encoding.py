@@ -13,7 +13,6 @@ from aiokafka.partitioner import murmur2 as of_aiokafka
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.encoding import (
     BATCH_BYTES,
     NO_KEY,
@@ -33,10 +32,15 @@ from korvet.lake.schema import SCHEMA
 from korvet.log.epochs import EpochStart, epoch_at, next_epoch_start
 from korvet.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.test_decoding import ENTRY_RECORDS
+from tests.lake.rows import records_to_arrow
 from tests.support.batches import CODECS, NONE, Record, headers_of, read
 
 EPOCHS = (EpochStart(3, 0), EpochStart(5, 2), EpochStart(8, 7), EpochStart(9, 2**40))
+
+ENTRY_CONTENTS = st.none() | st.binary(max_size=40)
+ENTRY_HEADERS = st.lists(st.tuples(st.text(max_size=5), ENTRY_CONTENTS), max_size=3)
+ENTRY_TIMES = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2**42)
+ENTRY_RECORDS = st.lists(st.tuples(ENTRY_TIMES, ENTRY_CONTENTS, ENTRY_CONTENTS, ENTRY_HEADERS), max_size=20)
 
 
 def served(

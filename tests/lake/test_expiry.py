@@ -247,8 +247,8 @@ def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Bo
 def test_vacuum_deletes_what_a_writer_that_was_killed_had_begun(topic: Both) -> None:
     program = f"""
 import os, signal
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_files
+from tests.lake.rows import records_to_arrow
 from tests.lake.archives import record
 
 def rows():

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import TableFile, filesystem
 from korvet.lake.reader import LakeReader, ReadPosition, RecordTimestamp
 from korvet.lake.table import Advance, ArchiveTable, Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF, append, opened, path_of, read_all, record, write_file
+from tests.lake.rows import records_to_arrow
 
 PARTITION = 0
 # How Spark, and others, write timestamps; and as Korvet does.

@@ -13,12 +13,12 @@ from deltalake import DeltaTable
 from korvet.cluster.data_format import OWN, DataFormat
 from korvet.errors import LakeError
 from korvet.lake import data_format, table
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import ROW_GROUP_ROWS, TableFile, filesystem
 from korvet.lake.schema import SCHEMA
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF, opened, path_of, record, write_file
+from tests.lake.rows import records_to_arrow
 
 
 def rows(first: int, stop: int, partition: int = 0) -> pa.RecordBatch:

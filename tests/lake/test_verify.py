@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from korvet.lake.compaction import compact
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.expiry import Expiry
 from korvet.lake.files import TableFile, filesystem
 from korvet.lake.source import RetentionLimits
@@ -20,6 +19,7 @@ from korvet.lake.table import Advance, Lake
 from korvet.lake.verify import VerifiedPartition, verify
 from tests.lake.archives import write_file
 from tests.lake.both import TOPIC, Both, both
+from tests.lake.rows import records_to_arrow
 from tests.support.batches import Record
 from tests.support.log_bench import LAYOUTS
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from korvet_core import RespReader
+
 from korvet.errors import KafkaError
 from korvet.log.compaction_store import CompactionPass, CompactionState, CompactionStore, Retained
-from korvet.topics.entry_ids import end_of_id
 from tests.support.log_bench import Bench
 
 NOTHING_ELSE = Retained(records=0, bytes=0, interval=-1, rows=(), history=(), tombstones=False)
@@ -31,11 +34,7 @@ def compact(bench: Bench, *kept: int, compacted_end: int | None = None, free: bo
     """Compact the log: of its entries, a record each, those stay whose places, from 0 on, are in `kept`."""
     store = CompactionStore(bench.redis)
     under_way = begun(store, bench, compacted_end=compacted_end)
-    entries = []
-    offset = under_way.start
-    while found := store.read(under_way, offset, 1):
-        entries += found
-        offset = offset_after(bench, found[0][0])
+    entries = entries_of(store, under_way, under_way.start)
     left = [entries[place] for place in kept]
     under_way = store.write(under_way, left)
     size = sum(len(field) for _, fields in left for field in fields)
@@ -44,6 +43,13 @@ def compact(bench: Bench, *kept: int, compacted_end: int | None = None, free: bo
         pass
 
 
-def offset_after(bench: Bench, entry_id: bytes) -> int:
-    """Return the offset just past an entry."""
-    return end_of_id(entry_id, bench.partition.bits) or 0
+def entries_of(
+    store: CompactionStore, under_way: CompactionPass, offset: int, entries_max: int = 1000
+) -> list[tuple[bytes, list[bytes]]]:
+    """Return what a pass reads from an offset on, in the compacted part or in the log."""
+    entries: list[tuple[bytes, list[bytes]]] = []
+    for start in dict.fromkeys((offset, max(offset, under_way.dirty_start))):
+        replies = RespReader(Exception)
+        replies.feed(bytes(store.read(under_way, start, entries_max)))
+        entries += cast("list[tuple[bytes, list[bytes]]]", replies.next_reply(None))
+    return entries[:entries_max]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from korvet.config.settings import Settings
-from korvet.lake.decoding import batches_to_arrow, records_to_arrow
+from korvet.lake.decoding import to_arrow
 from korvet.lake.files import filesystem
 from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote.archived import Archived, Mirrored, RemoteOffsetStore
@@ -25,6 +25,7 @@ from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.types import Partition
 from tests.lake.archives import write_file
+from tests.lake.rows import records_to_arrow
 from tests.support.domain import Domain, domain
 from tests.support.lake_service import LakeService
 
@@ -68,10 +69,7 @@ class Tiers:
         at = table.next_offset(0) or 0
         [read] = self.log.read([Read(self.partition, at, ENTRIES_MAX, end)])
         assert not isinstance(read, Exception)
-        rows = (
-            batches_to_arrow(0, read.batches, 1 << 24) if read.batches else records_to_arrow(0, read.records)
-        )
-        file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
+        file = write_file(filesystem(table.uri), 0, [to_arrow(0, read)], now_ms=0)
         assert file is not None
         table.append([file], [Advance(0, at, end)])
         if mirror:

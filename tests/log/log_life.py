@@ -92,7 +92,7 @@ class LogLife:
         redis = self._redis = Redis(self._url, timeout_ms=60_000, connect_timeout_ms=10_000)
         self.logs = LogStore(redis, redis, Keys("korvet"), limits=LogLimits(_DECOMPRESSED_BYTES_MAX))
         self.index = IndexStore(redis)
-        self.offsets = OffsetLookup(self.logs, self.index, NO_LAKE, _DECOMPRESSED_BYTES_MAX)
+        self.offsets = OffsetLookup(self.logs, self.index, NO_LAKE)
         trims = TrimStore(redis)
         self.trimmer = Trimmer(self.logs, trims, lambda _reason, _count: None)
         self.deletion = RecordDeletion(

@@ -122,7 +122,7 @@ def test_a_buffer_too_small_for_all_keys_takes_more_passes(log: CompactedLog) ->
 def test_a_buffer_too_small_for_one_interval_is_said(log: CompactedLog) -> None:
     log.fill(30, keys=10_000)
     [plan] = log.plans()
-    with pytest.raises(KafkaError, match=r"tables:0: the map of keys holds 45, .*dedupe\.buffer\.size=1440"):
+    with pytest.raises(KafkaError, match=r"tables:0: the map of keys holds 48, .*dedupe\.buffer\.size=1440"):
         log.compactor_on(log.here.redis, buffer_bytes=60 * 24).compact(plan, lambda: None)
     assert log.read() == log.model
     assert "clean_token" not in [name.decode() for name in log.raw.hkeys(log.partition.state)]

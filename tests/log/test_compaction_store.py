@@ -1,24 +1,20 @@
-"""The steps of a pass through the store, whose pass it is, damage, and the map of keys to their latest offsets."""
+"""The steps of a pass through the store, whose pass it is, and damage."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.compaction_store import (
-    SLOT_BYTES,
+    ENTRY_ARGS_MAX,
     CompactionStore,
     CompactionSupersededError,
-    OffsetMap,
     Period,
 )
 from korvet.log.index import Row
 from korvet.log.packed import LOG_FIELD
-from korvet.log.record_format import ENTRY_ARGS_MAX
 from korvet.redis.client import Redis
-from tests.log.cleaning import NOTHING_ELSE, begun, compact, state_of
+from tests.log.cleaning import NOTHING_ELSE, begun, compact, entries_of, state_of
 from tests.support.log_bench import Bench
 
 
@@ -29,7 +25,7 @@ def store(redis: Redis) -> CompactionStore:
 
 def ids(store: CompactionStore, bench: Bench) -> list[bytes]:
     under_way = begun(store, bench)
-    return [entry_id for entry_id, _ in store.read(under_way, under_way.start, 100)]
+    return [entry_id for entry_id, _ in entries_of(store, under_way, under_way.start)]
 
 
 def test_the_state_of_an_empty_log(store: CompactionStore, bench: Bench) -> None:
@@ -62,11 +58,10 @@ def test_a_pass_reads_the_compacted_part_and_then_the_log_up_to_its_end(
     bench.append(b"5")
     under_way = begun(store, bench, "next")
     bench.append(b"past its end")
-    found = store.read(under_way, 0, 10)
-    assert [entry_id for entry_id, _ in found] == [before[0], before[3]]
-    after = store.read(under_way, under_way.dirty_start - 1, 10)
-    assert len(after) == 1
-    assert store.read(under_way, under_way.compacted_end, 10) == []
+    found = entries_of(store, under_way, 0)
+    assert [entry_id for entry_id, _ in found][:2] == [before[0], before[3]]
+    assert len(found) == 3
+    assert entries_of(store, under_way, under_way.compacted_end) == []
     assert store.entry_count(bench.partition) >= 2
 
 
@@ -74,7 +69,7 @@ def test_a_read_of_a_pass_takes_no_more_than_it_says(store: CompactionStore, ben
     for n in range(5):
         bench.append(b"%d" % n)
     under_way = begun(store, bench)
-    assert len(store.read(under_way, 0, 2)) == 2
+    assert len(entries_of(store, under_way, 0, 2)) == 2
 
 
 @pytest.mark.parametrize("step", ["write", "switch"])
@@ -84,7 +79,7 @@ def test_a_pass_ends_where_redis_has_lost_what_it_wrote(
     for value in (b"a", b"b", b"c"):
         bench.append(value)
     under_way = begun(store, bench)
-    first, second, third = store.read(under_way, 0, 5)
+    first, second, third = entries_of(store, under_way, 0)
     under_way = store.write(under_way, [first])
     lost = (bench.partition.state, bench.partition.compacted[under_way.target])
     before = [bench.raw.dump(key) for key in lost]
@@ -102,7 +97,7 @@ def test_an_entry_of_too_many_fields_is_named(store: CompactionStore, record_ben
     entry_id = record_bench.raw.xadd(record_bench.partition.stream, fields)
     record_bench.logs.external.step(record_bench.partition)
     under_way = begun(store, record_bench)
-    entries = store.read(under_way, 0, 5)
+    entries = entries_of(store, under_way, 0)
     with pytest.raises(KafkaError, match=f"entry {entry_id.decode()} has 3951 fields, .* XDEL"):
         store.write(under_way, entries)
 
@@ -134,37 +129,3 @@ def test_a_row_that_is_not_understood_is_named(store: CompactionStore, bench: Be
     [look] = store.states([bench.partition])
     assert isinstance(look, KafkaError)
     assert (look.code, bench.partition.index_key in look.message) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
-
-
-MANY = 1000
-
-
-@given(
-    puts=st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**53 - 1)), max_size=300),
-    others=st.lists(st.binary(max_size=3)),
-)
-def test_it_is_a_dict(puts: list[tuple[bytes, int]], others: list[bytes]) -> None:
-    keys = OffsetMap(1 << 20, 300)
-    for key, offset in puts:
-        assert keys.put(key, offset)
-    expected = dict(puts)
-    assert keys.keys == len(expected)
-    for key in [*expected, *others]:
-        assert keys.latest(key) == expected.get(key, -1)
-
-
-def test_it_takes_no_more_than_its_bytes_and_says_when_it_is_full() -> None:
-    keys = OffsetMap(100 * SLOT_BYTES, MANY)
-    assert keys.size_bytes <= 100 * SLOT_BYTES
-    taken = [n for n in range(MANY) if keys.put(b"%d" % n, n)]
-    assert taken == list(range(len(taken)))
-    assert 60 < len(taken) < 100
-    assert keys.put(b"0", 5)  # it is there already
-    assert keys.latest(b"0") == 5
-    assert keys.latest(b"%d" % MANY) == -1
-
-
-def test_it_takes_no_more_memory_than_there_can_be_keys() -> None:
-    assert OffsetMap(1 << 30, 500).size_bytes < 700 * SLOT_BYTES
-    small = OffsetMap(1 << 30, 500)
-    assert all(small.put(b"%d" % n, n) for n in range(500))

@@ -11,7 +11,6 @@ from korvet.log.appends import Marker
 from korvet.log.compaction import CompactionResult
 from korvet.log.index import RowBuilder
 from korvet.log.markers import MarkerWriter
-from korvet.log.record_format import CONTROL
 from korvet.log.types import Appended
 from korvet.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, BatchHeader
 from tests.log.compacting import CompactedLog
@@ -53,8 +52,8 @@ class TransactionalLog(CompactedLog):
 
     def _records(self, fields: dict[bytes, bytes]) -> list[tuple[bytes, bytes | None]]:
         if self.partition.format == "record":
-            if CONTROL in fields:
-                return [(b"marker", fields[CONTROL])]
+            if b"korvet.marker" in fields:
+                return [(b"marker", fields[b"korvet.marker"])]
             return [(fields[b"key"], fields.get(b"value"))]
         data = fields[b"batch"]
         if BatchHeader.read(data).attributes & CONTROL_BIT:

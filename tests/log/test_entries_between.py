@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from korvet_core import Fetched
 
 from korvet.config.settings import Settings
 from korvet.log.compaction import Compactor
@@ -14,7 +15,7 @@ from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import IndexStore, Lag
 from korvet.log.index_repair import IndexRepair, Repaired
 from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
-from korvet.log.types import Fetched, LogPosition, Read
+from korvet.log.types import LogPosition, Read
 from korvet.topics import config as topic_config
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record
@@ -64,13 +65,14 @@ def fetched(log: Both) -> list[tuple[int, bytes | None]]:
         [found] = log.worker.log.read([Read(log.partition, offset, 1)])
         assert isinstance(found, Fetched)
         records += [(record.offset, record.value) for record in records_of(found, offset)]
+        assert found.next_offset is not None
         offset = found.next_offset
     return records
 
 
 def by_timestamp(log: Both) -> list[tuple[int, bytes | None]]:
     """Look each record up by its timestamp."""
-    lookup = OffsetLookup(log.worker.log, IndexStore(log.worker.redis), NO_LAKE, BYTES_MAX)
+    lookup = OffsetLookup(log.worker.log, IndexStore(log.worker.redis), NO_LAKE)
     answers = lookup.find([OffsetQuery(log.partition, timestamp) for timestamp in range(START, END)])
     assert all(isinstance(answer, OffsetFound) for answer in answers)
     return [(each.offset, b"%d" % each.timestamp) for each in answers if isinstance(each, OffsetFound)]

@@ -8,19 +8,19 @@ from typing import NamedTuple
 import msgspec
 import pytest
 import redis
+from korvet_core import Fetched
 
 from korvet.errors import ErrorCode
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.trim import Trim, TrimStore
-from korvet.log.types import Fetched, Read
+from korvet.log.types import Read
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from korvet.protocol.types import SpecialTimestamp
-from korvet.share.batches import BatchCollector, RecordCollector
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, headers_of
 from tests.support.domain import Domain
-from tests.support.fetching import FetchResult
-from tests.support.log_bench import LAYOUTS, configs_of
+from tests.support.fetching import AbortedTransaction, FetchResult
+from tests.support.log_bench import LAYOUTS, configs_of, wire
 from tests.support.proxy import turn, until
 from tests.support.redis_servers import now_ms
 from tests.support.transactions import Consumed, TransactionalProducer, consumed
@@ -295,12 +295,10 @@ def test_of_many_aborted_transactions_some_are_read_at_once(log: Log, rows: int)
         spec = msgspec.structs.replace(log.view.wanted("orders", offset=offset), committed=True)
         [read] = log.view.log.read([Read(spec.partition, offset, 1000, committed=True, aborted_max=rows)])
         assert isinstance(read, Fetched)
-        assert read.aborted is not None
-        if not read.holds_any:
+        if not len(read):
             break
-        collector = BatchCollector() if read.batches else RecordCollector(spec.topic, offset)
-        collector.take(read)
-        values, position = consumed(b"".join(collector.finish()), offset, read.aborted, committed=True)
+        aborted = [AbortedTransaction(*each) for each in read.aborted]
+        values, position = consumed(wire(read), offset, aborted, committed=True)
         assert read.more == (position < read.stable_offset)
         found += values
         offset, steps = position, steps + 1

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gevent
 import msgspec
 import pytest
+from korvet_core import Fetched
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
@@ -19,8 +20,7 @@ from korvet.log.high_watermark import HighWatermarks
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Read
-from korvet.protocol.records.columns import Columns
+from korvet.log.types import Bounds, Read
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -150,7 +150,7 @@ def test_what_was_read_of_a_former_history_is_not_shown(setup: Setup) -> None:
     setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")  # as if it had been a replica in between
     [(_, limited)] = watermarks.limit(histories, [(partition, read)], lambda each: each)
     assert isinstance(limited, Fetched)
-    assert limited.high_watermark < limited.log_end
+    assert limited.high_watermark < limited.end_offset
     assert setup.shown() == [b"one", b"two"]
 
 
@@ -179,19 +179,6 @@ def test_a_consumer_far_behind_learns_of_a_later_end_without_waiting(
         return later.high_watermark > first
 
     until(moved)
-
-
-def test_what_ends_at_the_high_watermark_stays_as_it_was_read() -> None:
-    columns = Columns([range(2), range(5, 7)], [1] * 4, None, [b"v"] * 4)
-    read = Fetched(0, 0, 100, columns, more=True)
-    for end, more in ((8, True), (7, False)):
-        shown = high_watermark.cut(read, end, end)
-        assert shown.records is columns
-        assert (shown.high_watermark, shown.more) == (end, more)
-    for end, offsets in ((6, [0, 1, 5]), (5, [0, 1]), (2, [0, 1])):
-        shown = high_watermark.cut(read, end, end)
-        assert [record[0] for record in shown.records] == offsets
-        assert (shown.high_watermark, shown.more) == (end, False)
 
 
 def test_bounds_are_those_of_consumers(setup: Setup) -> None:

@@ -18,7 +18,7 @@ from korvet.redis.client import Redis
 from tests.support.appends import at_rest
 from tests.support.batches import Record
 from tests.support.domain import NO_LAKE
-from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, LAYOUTS, Bench, code_of
+from tests.support.log_bench import LAYOUTS, Bench, code_of
 from tests.support.partition_state import change_log, log_of
 
 RECORDS = 500
@@ -35,7 +35,7 @@ class Upkeep:
         self.partition = bench.partition
         self.index = IndexStore(bench.redis)
         self.mender = IndexRepair(bench.redis)
-        self.offsets = OffsetLookup(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
+        self.offsets = OffsetLookup(bench.logs, self.index, NO_LAKE)
         self.steps = 0
 
     def mend(self, beside: Any = None) -> Repaired | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
+from korvet_core import Fetched
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import Fetched, Read
+from korvet.log.types import Read
 from tests.support.log_bench import Bench, code_of, records_of, wire
 from tests.support.partition_state import change_log
 
@@ -25,9 +26,10 @@ def test_a_read_in_the_middle_of_a_batch_gives_the_whole_batch(bench: Bench, off
     bench.logs.append([made])
     sent = bytes(made.batch)
     bench.append(b"g")
-    found = bench.read(offset).batches
-    assert [(batch.base_offset, batch.next_offset) for batch in found] == [(3, 6), (6, 7)]
-    assert wire(found[:1], 77) == (3).to_bytes(8, "big") + sent[8:12] + (77).to_bytes(4, "big") + sent[16:]
+    found = bench.read(offset)
+    assert found.spans() == [(3, 5), (6, 6)]
+    epoch = bench.epoch.to_bytes(4, "big")
+    assert wire(found.each()[0]) == (3).to_bytes(8, "big") + sent[8:12] + epoch + sent[16:]
     values = [record.value for record in records_of(bench.read(offset), offset)]
     assert values == [b"d", b"e", b"f", b"g"][offset - 3 :]
 

@@ -16,12 +16,12 @@ from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record
 from tests.support.commands import commands_of
 from tests.support.domain import NO_LAKE, Domain
-from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, LAYOUTS, Bench, Layout, configs_of
+from tests.support.log_bench import LAYOUTS, Bench, Layout, configs_of
 from tests.support.transactions import TransactionalProducer
 
 
 def test_a_lookup_in_a_long_log_reads_one_interval(bench: Bench) -> None:
-    lookup = OffsetLookup(bench.logs, IndexStore(bench.redis), NO_LAKE, DECOMPRESSED_BYTES_MAX)
+    lookup = OffsetLookup(bench.logs, IndexStore(bench.redis), NO_LAKE)
     offsets: list[int] = []
     for n in range(200):
         base = bench.append(*[Record(b"v", b"k", n * 500 + i) for i in range(500)])
@@ -46,7 +46,7 @@ def test_a_lookup_in_a_long_log_reads_one_interval(bench: Bench) -> None:
 
 def test_timestamps_too_large_for_the_index_are_compared_as_the_records_have_them(bench: Bench) -> None:
     """State and index count those past 2^53 ms as 2^53; each append makes a row, for it is large."""
-    lookup = OffsetLookup(bench.logs, IndexStore(bench.redis), NO_LAKE, DECOMPRESSED_BYTES_MAX)
+    lookup = OffsetLookup(bench.logs, IndexStore(bench.redis), NO_LAKE)
     times = [5, 2**53 + 2, 2**60 + 1, 2**53 + 1, 2**60, 2**61, 2**53 - 1, 2**61]
     value = random.Random(1).randbytes(BYTES_PER_ROW)  # does not compress
     offsets = [bench.append(Record(value, b"k", at)) for at in times]

@@ -13,12 +13,12 @@ from gevent import socket
 from gevent.socket import wait_read
 
 from korvet.errors import KafkaError
-from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem
 from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote import client as remote_client
 from korvet.log.remote.client import LENGTH, RemoteClient, RemoteRequest, framed
 from tests.lake.archives import write_file
+from tests.lake.rows import records_to_arrow
 from tests.log.lake import TOPIC, archived_lake
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service, stopped

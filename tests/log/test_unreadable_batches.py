@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+from korvet_core import Fetched
 
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.trim import Trim, Trimmed, TrimStore
-from korvet.log.types import Fetched, Read
+from korvet.log.types import Read
 from korvet.protocol.types import SpecialTimestamp
 from korvet.share.reading import piece
 from korvet.telemetry import metrics

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, Self
 
+from korvet_core import Fetched
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.trim import Trim, Trimmed, TrimStore
-from korvet.log.types import Fetched
+from korvet.share.reading import last_epoch
 from korvet.share.store import SharePartitions
 from korvet.share.types import (
     ACCEPT,
@@ -193,13 +195,8 @@ redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(owners, ranges))
 
 def readable_of(fetched: Fetched, offset: int, archived: Sequence[tuple[int, int]] = ()) -> Readable:
     """Return what was read as the store takes it."""
-    epoch = fetched.epochs[-1].epoch if fetched.epochs else -1
-    if fetched.batches:
-        runs = [(each.base_offset, each.next_offset - 1) for each in fetched.batches]
-    else:
-        runs = list(runs_of([each[0] for each in fetched.records]))
-    end = fetched.next_offset if fetched.holds_any else fetched.visible_end
-    return Readable(offset, max(end, offset), runs, archived, epoch)
+    end = fetched.next_offset or fetched.visible_end
+    return Readable(offset, max(end, offset), fetched.spans(), archived, last_epoch(fetched))
 
 
 def runs_of(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from korvet_core import Fetched
 
-from korvet.log.types import Fetched, Read
+from korvet.log.types import Read
 from korvet.share.reading import SharePiece, chunks, piece
 from korvet.share.types import AcquiredRange
 from korvet.topics.registry import TopicSpec
@@ -58,7 +59,7 @@ def offsets_in(spans: Any) -> list[int]:
 def values_of(view: Domain, made: SharePiece, offsets: list[int]) -> list[bytes | None]:
     """Return the values of the records that a client finds at these offsets if it has acquired them."""
     ranges = [AcquiredRange(each, each, 1) for each in offsets]
-    batches, count = chunks([(made, ranges)], view.topics.get("orders"), 0)
+    batches, count = chunks([(made, ranges)], view.topics.get("orders"))
     records = read(b"".join(batches))
     assert len(records) == count
     held = {each.offset: each.value for each in records}
@@ -125,5 +126,5 @@ def test_nothing_is_said_of_what_was_not_read(here: Domain) -> None:
     end = fetched.high_watermark
     # All below the end was read, and there is nothing.
     assert whole(found(here, end), end).readable.end == end
-    unsettled = fetched._replace(records=[], more=True)
+    unsettled = found(here, end).to_go_on()
     assert whole(unsettled, 5).readable.end == 5

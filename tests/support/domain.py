@@ -54,7 +54,7 @@ class Domain:
         self.fetches = Fetches(log, self.subscriptions, cold)
         self.fetches.clients = Decisions(self.topics, log.appends)
         self.fetching = Fetching(log.appends)
-        self.offsets = OffsetLookup(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
+        self.offsets = OffsetLookup(log, IndexStore(self.redis), cold)
 
     def append(
         self, topic: str, *records: Record | bytes | None, partition: int = 0, codec: int = NONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from gevent import socket as gevent_socket
@@ -15,7 +15,6 @@ from korvet.errors import ErrorCode
 from korvet.log.appends import Appends
 from korvet.log.epochs import NO_EPOCH, EpochStart
 from korvet.log.partition_finder import PartitionFinder
-from korvet.log.types import AbortedTransaction
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from korvet.protocol.types import IsolationLevel
 from korvet.server.net.sockets import Sockets
@@ -25,6 +24,13 @@ from tests.support.batches import headers_of
 from tests.support.wire_client import WireClient
 
 VERSION = FetchRequest.api.versions[1]
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted in a partition: of which producer, and where it began there."""
+
+    producer_id: int
+    first_offset: int
 
 
 class FetchPartitionSpec(msgspec.Struct, frozen=True):

@@ -6,17 +6,18 @@ offset, those before the requested one left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
+
+from korvet_core import Fetched
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.appends import BatchAppend
 from korvet.log.store import LogStore
-from korvet.log.types import Appended, Bounds, Fetched, LogLimits, Read, StoredBatch
+from korvet.log.types import Appended, Bounds, LogLimits, Read
 from korvet.redis.client import Redis, RedisNode
 from korvet.redis.keys import Keys
 from korvet.topics.config import TopicConfig
-from korvet.topics.entry_ids import DENSE
+from korvet.topics.entry_ids import DENSE, OFFSETS_END
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, TopicRow
 from tests.support import batches
@@ -98,7 +99,7 @@ class Bench:
         """Read, expect nothing to be there, now or on; return log start, first offset and high watermark."""
         fetched = self.read(offset)
         assert not fetched.more
-        assert not [*fetched.records, *fetched.batches]
+        assert not len(fetched)
         return fetched.log_start, fetched.first_offset, fetched.high_watermark
 
     def records(self, offset: int = 0, count: int = 1000, partition: Partition | None = None) -> list[Record]:
@@ -174,18 +175,21 @@ def code_of(outcome: object) -> ErrorCode:
     return outcome.code
 
 
-def wire(found: Sequence[StoredBatch], leader_epoch: int = 0) -> bytes:
-    """Return batches as a consumer gets them."""
-    return b"".join(bytes(chunk) for batch in found for chunk in batch.chunks(leader_epoch))
+def wire(found: Fetched) -> bytes:
+    """Return batches as a consumer gets them, those of records too."""
+    chunks, _ = found.collect([(0, OFFSETS_END)], codec=batches.NONE, log_append_time=False)
+    return b"".join(chunks)
 
 
 def records_of(fetched: Fetched, offset: int) -> list[Record]:
     """Return what a consumer that asked for `offset` makes of an answer; fails on a wrong CRC."""
-    found = [
-        Record(value, key, timestamp, tuple(headers), at)
-        for at, timestamp, key, value, headers in fetched.records
-    ]
-    found += batches.read(wire(fetched.batches))
+    if fetched.size_bytes:
+        found = batches.read(wire(fetched))
+    else:
+        found = [
+            Record(value, key, timestamp, tuple(headers), at)
+            for at, timestamp, key, value, headers in fetched.records()
+        ]
     offsets = [record.offset for record in found]
     assert offsets == sorted(set(offsets))
     return [record for record in found if record.offset >= offset]

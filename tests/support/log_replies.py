@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Literal, TypeAlias
 
-from korvet_core import LogRead, LogReader, RawReply
+from korvet_core import Fetched, LogReader, RawReply
 
 from korvet.log.packed import PackedLog
-from korvet.log.record_format import ProducerRun
-from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.record import StoredRecord
-from korvet.topics.entry_ids import OFFSETS_END
+from korvet.protocol.records.batch import BatchHeader
+from korvet.topics.entry_ids import BATCH, OFFSETS_END
 from korvet.topics.types import Partition
-
-if TYPE_CHECKING:
-    from korvet_core import LogFound
 
 LIMIT = 1 << 20
 
@@ -24,8 +19,9 @@ Entry: TypeAlias = tuple[bytes, list[bytes]]
 
 
 def partition(bits: int) -> Partition:
-    """Return a partition of format `record`; `bits` of its offsets are sequences of ids."""
-    return Partition("t", 0, "id", bits, "record", "s", "", "", "", ("", ""), "", "", "", "")
+    """Return a partition; `bits` of its offsets are sequences of ids, BATCH: it is of format `batch`."""
+    form: Literal["record", "batch"] = "batch" if bits == BATCH else "record"
+    return Partition("t", 0, "id", bits, form, "s", "", "", "", ("", ""), "", "", "", "")
 
 
 def reply_of(entries: Sequence[Entry], end: int = OFFSETS_END) -> RawReply:
@@ -37,25 +33,23 @@ def reply_of(entries: Sequence[Entry], end: int = OFFSETS_END) -> RawReply:
     return RawReply(b"".join(pieces))
 
 
-def read(entries: Sequence[Entry], bits: int, end: int = OFFSETS_END, limit: int = LIMIT) -> LogFound:
+def read(entries: Sequence[Entry], bits: int, end: int = OFFSETS_END, limit: int = LIMIT) -> Fetched:
     """Return what a read finds that gets these entries."""
     reader = LogReader(limit)
     asked = reader.begin(partition(bits), 0, len(entries) + 1, None, False, 0)  # noqa: FBT003 - of all
     outcome = reader.outcome(asked, reply_of(entries, end))
-    assert not isinstance(outcome, LogRead)
-    assert len(outcome) == 5, outcome
-    return outcome
+    assert isinstance(outcome, tuple)
+    settled, found = outcome[:2]
+    assert isinstance(found, Fetched), outcome
+    assert settled
+    return found
 
 
-def records_in(outcome: LogFound) -> Sequence[StoredRecord]:
-    """Return the records of an outcome: a list, or columns."""
-    records = outcome[4][0]
-    return records if isinstance(records, list) else Columns(*records)
-
-
-def runs_in(outcome: LogFound) -> list[ProducerRun]:
-    """Return which of them are of transactions."""
-    return [ProducerRun(*run) for run in outcome[4][2]]
+def read_batches(batches: Sequence[tuple[int, bytes]], limit: int = LIMIT) -> Fetched:
+    """Return what a read finds of batches, each with its base offset."""
+    ends = [base + BatchHeader.read(raw).last_offset_delta + 1 for base, raw in batches]
+    entries = [(b"0-%d" % end, [b"batch", raw]) for end, (_, raw) in zip(ends, batches, strict=True)]
+    return read(entries, BATCH, limit=limit)
 
 
 def _bulk(text: bytes) -> bytes:

@@ -1,7 +1,7 @@
-//! Records of stored batches as columns, in the memory layout of Apache Arrow.
+//! Records of a log as columns, in the memory layout of Apache Arrow.
 //!
 //! Theory of operation. [`Columns`] takes one batch after the other, each by its offset in the log, its header and its
-//! records uncompressed. Every record becomes a row. A field of bytes is copied once, to the end of its column: then the
+//! records uncompressed; or single records ([`Columns::push`]). Every record becomes a row. A field of bytes is copied once, to the end of its column: then the
 //! records are freed batch by batch, and a reader of one column holds no other. The records are checked while they are
 //! read; after a refusal the columns end in the middle of a batch, and are of no use.
 //!
@@ -9,11 +9,12 @@
 //! in the data for each value and one for the end, and a bitmap of the values that are not null, least significant bit
 //! first. Numbers have the byte order of the machine.
 
-use crate::batch::{CONTROL_BIT, Header, LOG_APPEND_TIME_BIT, Record, TRANSACTIONAL_BIT, text_of};
+use crate::batch::{CONTROL_BIT, Header, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, text_of};
+use crate::encode::{HeaderFields, RecordFields};
 use crate::{ErrorCode, Refusal};
 
 /// Which values of a column are not null.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Validity {
     bits: Vec<u8>,
     count: usize,
@@ -37,6 +38,10 @@ impl Validity {
         (self.nulls > 0).then_some(&self.bits)
     }
 
+    fn has(&self, row: usize) -> bool {
+        self.bits.get(row / 8).is_some_and(|bits| bits >> (row % 8) & 1 > 0)
+    }
+
     /// Whether every value is null.
     pub fn is_all_null(&self) -> bool {
         self.nulls == self.count
@@ -44,7 +49,7 @@ impl Validity {
 }
 
 /// A column of bytes, or of text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Binaries {
     /// Which are not null.
     pub validity: Validity,
@@ -67,10 +72,16 @@ impl Binaries {
         self.positions.push(position(self.data.len())?);
         Ok(())
     }
+
+    /// The value of a row; `None` is null.
+    pub fn get(&self, row: usize) -> Option<&[u8]> {
+        let [begin, end] = self.positions.get(row..)?.first_chunk()?;
+        self.data.get(usize::try_from(*begin).ok()?..usize::try_from(*end).ok()?).filter(|_| self.validity.has(row))
+    }
 }
 
 /// A column of lists of headers; a record without headers has a null list.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Headers {
     /// Which lists are not null.
     pub validity: Validity,
@@ -95,8 +106,7 @@ impl Headers {
         self.values.validity.count
     }
 
-    fn push(&mut self, record: &Record<'_>) -> Result<(), Refusal> {
-        let headers = record.headers();
+    fn push<'a>(&mut self, headers: impl ExactSizeIterator<Item = HeaderFields<'a>>) -> Result<(), Refusal> {
         self.validity.push(headers.len() > 0);
         for (name, value) in headers {
             self.names.push(Some(text_of(name).as_bytes()))?;
@@ -104,6 +114,13 @@ impl Headers {
         }
         self.positions.push(position(self.count())?);
         Ok(())
+    }
+
+    /// The headers of a row.
+    fn of(&self, row: usize) -> impl Iterator<Item = HeaderFields<'_>> {
+        let ends = self.positions.get(row..).and_then(|positions| positions.first_chunk()).unwrap_or(&[0, 0]);
+        let [begin, end] = ends.map(|position| usize::try_from(position).unwrap_or(0));
+        (begin..end).map(|at| (self.names.get(at).unwrap_or_default(), self.values.get(at)))
     }
 }
 
@@ -155,7 +172,7 @@ impl Columns {
             self.timestamps.push(if is_appended { header.max_timestamp } else { record.timestamp });
             self.keys.as_mut().map_or(Ok(()), |keys| keys.push(record.key))?;
             self.values.as_mut().map_or(Ok(()), |values| values.push(record.value))?;
-            self.headers.as_mut().map_or(Ok(()), |headers| headers.push(&record))?;
+            self.headers.as_mut().map_or(Ok(()), |headers| headers.push(record.headers()))?;
             self.special.push(special != 0);
         }
         let rows = self.offsets.len();
@@ -164,5 +181,43 @@ impl Columns {
         self.producer_ids.resize(rows, header.producer_id);
         self.producer_epochs.resize(rows, header.producer_epoch);
         Ok(())
+    }
+
+    /// Columns for single records.
+    pub fn of_records() -> Self {
+        let (keys, values) = (Some(Binaries::default()), Some(Binaries::default()));
+        Self { keys, values, headers: Some(Headers::default()), ..Self::default() }
+    }
+
+    /// Add a record that is of no batch. Refuses, and adds nothing, what does not fit into a column.
+    pub fn push<Name: AsRef<[u8]>>(&mut self, record: &RecordFields<'_, Name>) -> Result<(), Refusal> {
+        let headers = record.headers.iter().map(|(name, value)| (name.as_ref(), *value));
+        let own = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+        let all = own + headers.clone().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
+        position(self.data_bytes() + all + record.headers.len())?;
+        self.offsets.push(record.offset);
+        self.timestamps.push(record.timestamp);
+        self.timestamp_types.push(0);
+        self.keys.as_mut().map_or(Ok(()), |keys| keys.push(record.key))?;
+        self.values.as_mut().map_or(Ok(()), |values| values.push(record.value))?;
+        self.headers.as_mut().map_or(Ok(()), |column| column.push(headers))?;
+        self.special.push(false);
+        Ok(())
+    }
+
+    /// How many bytes keys, values and headers have, and how many headers there are: no column has more.
+    fn data_bytes(&self) -> usize {
+        let size = |column: &Option<Binaries>| column.as_ref().map_or(0, |column| column.data.len());
+        let of_headers = |column: &Headers| column.names.data.len() + column.values.data.len() + column.count();
+        size(&self.keys) + size(&self.values) + self.headers.as_ref().map_or(0, of_headers)
+    }
+
+    /// Call `read` with the record of a row, if there is one.
+    pub fn row<T>(&self, row: usize, read: impl FnOnce(&RecordFields<'_>) -> T) -> Option<T> {
+        let (offset, timestamp) = (*self.offsets.get(row)?, *self.timestamps.get(row)?);
+        let key = self.keys.as_ref().and_then(|column| column.get(row));
+        let value = self.values.as_ref().and_then(|column| column.get(row));
+        let headers: Vec<_> = self.headers.iter().flat_map(|headers| headers.of(row)).collect();
+        Some(read(&RecordFields { offset, timestamp, key, value, headers: &headers }))
     }
 }

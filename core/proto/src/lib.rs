@@ -24,6 +24,7 @@
 //! * [`append`] makes calls of the append scripts of producers' batches, and reads the answers.
 //! * [`produce`] serves the requests of producers, and [`fetch`] those of consumers; [`serving`] is what both are given.
 //! * [`log`] reads the log of a partition.
+//! * [`compaction`] decides which entries of a log stay.
 //! * [`shared`] are bytes that several hold.
 //! * [`pipeline`] is one connection to Redis: what is written next, and whose each reply is.
 
@@ -37,6 +38,7 @@ pub mod build;
 pub mod channels;
 pub mod client;
 pub mod columns;
+pub mod compaction;
 pub mod compression;
 pub mod cursor;
 pub mod encode;

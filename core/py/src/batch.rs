@@ -32,7 +32,12 @@ pub fn header_of<'a>(py: Python<'a>, sent: &'a Bytes) -> PyResult<(Header, &'a [
     Header::read(sent).map(|header| (header, sent)).ok_or_else(|| PyValueError::new_err("the header is cut off"))
 }
 
-fn as_tuple<'py>(py: Python<'py>, record: &Record<'_>, offset: i64, timestamp: i64) -> PyResult<Bound<'py, PyTuple>> {
+pub fn as_tuple<'py>(
+    py: Python<'py>,
+    record: &Record<'_>,
+    offset: i64,
+    timestamp: i64,
+) -> PyResult<Bound<'py, PyTuple>> {
     let nullable = |bytes: Option<&[u8]>| bytes.map(|bytes| PyBytes::new(py, bytes));
     let headers = record.headers().map(|(name, value)| (PyString::new(py, &batch::text_of(name)), nullable(value)));
     (offset, timestamp, nullable(record.key), nullable(record.value), PyList::new(py, headers)?).into_pyobject(py)

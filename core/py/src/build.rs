@@ -1,35 +1,14 @@
-//! Records of Python as batches for a consumer, and as what compaction leaves of a batch.
+//! Records of Python as batches for a consumer.
 
 use korvet_proto::build;
-use korvet_proto::encode::{Encoder, HeaderFields, RecordFields};
-use korvet_proto::{ErrorCode, Refusal};
+use korvet_proto::encode::{HeaderFields, RecordFields};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyBytesMethods, PyList, PyMemoryView, PyString, PyTuple};
 
-use crate::batch::{codec, header_of, refused};
-use crate::buffer::{Bytes, Owned};
+use crate::buffer::Owned;
 
 type Nullable<'py> = Option<Bound<'py, PyBytes>>;
-/// What one field holds in every record, None if it is null in all of them.
-type Contents<'py> = Option<Vec<Bound<'py, PyBytes>>>;
-
 type Record<'py> = (i64, i64, Nullable<'py>, Nullable<'py>, Vec<(Bound<'py, PyString>, Nullable<'py>)>);
-
-#[derive(FromPyObject)]
-struct Run {
-    start: i64,
-    stop: i64,
-}
-
-/// Records of one layout: the attributes of Python's Columns.
-#[derive(FromPyObject)]
-struct Columns<'py> {
-    runs: Vec<Run>,
-    timestamps: Vec<i64>,
-    keys: Contents<'py>,
-    values: Vec<Bound<'py, PyBytes>>,
-    headers: Vec<(Bound<'py, PyString>, Contents<'py>)>,
-}
 
 /// Builds batches of records with rising offsets.
 #[pyclass(module = "korvet_core", subclass)]
@@ -93,10 +72,27 @@ impl BatchesBuilder {
     }
 
     #[pyo3(signature = (records, /))]
-    fn add(&mut self, records: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Ok(records) = records.cast::<PyList>() else { return self.add_columns(&records.extract()?) };
+    fn add(&mut self, records: &Bound<'_, PyList>) -> PyResult<()> {
         for record in records {
             if !with_fields(&record, |fields| Ok(self.builder.push(fields)?))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (offsets, timestamps, keys, values, /))]
+    fn add_columns(
+        &mut self,
+        offsets: Vec<i64>,
+        timestamps: Vec<i64>,
+        keys: Option<Vec<Bound<'_, PyBytes>>>,
+        values: Vec<Bound<'_, PyBytes>>,
+    ) -> PyResult<()> {
+        for (row, ((offset, timestamp), value)) in offsets.into_iter().zip(timestamps).zip(&values).enumerate() {
+            let key = keys.as_ref().and_then(|keys| bytes_of(keys.get(row)));
+            let (value, headers) = (Some(value.as_bytes()), &[] as &[HeaderFields<'_>]);
+            if !self.builder.push(&RecordFields { offset, timestamp, key, value, headers })? {
                 break;
             }
         }
@@ -116,24 +112,6 @@ impl BatchesBuilder {
     }
 }
 
-impl BatchesBuilder {
-    fn add_columns(&mut self, columns: &Columns<'_>) -> PyResult<()> {
-        let names = columns.headers.iter().map(|(name, _)| name.to_str()).collect::<PyResult<Vec<_>>>()?;
-        let mut headers: Vec<HeaderFields<'_>> = names.iter().map(|name| (name.as_bytes(), None)).collect();
-        let offsets = columns.runs.iter().flat_map(|run| run.start..run.stop);
-        for (row, ((offset, timestamp), value)) in offsets.zip(&columns.timestamps).zip(&columns.values).enumerate() {
-            for (field, (_, contents)) in headers.iter_mut().zip(&columns.headers) {
-                field.1 = content_of(contents, row);
-            }
-            let (key, value) = (content_of(&columns.keys, row), Some(value.as_bytes()));
-            if !self.builder.push(&RecordFields { offset, timestamp: *timestamp, key, value, headers: &headers })? {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Call with the fields of a record, where Python's bytes lie.
 fn with_fields<T>(record: &Bound<'_, PyAny>, call: impl FnOnce(&RecordFields<'_>) -> PyResult<T>) -> PyResult<T> {
     let (offset, timestamp, key, value, headers) = record.cast::<PyTuple>()?.extract::<Record<'_>>()?;
@@ -147,28 +125,4 @@ fn with_fields<T>(record: &Bound<'_, PyAny>, call: impl FnOnce(&RecordFields<'_>
 
 fn bytes_of<'a>(content: Option<&'a Bound<'_, PyBytes>>) -> Option<&'a [u8]> {
     content.map(PyBytesMethods::as_bytes)
-}
-
-fn content_of<'a>(contents: &'a Contents<'_>, row: usize) -> Option<&'a [u8]> {
-    bytes_of(contents.as_ref()?.get(row))
-}
-
-#[pyfunction]
-#[pyo3(signature = (batch, base_offset, records, /))]
-pub fn retain<'py>(
-    py: Python<'py>,
-    batch: Bytes,
-    base_offset: i64,
-    records: &Bound<'py, PyList>,
-) -> PyResult<Bound<'py, PyBytes>> {
-    let mut encoder = Encoder::new(base_offset, usize::MAX, true);
-    for record in records {
-        if !with_fields(&record, |fields| Ok(encoder.push(fields)))? {
-            let message = "the offsets of its records do not rise";
-            return Err(refused(Refusal::new(ErrorCode::CorruptMessage, message)));
-        }
-    }
-    let header = header_of(py, &batch)?.0;
-    let payload = codec(header.codec_number())?.compress(encoder.payload())?;
-    Ok(PyBytes::new(py, &header.retaining(&encoder.header()).sealed_with(&payload)))
 }

@@ -1,10 +1,10 @@
-//! Stored batches as columns, whose buffers Python wraps as arrays of Arrow.
+//! Records of a log as columns, whose buffers Python wraps as arrays of Arrow.
 
-use korvet_proto::batch::Header;
 use korvet_proto::columns::{Binaries, Columns, Headers, Validity};
+use korvet_proto::log::HeldBatch;
 use korvet_proto::{ErrorCode, Refusal};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyBytesMethods, PyMemoryView};
+use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::batch::refused;
 use crate::buffer::Owned;
@@ -15,7 +15,7 @@ type Nullable<'py> = Option<Buffer<'py>>;
 type BinaryColumn<'py> = (Nullable<'py>, Buffer<'py>, Bound<'py, PyMemoryView>);
 type HeaderColumn<'py> = (Nullable<'py>, Buffer<'py>, usize, BinaryColumn<'py>, BinaryColumn<'py>);
 type ProducerColumns<'py> = (Nullable<'py>, Buffer<'py>, Buffer<'py>, Buffer<'py>);
-type ArrowColumns<'py> = (
+pub type ArrowColumns<'py> = (
     usize,
     Buffer<'py>,
     Buffer<'py>,
@@ -25,30 +25,38 @@ type ArrowColumns<'py> = (
     Option<HeaderColumn<'py>>,
     Option<ProducerColumns<'py>>,
 );
-type StoredBatch<'py> = (i64, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
-#[pyfunction]
-#[pyo3(signature = (batches, plain_bytes_max, payloads_bytes_max, /, *, keys, values, headers))]
-pub fn arrow_columns<'py>(
+/// Which columns are wanted beside offsets and times.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub keys: bool,
+    pub values: bool,
+    pub headers: bool,
+}
+
+/// The columns of batches, of which several hold `payloads_bytes_max` bytes uncompressed at the most.
+pub fn arrow_of_batches<'py>(
     py: Python<'py>,
-    batches: Vec<StoredBatch<'py>>,
+    batches: &[HeldBatch],
     plain_bytes_max: usize,
     payloads_bytes_max: usize,
-    keys: bool,
-    values: bool,
-    headers: bool,
+    wanted: Wanted,
 ) -> PyResult<ArrowColumns<'py>> {
     let mut columns = Columns {
-        keys: keys.then(Binaries::default),
-        values: values.then(Binaries::default),
-        headers: headers.then(Headers::default),
+        keys: wanted.keys.then(Binaries::default),
+        values: wanted.values.then(Binaries::default),
+        headers: wanted.headers.then(Headers::default),
         ..Columns::default()
     };
     let mut size = 0;
-    for (position, (base_offset, stored, plain)) in batches.iter().enumerate() {
-        let plain = plain.as_ref().map(PyBytesMethods::as_bytes);
-        size += add(&mut columns, *base_offset, stored.as_bytes(), plain, plain_bytes_max)
-            .map_err(|refusal| refused(named(refusal.of_stored(), *base_offset)))?;
+    for (position, batch) in batches.iter().enumerate() {
+        let base_offset = batch.base_offset;
+        let plain = batch.header.stored_records(batch.stored.as_ref(), batch.plain.as_deref(), plain_bytes_max);
+        let added = plain.and_then(|plain| {
+            columns.add(base_offset, &batch.header, &plain)?;
+            Ok(plain.len())
+        });
+        size += added.map_err(|refusal| refused(named(refusal.of_stored(), base_offset)))?;
         if position > 0 && size > payloads_bytes_max {
             let message = format!("the batches up to offset {base_offset} hold more than {payloads_bytes_max} bytes");
             return Err(refused(Refusal::new(ErrorCode::MessageTooLarge, message)));
@@ -57,18 +65,23 @@ pub fn arrow_columns<'py>(
     arrow_of(py, columns)
 }
 
-/// Add a batch, with its records apart from its header or after it; returns their size uncompressed.
-fn add(
-    columns: &mut Columns,
-    base_offset: i64,
-    stored: &[u8],
-    plain: Option<&[u8]>,
-    plain_bytes_max: usize,
-) -> Result<usize, Refusal> {
-    let header = Header::read(stored).ok_or(Refusal::invalid("the header is cut off"))?;
-    let plain = header.stored_records(stored, plain, plain_bytes_max)?;
-    columns.add(base_offset, &header, &plain)?;
-    Ok(plain.len())
+/// Columns of records that are of no batch.
+pub fn arrow_of_records<'py>(
+    py: Python<'py>,
+    columns: &Columns,
+    wanted: Wanted,
+    has_append_time: bool,
+) -> PyResult<ArrowColumns<'py>> {
+    let columns = Columns {
+        offsets: columns.offsets.clone(),
+        timestamps: columns.timestamps.clone(),
+        timestamp_types: vec![has_append_time.into(); columns.offsets.len()],
+        keys: columns.keys.clone().filter(|_| wanted.keys),
+        values: columns.values.clone().filter(|_| wanted.values),
+        headers: columns.headers.clone().filter(|_| wanted.headers),
+        ..Columns::default()
+    };
+    arrow_of(py, columns)
 }
 
 fn named(refusal: Refusal, base_offset: i64) -> Refusal {

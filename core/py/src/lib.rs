@@ -19,12 +19,13 @@ mod channels;
 mod client;
 mod client_paths;
 mod columns;
+mod compaction;
 mod data_path;
 mod data_path_calls;
 mod fetch_args;
+mod fetched;
 mod frame;
 mod log_reader;
-mod log_records;
 mod message;
 mod peer_sockets;
 mod peers;
@@ -41,15 +42,17 @@ mod korvet_core {
     #[pymodule_export]
     use crate::batch::{Records, RefusedError, check_header, compress, crc32c, decompress, walk};
     #[pymodule_export]
-    use crate::build::{BatchesBuilder, retain};
+    use crate::build::BatchesBuilder;
     #[pymodule_export]
     use crate::channels::Channels;
     #[pymodule_export]
     use crate::client::{RedisClient, slot_of};
     #[pymodule_export]
-    use crate::columns::arrow_columns;
+    use crate::compaction::{LogCleaner, weights};
     #[pymodule_export]
     use crate::data_path::DataPath;
+    #[pymodule_export]
+    use crate::fetched::Fetched;
     #[pymodule_export]
     use crate::frame::{ProtocolError, request_header, skip_tagged_fields};
     #[pymodule_export]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use korvet_proto::client::slot_of;
 use korvet_proto::compression::Codec;
 use korvet_proto::failure::{Failure, FailureKind};
-use korvet_proto::log::{Found, Known, Outcome, Read, Sent};
+use korvet_proto::log::{Bounds, Known, Outcome, Page, Read, Sent};
 use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
 use korvet_proto::resp::{Element, Elements};
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use pyo3::{IntoPyObjectExt, intern, prelude::*};
 
-use crate::log_records::{Entries, records_of};
+use crate::fetched::Fetched;
 use crate::resp::RawReply;
 
 /// Partitions that are kept as the core has them; all are forgotten beyond it.
@@ -72,6 +72,10 @@ fn layout_of(format: &str, bits: i32) -> Layout {
     if format == "batch" { Layout::Batch } else { Layout::Record { bits: u8::try_from(bits).unwrap_or(0) } }
 }
 
+pub fn partition_of(partition: &Bound<'_, PyAny>) -> PyResult<Partition> {
+    Ok(partition.extract::<PartitionArgs>()?.into())
+}
+
 /// A read, and its commands.
 #[pyclass(module = "korvet_core", frozen)]
 pub struct LogRead {
@@ -81,9 +85,6 @@ pub struct LogRead {
     #[pyo3(get)]
     commands: Py<PyList>,
 }
-
-type Remote = (i64, i64, i64);
-type Batch<'py> = (i64, i64, usize, i32, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
 /// Reads logs, and knows what was found of them.
 #[pyclass(module = "korvet_core")]
@@ -116,6 +117,27 @@ impl LogReader {
         Self::sent(slf, Read { partition, offset, entries_max, end, is_committed, aborted_max })
     }
 
+    #[pyo3(signature = (partition, /))]
+    fn bounds_commands<'py>(slf: &Bound<'py, Self>, partition: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let mut text = Vec::with_capacity(COMMANDS_BYTES);
+        Bounds::put(&*Self::partition(slf, partition)?, &mut text);
+        commands_of(slf.py(), &text)
+    }
+
+    #[pyo3(signature = (partition, reply, /))]
+    fn bounds<'py>(
+        slf: &Bound<'py, Self>,
+        partition: &Bound<'py, PyAny>,
+        reply: &RawReply,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        match Bounds::read(&*Self::partition(slf, partition)?, reply.0.as_ref()) {
+            Ok(None) => Ok(py.None().into_bound(py)),
+            Ok(Some(found)) => bounds_fields(py, &found),
+            Err(failure) => refused(py, failure),
+        }
+    }
+
     #[pyo3(signature = (read, reply, /))]
     fn outcome<'py>(
         slf: &Bound<'py, Self>,
@@ -133,12 +155,10 @@ impl LogReader {
             Outcome::Found(found) => (found, true),
             Outcome::Unsettled(found) => (found, false),
         };
-        let entries = match found.partition.layout {
-            Layout::Batch => batches_of(py, &found)?,
-            Layout::Record { .. } => records_of(py, &found, plain_bytes_max)?,
-        };
-        match entries {
-            Ok(entries) => found_fields(py, &found, is_settled, entries),
+        match Page::of(&found, plain_bytes_max) {
+            Ok((page, walked)) => {
+                (is_settled, Fetched::new(found, page, walked, plain_bytes_max)).into_bound_py_any(py)
+            }
             Err(failure) => refused(py, failure),
         }
     }
@@ -156,7 +176,7 @@ impl LogReader {
         if let Some(known) = slf.try_borrow()?.partitions.get(stream).filter(is_it) {
             return Ok(Arc::clone(known));
         }
-        let made = Arc::new(Partition::from(partition.extract::<PartitionArgs>()?));
+        let made = Arc::new(partition_of(partition)?);
         let partitions = &mut slf.try_borrow_mut()?.partitions;
         if partitions.len() >= PARTITIONS_MAX {
             partitions.clear();
@@ -169,16 +189,22 @@ impl LogReader {
         let py = slf.py();
         let mut text = Vec::with_capacity(COMMANDS_BYTES);
         let (_, sent) = read.put(&slf.try_borrow()?.known, &mut text);
-        let (commands, mut elements) = (PyList::empty(py), Elements::of(&text));
-        let mut rest = elements.left();
-        while let Some(Element::Array(words)) = elements.next() {
-            elements.pass(words);
-            let size = rest.len() - elements.left().len();
-            commands.append(PyBytes::new(py, rest.get(..size).unwrap_or_default()))?;
-            rest = elements.left();
-        }
+        let commands = commands_of(py, &text)?;
         Ok(LogRead { read, sent, commands: commands.unbind() })
     }
+}
+
+/// Each command that a text has.
+fn commands_of<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyList>> {
+    let (commands, mut elements) = (PyList::empty(py), Elements::of(text));
+    let mut rest = elements.left();
+    while let Some(Element::Array(words)) = elements.next() {
+        elements.pass(words);
+        let size = rest.len() - elements.left().len();
+        commands.append(PyBytes::new(py, rest.get(..size).unwrap_or_default()))?;
+        rest = elements.left();
+    }
+    Ok(commands)
 }
 
 /// A code, a sentence, and whether Redis is away, slow or refusing.
@@ -187,41 +213,10 @@ fn refused(py: Python<'_>, failure: Failure) -> PyResult<Bound<'_, PyAny>> {
     Ok((failure.code as i16, failure.message, is_unavailable).into_pyobject(py)?.into_any())
 }
 
-fn found_fields<'py>(
-    py: Python<'py>,
-    found: &Found,
-    is_settled: bool,
-    entries: Entries<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let remote: Option<Remote> = found.remote.map(|remote| (remote.start, remote.end, remote.archived));
-    let epochs = found.epochs.iter().map(|begun| (begun.epoch, begun.start));
-    let aborted = found.aborted.iter().map(|aborted| (aborted.producer_id, aborted.first_offset));
-    let aborted: Option<Vec<_>> = found.is_committed.then(|| aborted.collect());
-    let bounds = (found.log_start, found.first_offset, found.high_watermark, remote, found.compacted_end, found.open);
-    let epochs = PyTuple::new(py, epochs.collect::<Vec<_>>())?;
-    let Entries { records, batches, producers, has_more, foreign, damaged } = entries;
-    let entries = (records, batches, producers, has_more, foreign, damaged);
-    Ok((is_settled, bounds, epochs, aborted, entries).into_pyobject(py)?.into_any())
-}
-
-fn batches_of<'py>(py: Python<'py>, found: &Found) -> PyResult<Result<Entries<'py>, Failure>> {
-    let mut batches = found.batches();
-    let mut made: Vec<Batch<'_>> = Vec::new();
-    for batch in batches.by_ref() {
-        let batch = match batch {
-            Ok(batch) => batch,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        let plain = batch.plain.as_deref().map(|plain| PyBytes::new(py, plain));
-        let stored = PyBytes::new(py, batch.stored);
-        made.push((batch.base_offset, batch.next_offset, batch.size_bytes, batch.record_count, stored, plain));
-    }
-    Ok(Ok(Entries {
-        records: PyList::empty(py).into_any(),
-        batches: PyList::new(py, made)?,
-        producers: Vec::new(),
-        has_more: batches.has_more(),
-        foreign: batches.foreign,
-        damaged: None,
-    }))
+fn bounds_fields<'py>(py: Python<'py>, found: &Bounds) -> PyResult<Bound<'py, PyAny>> {
+    let Bounds { log_start, first_offset, end, max_timestamp, archived, remote, compacted_end, open, .. } = *found;
+    let remote = remote.map(|remote| (remote.start, remote.end, remote.archived));
+    let epochs = PyTuple::new(py, found.epochs.iter().map(|begun| (begun.epoch, begun.start)).collect::<Vec<_>>())?;
+    let fields = (log_start, first_offset, end, max_timestamp, archived, remote, compacted_end, epochs, open);
+    fields.into_bound_py_any(py)
 }

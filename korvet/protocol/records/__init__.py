@@ -2,7 +2,6 @@
 
 batch        the 61 bytes before the records, the checks of a produced batch, and the records of a stored one
 record       what a record is
-columns      many records of one layout
 control      the markers that end transactions
 compression  Kafka's codecs
 """

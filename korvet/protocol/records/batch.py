@@ -22,12 +22,6 @@ HEADER_BYTES = HEADER.size
 LENGTH_FROM = 12
 """Where `batch_length` begins to count: after the base offset and the length itself."""
 
-FRONT = struct.Struct(">qii")
-"""Base offset, length and leader epoch: what a broker sets lies here."""
-
-LOOK = struct.Struct(">8xi4xb6xi30xi")
-"""What a reader needs that passes a batch on unread: length, magic, last offset delta, record count."""
-
 CRC_FROM = 21
 """Where the bytes that the CRC covers begin: after the CRC, at the attributes."""
 
@@ -106,17 +100,6 @@ def each_record(
     """
     with refusals():
         yield from korvet_core.Records(batch, base_offset, bytes_max, plain)
-
-
-def retained_batch(batch: Buffer, base_offset: int, records: list[StoredRecord]) -> bytes:
-    """Return a batch, which begins at `base_offset`, with only some of its records, at least one.
-
-    Neither its count of records nor their offset deltas follow from its last offset delta any more. Its base offset,
-    last offset delta, producer and codec stay (KIP-98, "Compacted Topics"; Kafka's RecordBatch, `lastOffset`). Raises
-    KafkaError CORRUPT_MESSAGE if the offsets do not rise: no batch holds such records any more.
-    """
-    with refusals():
-        return korvet_core.retain(batch, base_offset, records)
 
 
 class Walk(NamedTuple):

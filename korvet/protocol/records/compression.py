@@ -1,9 +1,8 @@
 """Names of Kafka's compression codecs, and errors of korvet_core, which has the codecs.
 
 The settings that name codecs, `compression.type` and `storage.compression`, list their values in
-korvet/config/settings.py; how values and batches are compressed in Redis is in korvet/log/record_format.py and
-batch_format.py, and a codec at rest also stands in korvet/topics/config.py and types.py. `korvet produce` lists its
-codecs in korvet/cli/options.py.
+korvet/config/settings.py; a codec at rest also stands in korvet/topics/config.py and types.py. `korvet produce` lists
+its codecs in korvet/cli/options.py.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from enum import IntEnum
 
 import korvet_core
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 
 
 class Codec(IntEnum):
@@ -33,5 +32,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except korvet_core.RefusedError as refused:
-        code, message = refused.args
+        code, message, *others = refused.args
+        if any(others):
+            raise StorageUnavailableError(message) from None
         raise KafkaError(ErrorCode(code), message) from None

@@ -11,8 +11,3 @@ StoredRecord = tuple[int, int, bytes | None, bytes | None, list[Header]]
 
 NO_TIMESTAMP = -1
 """The timestamp of a record whose producer gave none."""
-
-
-def text_of(name: bytes) -> str:
-    """Return a header's name; what is not UTF-8 stays readable, and encodes to UTF-8 again."""
-    return name.decode("utf-8", "backslashreplace")

@@ -11,7 +11,6 @@ from kafka.record.memory_records import MemoryRecords as KafkaRecords
 from korvet_core import BatchesBuilder
 
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
-from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.control import control_record
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
@@ -91,7 +90,7 @@ def test_a_record_without_a_timestamp_gets_none(
         part = times[start : start + pieces]
         offsets = range(start, start + len(part))
         if columns:
-            one.add(Columns([offsets], part, None, [b"v"] * len(part)))
+            one.add_columns([*offsets], [*part], None, [b"v"] * len(part))
         else:
             one.add([stored(offset, timestamp=time) for offset, time in zip(offsets, part, strict=True)])
     assert [(each.offset, each.timestamp) for each in read(built(one))] == list(enumerate(times))
@@ -214,7 +213,7 @@ def test_what_a_transaction_has_written_is_a_batch_of_its_own(
     def add(offset: int) -> None:
         value = b"v" * size
         if columns:
-            one.add(Columns([range(offset, offset + 2)], [5, 6], None, [value] * 2))
+            one.add_columns([offset, offset + 1], [5, 6], None, [value] * 2)
         else:
             one.add([stored(offset, value, 5), stored(offset + 1, value, 6)])
 

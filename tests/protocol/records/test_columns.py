@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from korvet_core import BatchesBuilder
 
-from korvet.protocol.records.columns import Columns
+from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, headers_of, read
 
 GAPS = st.one_of(st.just(1), st.integers(1, 5), st.integers(1, 2**33))
 CONTENTS = st.binary(max_size=30)
 OFFSET_DELTA_MAX = 2**31 - 1
 LARGE_CONTENTS = st.builds(lambda part, size: part + bytes(size), CONTENTS, st.integers(750, 9000))
+
+Columns = tuple[list[int], list[int], list[bytes] | None, list[bytes]]
+"""Offsets, timestamps, keys and values."""
 
 
 @st.composite
@@ -32,41 +35,45 @@ def some_columns(draw: Any, values: Any = CONTENTS) -> Columns:
     def column(each: Any) -> Any:
         return draw(st.lists(each, min_size=count, max_size=count))
 
-    names = draw(st.lists(st.text(max_size=3), max_size=2))
-    return Columns(
-        runs,
-        column(st.integers(0, 2**50)),
-        draw(st.sampled_from([None, column(CONTENTS)])),
-        column(values),
-        [(name, draw(st.sampled_from([None, column(CONTENTS)]))) for name in names],
-    )
+    keys = draw(st.sampled_from([None, column(CONTENTS)]))
+    return [*chain.from_iterable(runs)], column(st.integers(0, 2**50)), keys, column(values)
+
+
+def records_of(columns: Columns) -> list[StoredRecord]:
+    offsets, timestamps, keys, values = columns
+    each_key = [None] * len(values) if keys is None else keys
+    return [(*each, []) for each in zip(offsets, timestamps, each_key, values, strict=True)]
+
+
+def builder(bytes_max: int, *, codec: int = 0, at_least_one: bool = False) -> BatchesBuilder:
+    return BatchesBuilder(codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one)
 
 
 def test_what_fits_to_the_byte_is_taken_from_columns_and_from_records() -> None:
-    columns = Columns([range(3)], [65, 0, 0], [b"", b"key", b"key"], [b"", b"value", b"more"])
-    for records in (columns, list(columns)):
-        whole = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=10_000, at_least_one=False)
-        whole.add(records)
-        data = b"".join(whole.finish())
-        for size, taken in ((len(data), 3), (len(data) - 1, 2)):
-            one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=size, at_least_one=False)
-            one.add(records)
-            assert one.record_count == taken
+    columns: Columns = [0, 1, 2], [65, 0, 0], [b"", b"key", b"key"], [b"", b"value", b"more"]
+    whole = builder(10_000)
+    whole.add(records_of(columns))
+    data = b"".join(whole.finish())
+    for size, taken in ((len(data), 3), (len(data) - 1, 2)):
+        one, other = builder(size), builder(size)
+        one.add_columns(*columns)
+        other.add(records_of(columns))
+        assert (one.record_count, other.record_count) == (taken, taken)
 
 
 def test_each_pause_of_a_log_begins_a_batch() -> None:
     count = 100
-    runs = [range(2**32 * number, 2**32 * number + 2) for number in range(count)]
-    one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=1_000_000, at_least_one=False)
-    one.add(Columns(runs, [0] * 2 * count, None, [b"v"] * 2 * count))
+    offsets = [2**32 * number + at for number in range(count) for at in range(2)]
+    one = builder(1_000_000)
+    one.add_columns(offsets, [0] * 2 * count, None, [b"v"] * 2 * count)
     assert [header.record_count for header in headers_of(b"".join(one.finish()))] == [2] * count
 
 
 def test_columns_and_records_share_a_batch() -> None:
-    one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=1_000_000, at_least_one=False)
+    one = builder(1_000_000)
     one.add([(6, 5, None, b"before", [])])
     for start in (7, 2000):
-        one.add(Columns([range(start, start + 2)], [-1, 1], None, [b"v"] * 2))
+        one.add_columns([start, start + 1], [-1, 1], None, [b"v"] * 2)
     one.add([(3000, 5, None, b"after", [])])
     data = b"".join(one.finish())
     assert [(each.offset, each.timestamp) for each in read(data)] == [
@@ -85,46 +92,26 @@ def test_columns_make_the_same_batches_as_their_records(
     columns = data.draw(some_columns(values))
     bytes_max = data.draw(st.just(most * 10) | st.integers(0, most))
     at_least_one, before = flags
+    first = columns[0][0]
     outcomes = []
-    for records in (columns, list(columns)):
-        one = BatchesBuilder(codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one)
-        if before and columns.runs[0].start:
-            one.add([(columns.runs[0].start - 1, 5, None, b"before", [])])
+    for by_columns in (True, False):
+        one = builder(bytes_max, codec=codec, at_least_one=at_least_one)
+        if before and first:
+            one.add([(first - 1, 5, None, b"before", [])])
             one.begin_epoch(4)  # which ends the batch
         if not one.full:
-            one.add(records)
+            if by_columns:
+                one.add_columns(*columns)
+            else:
+                one.add(records_of(columns))
         left = one.plain_bytes_left
         outcomes.append((one.record_count, one.next_offset, one.full, left, b"".join(one.finish())))
     assert outcomes[0] == outcomes[1]
 
 
-def test_columns_are_records() -> None:
-    columns = Columns(
-        [range(7, 9), range(20, 21)], [1, 2, 3], [b"a", b"b", b"c"], [b"d", b"e", b""], [("h", None)]
-    )
-    assert list(columns) == [
-        (7, 1, b"a", b"d", [("h", None)]),
-        (8, 2, b"b", b"e", [("h", None)]),
-        (20, 3, b"c", b"", [("h", None)]),
-    ]
-    assert (len(columns), columns[1], columns[-1]) == (3, list(columns)[1], list(columns)[2])
-
-
 @pytest.mark.parametrize(("gap", "batches"), [(OFFSET_DELTA_MAX, 1), (OFFSET_DELTA_MAX + 1, 2)])
 def test_columns_are_parted_where_the_delta_leaves_its_32_bits(gap: int, batches: int) -> None:
-    runs = [range(7, 8), range(7 + gap, 8 + gap)]
-    one = BatchesBuilder(codec=0, leader_epoch=0, bytes_max=10_000, at_least_one=False)
-    one.add(Columns(runs, [1, 1], None, [b"v", b"v"]))
+    one = builder(10_000)
+    one.add_columns([7, 7 + gap], [1, 1], None, [b"v", b"v"])
     assert (one.record_count, one.next_offset) == (2, 8 + gap)
     assert len(one.finish()) == batches
-    assert list(chain.from_iterable(runs)) == [7, 7 + gap]
-
-
-@given(columns=some_columns(), ends=st.tuples(st.integers(0, 50), st.integers(1, 50)))
-def test_a_part_has_the_records_between_two_positions(columns: Columns, ends: tuple[int, int]) -> None:
-    start = min(ends[0], len(columns) - 1)
-    stop = min(start + ends[1], len(columns))
-    part = columns.part(start, stop)
-    assert list(part) == list(columns)[start:stop]
-    assert len(part) == stop - start
-    assert all(part.runs)

@@ -90,35 +90,7 @@ impl<'a> Batches<'a> {
             (Some(end), None) => end,
             (_, ended) => return Ok(Step::Ended(ended.unwrap_or(Ended::Outside))),
         };
-        let (name, stored) = self.entries.pair()?;
-        if name != BATCH {
-            return Ok(Step::Foreign);
-        }
-        let encoding = match entry.pairs {
-            1 => None,
-            pairs => {
-                let (name, encoding) = self.entries.pair()?;
-                // With other fields than a batch has it is damaged, as one of an unknown codec.
-                Some(if pairs == 2 && name == ENCODING { encoding } else { b"" })
-            }
-        };
-        let mut batch = located(next_offset, stored)?;
-        if encoding.is_none() && batch.size_bytes != stored.len() {
-            return Err(damaged(next_offset, WRONG_LENGTH));
-        }
-        if !fits(batch.size_bytes) {
-            return Ok(Step::TooLarge);
-        }
-        if let Some(encoding) = encoding {
-            let (mut plain, size) = (Vec::new(), batch.size_bytes - HEADER_BYTES);
-            let frame = stored.get(HEADER_BYTES..).unwrap_or_default();
-            let undone = self.frames.append_content(frame, encoding, size, &mut plain);
-            if undone.is_none() || plain.len() != size {
-                return Err(damaged(next_offset, "the batch does not decompress to the length that it says"));
-            }
-            batch.plain = Some(plain);
-        }
-        Ok(Step::Batch(batch))
+        batch_of(&mut self.entries, entry.pairs, next_offset, &mut self.frames, fits)
     }
 }
 
@@ -132,7 +104,7 @@ impl<'a> Iterator for Batches<'a> {
 }
 
 /// What an entry is.
-enum Step<'a> {
+pub(super) enum Step<'a> {
     Batch(StoredBatch<'a>),
     /// No batch.
     Foreign,
@@ -140,6 +112,43 @@ enum Step<'a> {
     Ended(Ended),
     /// A batch that does not fit.
     TooLarge,
+}
+
+/// Read the fields of an entry, which are not read yet.
+pub(super) fn batch_of<'a>(
+    entries: &mut Entries<'a>,
+    pairs: usize,
+    next_offset: i64,
+    frames: &mut FrameReader,
+    fits: impl Fn(usize) -> bool,
+) -> Result<Step<'a>, Malformed> {
+    let (name, stored) = entries.pair()?;
+    if name != BATCH {
+        return Ok(Step::Foreign);
+    }
+    let mut encoding = None;
+    if pairs > 1 {
+        let (name, content) = entries.pair()?;
+        // With other fields than a batch has it is damaged, as one of an unknown codec.
+        encoding = Some(if pairs == 2 && name == ENCODING { content } else { b"" });
+    }
+    let mut batch = located(next_offset, stored)?;
+    if encoding.is_none() && batch.size_bytes != stored.len() {
+        return Err(damaged(next_offset, WRONG_LENGTH));
+    }
+    if !fits(batch.size_bytes) {
+        return Ok(Step::TooLarge);
+    }
+    if let Some(encoding) = encoding {
+        let (mut plain, size) = (Vec::new(), batch.size_bytes - HEADER_BYTES);
+        let frame = stored.get(HEADER_BYTES..).unwrap_or_default();
+        let undone = frames.append_content(frame, encoding, size, &mut plain);
+        if undone.is_none() || plain.len() != size {
+            return Err(damaged(next_offset, "the batch does not decompress to the length that it says"));
+        }
+        batch.plain = Some(plain);
+    }
+    Ok(Step::Batch(batch))
 }
 
 /// What the header of a batch says, which may be compressed at rest.

@@ -169,19 +169,19 @@ impl Collector {
 }
 
 /// The offsets of one leader epoch, among which those of the records before are.
-struct Span<'a> {
+pub(super) struct Span<'a> {
     epochs: &'a Epochs,
     epoch: i32,
     end: Option<i64>,
 }
 
 impl<'a> Span<'a> {
-    fn new(epochs: &'a Epochs) -> Self {
+    pub fn new(epochs: &'a Epochs) -> Self {
         Self { epochs, epoch: FIRST_EPOCH, end: Some(i64::MIN) }
     }
 
     /// The epoch of an offset, past those before.
-    fn epoch_at(&mut self, offset: i64) -> i32 {
+    pub fn epoch_at(&mut self, offset: i64) -> i32 {
         if self.end.is_some_and(|end| offset >= end) {
             (self.epoch, self.end) = (self.epochs.at(offset), self.epochs.next_start(offset));
         }
@@ -191,7 +191,7 @@ impl<'a> Span<'a> {
 
 /// Bytes on their way into pieces.
 #[derive(Debug, Default)]
-struct Pieces {
+pub(super) struct Pieces {
     done: Vec<Piece>,
     /// What was made and is no piece yet.
     made: Vec<u8>,
@@ -203,7 +203,7 @@ impl Pieces {
     }
 
     /// Put a batch of a reply.
-    fn put_batch(&mut self, batch: StoredBatch<'_>, epoch: i32, reply: Option<&Shared>) {
+    pub fn put_batch(&mut self, batch: StoredBatch<'_>, epoch: i32, reply: Option<&Shared>) {
         let StoredBatch { base_offset, size_bytes, stored, plain, .. } = batch;
         let is_small = size_bytes < PART_BYTES_MIN;
         self.reserve(if is_small { size_bytes } else { HEADER_BYTES });
@@ -228,7 +228,7 @@ impl Pieces {
     }
 
     /// Put bytes that were made.
-    fn put_made(&mut self, bytes: Vec<u8>) {
+    pub fn put_made(&mut self, bytes: Vec<u8>) {
         if bytes.len() >= PART_BYTES_MIN {
             return self.put(Piece::Made(bytes));
         }
@@ -257,7 +257,7 @@ impl Pieces {
         }
     }
 
-    fn finish(mut self) -> Vec<Piece> {
+    pub fn finish(mut self) -> Vec<Piece> {
         self.close();
         self.done
     }

@@ -85,6 +85,27 @@ impl Found {
         }
     }
 
+    /// Entries that are all of the log, from the first one on; nothing else is known.
+    pub(super) fn of_range(partition: &Arc<Partition>, bytes: Shared, count: usize, end: i64) -> Self {
+        Self {
+            partition: Arc::clone(partition),
+            log_start: 0,
+            first_offset: 0,
+            high_watermark: end,
+            log_end: end,
+            epochs: Epochs::default(),
+            remote: None,
+            compacted_end: 0,
+            open: None,
+            is_committed: false,
+            aborted: Vec::new(),
+            offset: 0,
+            page: Page { bytes: Some(bytes), count, is_full: false, first_end: None, read_end: end, shown_end: end },
+            has_page: true,
+            is_earlier: false,
+        }
+    }
+
     /// Take the entries of a reply, from the first one on. Fails if that is none.
     pub(super) fn take_page(&mut self, bytes: Shared, count: usize, is_full: bool) -> Result<(), Failure> {
         if count > 0 {
@@ -94,6 +115,11 @@ impl Found {
         }
         self.page.is_full = is_full;
         Ok(())
+    }
+
+    /// Keep nothing but the bounds, and not the reply.
+    pub fn forget_entries(&mut self) {
+        (self.page.bytes, self.page.count, self.page.first_end) = (None, 0, None);
     }
 
     /// Show no entries that end past an offset.

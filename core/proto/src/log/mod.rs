@@ -10,22 +10,31 @@
 //!   [`Found::batches`] walk over them.
 //! * A [`Collector`] makes of them what a consumer gets: batches as they were stored, or batches that are built of records.
 //!   No batch has records of two leader epochs, or of two producers of transactions.
+//! * A [`Page`] has the entries of a read apart from its reply, for those who look at them more than once.
+//! * A [`Range`] is entries of a stream without a state, for what works on the stream itself.
 //!
 //! The layout of entries and state is described in docs/redis-schema.md; whatever Redis answers is checked.
 
 mod batches;
+mod bounds;
 mod collect;
 mod entries;
 mod epochs;
 mod found;
+mod page;
+mod page_parts;
+mod range;
 mod read;
 mod records;
 mod state;
 
 pub use batches::{Batches, StoredBatch};
+pub use bounds::Bounds;
 pub use collect::{Collector, Taken};
 pub use epochs::{EpochStart, Epochs, FIRST_EPOCH, NO_EPOCH};
 pub use found::Found;
+pub use page::{HeldBatch, Page, Walked};
+pub use range::{Range, Ranged, RawEntries, RawEntry, Weight};
 pub use read::{Known, Outcome, Read, Sent, put_search};
 pub use records::{Kind, Records, StoredRecord};
 pub use state::{STATE_FIELDS, State};

@@ -5,6 +5,7 @@
 #[path = "../append/support.rs"]
 #[allow(dead_code)] // the tests of appends have more
 mod batches;
+mod bounds;
 mod collect;
 mod commands;
 mod committed;
@@ -12,6 +13,7 @@ mod compacted;
 mod epochs;
 mod hostile;
 mod later;
+mod pages;
 mod reads;
 mod records;
 mod state;
