@@ -357,7 +357,7 @@ impl DataPath {
                 Event::Room { peer } => self.ready.push_back(peer),
                 Event::Appended { partition, end } => {
                     let (nodes, now) = (client.nodes(self.reads), self.now());
-                    self.consumers.announced(&partition.keys.channel, end, &nodes, now);
+                    self.consumers.appended(&partition, end, &nodes, now);
                 }
                 Event::Asked { request, peer } => {
                     news.push(News::Asked("asked", request, owner_of(py, peer, sockets.as_deref())));

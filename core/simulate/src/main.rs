@@ -1,7 +1,7 @@
 //! Runs histories until the time is over: `--seconds N`, from `--seed S` on.
 //!
 //! With `--steps 1,2,..` too it runs that one again; KORVET_TRACE=1 shows what happens in it. With `--appends` they
-//! are histories of appends. With `--server SOCKET` and `--scripts NAME=SHA,..` they are histories of the model of the log's scripts, beside the server there.
+//! are histories of producers and consumers. With `--server SOCKET` and `--scripts NAME=SHA,..` they are histories of the model of the log's scripts, beside the server there.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

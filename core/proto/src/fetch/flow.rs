@@ -402,6 +402,12 @@ impl Consumers {
         self.look_all(woken, nodes, now);
     }
 
+    /// Note that an append of this worker has given a partition an end.
+    pub fn appended(&mut self, partition: &Partition, end: i64, nodes: &impl Nodes, now: Time) {
+        let woken = self.logs.appended(partition, end);
+        self.look_all(woken, nodes, now);
+    }
+
     /// Note that announcements of a log may be lost until now, but are not from now on.
     pub fn live(&mut self, channel: &str, nodes: &impl Nodes, now: Time) {
         let woken = self.logs.live(channel);

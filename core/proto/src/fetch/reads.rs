@@ -45,9 +45,6 @@ enum Asked {
     Search(Arc<Partition>),
 }
 
-/// No node has this history.
-const UNKNOWN_HISTORY: &str = "?";
-
 /// A read that is sent.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -55,9 +52,6 @@ pub(super) struct Entry {
     pub node: Option<NodeId>,
     /// To which history it is sent; empty without a connection, until one was made.
     pub history: Arc<str>,
-    /// Whether its node had another history when the reply came, which may be of either: a read that a connection was lost
-    /// with is sent again over the next one.
-    pub is_of_another: bool,
     /// What its reply may weigh.
     pub bytes: i64,
     asked: Asked,
@@ -77,11 +71,6 @@ impl Entry {
             Asked::Read(read, sent) => Some((read, *sent)),
             Asked::Search(_) => None,
         }
-    }
-
-    /// The history that it has read, `UNKNOWN_HISTORY` if that is one of two.
-    pub fn history_read(&self) -> &str {
-        if self.is_of_another { UNKNOWN_HISTORY } else { &self.history }
     }
 
     pub fn partition(&self) -> &Arc<Partition> {
@@ -132,20 +121,8 @@ impl Group {
         at: (Option<NodeId>, Arc<str>),
     ) {
         let ((node, history), (text, count), first) = (at, commands, self.count);
-        let (is_of_another, error, is_answered) = (false, None, false);
-        self.entries.push(Entry {
-            whose,
-            node,
-            history,
-            is_of_another,
-            bytes,
-            asked,
-            text,
-            first,
-            count,
-            error,
-            is_answered,
-        });
+        let (error, is_answered) = (None, false);
+        self.entries.push(Entry { whose, node, history, bytes, asked, text, first, count, error, is_answered });
         self.count += count;
         self.left += 1;
     }

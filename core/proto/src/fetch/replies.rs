@@ -24,11 +24,9 @@ impl Consumers {
     /// Take the reply at a place of a group of reads.
     pub fn replied(&mut self, group: GroupId, place: usize, reply: &Shared, nodes: &impl Nodes, now: Time) {
         let Some((mut entry, reply, sent_at)) = self.groups.replied(group, place, reply) else { return };
-        let history = entry.node.map_or("", |node| nodes.history(node));
-        if entry.history.is_empty() {
-            entry.history = history.into();
-        } else if *entry.history != *history {
-            entry.is_of_another = true;
+        if let (true, Some(node)) = (entry.history.is_empty(), entry.node) {
+            // Without a connection it made one.
+            entry.history = nodes.history(node).into();
         }
         self.noted().round_trips.push(now.saturating_sub(sent_at));
         if let Some(pending) = entry.whose.request().and_then(|id| self.requests.get_mut(id)) {
@@ -36,8 +34,8 @@ impl Consumers {
         }
         match (&entry.whose, reply) {
             (Whose::Search(id, key, end), reply) => {
-                let is_empty =
-                    matches!(&reply, Reply::Bytes(bytes) if bytes.as_ref() == b"*0\r\n") && !entry.is_of_another;
+                let is_empty = matches!(&reply, Reply::Bytes(bytes) if bytes.as_ref() == b"*0\r\n")
+                    && !met_another_history(&entry, nodes);
                 self.end_look(*id, (*key, *end), is_empty, now);
                 self.advance(*id, nodes, now);
             }
@@ -79,6 +77,9 @@ impl Consumers {
     }
 
     fn end_read(&mut self, entry: &Entry, outcome: ReadOutcome, nodes: &impl Nodes, now: Time) {
+        if !matches!(outcome, ReadOutcome::Refused(_)) && met_another_history(entry, nodes) {
+            return self.read_in_this_history(entry, nodes, now);
+        }
         let outcome = match outcome {
             ReadOutcome::Again(mut read) if self.may_repeat(entry) => {
                 if entry.read().is_some_and(|(before, _)| read.offset > before.offset) {
@@ -97,12 +98,12 @@ impl Consumers {
         }
         if let (Whose::Place(id, index) | Whose::Bounds(id, index, _), Some(node)) = (&entry.whose, entry.node) {
             if let Some(reading) = self.reading(*id, *index) {
-                reading.sent_to = Some((node, entry.history_read().into()));
+                reading.sent_to = Some((node, Arc::clone(&entry.history)));
             }
         }
         match (&entry.whose, outcome) {
             (Whose::Bounds(id, index, start), ReadOutcome::Found(bounds) | ReadOutcome::Unsettled(bounds)) => {
-                let of = (entry.partition(), entry.history_read());
+                let of = (entry.partition(), &*entry.history);
                 match self.ahead.take(start, of, (*id, *index)) {
                     Some(Held::Found(found)) => self.put_ahead((*id, *index), *found, &bounds, now),
                     Some(Held::UnderWay) => {
@@ -119,17 +120,31 @@ impl Consumers {
                 self.advance(*id, nodes, now);
             }
             (Whose::Ahead(start), outcome) => {
-                let of = (entry.partition(), &*entry.history);
-                let found = match outcome {
-                    ReadOutcome::Found(found) if !entry.is_of_another => Some(found),
-                    _ => None,
-                };
-                for (id, index) in self.ahead.put(start, of, found) {
-                    self.end_wait_ahead((id, index), start, of, nodes, now);
-                    self.advance(id, nodes, now);
-                }
+                let found = if let ReadOutcome::Found(found) = outcome { Some(found) } else { None };
+                self.end_ahead(start, entry, found, nodes, now);
             }
             (Whose::Search(..), _) => {}
+        }
+    }
+
+    /// Read again what was sent to one history, and answered by another.
+    fn read_in_this_history(&mut self, entry: &Entry, nodes: &impl Nodes, now: Time) {
+        match &entry.whose {
+            Whose::Place(id, index) | Whose::Bounds(id, index, _) => {
+                self.read_after_all(*id, *index, nodes, now);
+                self.advance(*id, nodes, now);
+            }
+            Whose::Ahead(start) => self.end_ahead(start, entry, None, nodes, now),
+            Whose::Search(..) => {}
+        }
+    }
+
+    /// Note what was read ahead, and serve those who wait for it.
+    fn end_ahead(&mut self, start: &Start, entry: &Entry, found: Option<Found>, nodes: &impl Nodes, now: Time) {
+        let of = (entry.partition(), &*entry.history);
+        for (id, index) in self.ahead.put(start, of, found) {
+            self.end_wait_ahead((id, index), start, of, nodes, now);
+            self.advance(id, nodes, now);
         }
     }
 
@@ -149,7 +164,7 @@ impl Consumers {
     /// Note where a log was found to end: that shows what of it was lost.
     fn note_seen(&mut self, found: &Found, entry: &Entry, nodes: &impl Nodes) {
         let epoch = entry.node.map_or(NO_EPOCH, |node| epoch_of(&self.epochs, node, nodes.history(node)));
-        if epoch != NO_EPOCH && !entry.is_of_another {
+        if epoch != NO_EPOCH {
             let (partition, epochs) = (Arc::clone(&found.partition), found.epochs.clone());
             self.events.push_back(Event::Seen { partition, epoch, end: found.log_end, epochs });
         }
@@ -228,6 +243,13 @@ impl Consumers {
         }
         self.send_read(id, Planned { place: index, entries: 1, expected_bytes: 0 }, nodes);
     }
+}
+
+/// Whether a reply is of another history than the read was sent to, as far as is known: the connection over which it came
+/// leads to that, or the slot is at another node, and the read has followed it.
+fn met_another_history(entry: &Entry, nodes: &impl Nodes) -> bool {
+    let Some(node) = entry.node.filter(|_| !entry.history.is_empty()) else { return false };
+    nodes.history(node) != &*entry.history || nodes.node_of(entry.partition().slot).is_some_and(|other| other != node)
 }
 
 /// The leader epoch of a node in a history, if that is known.

@@ -180,9 +180,15 @@ impl Consumers {
             (Question::Epoch { .. }, Decision::Number(epoch)) => {
                 reading.epoch = Some(Ok(i32::try_from(epoch).unwrap_or(NO_EPOCH)));
             }
-            // Redis answers reads and takes no writes: its history may have no epoch yet.
-            (Question::Epoch { .. }, Decision::Refuse(failure)) if failure.kind != FailureKind::Rule => {
-                reading.epoch = Some(Err(failure));
+            (Question::Epoch { known, last, .. }, Decision::Refuse(failure)) if failure.kind != FailureKind::Rule => {
+                if (NO_EPOCH + 1..*last).contains(known) {
+                    // The log has records of a later one: what the client has read may be lost.
+                    let text = format!("leader epoch {known} is over");
+                    place.fail(&Failure::rule(ErrorCode::FencedLeaderEpoch, text));
+                } else {
+                    // Redis answers reads and takes no writes: its history may have no epoch yet.
+                    reading.epoch = Some(Err(failure));
+                }
             }
             (Question::Remote { .. }, decision) => self.take_remote(id, index, decision),
             (_, Decision::Refuse(failure)) => place.fail(&failure),

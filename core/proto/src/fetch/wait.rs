@@ -245,6 +245,17 @@ impl Logs {
         self.wake(id)
     }
 
+    /// Note that a partition has got an end by an append of this process, whose reply may come late: not if another
+    /// incarnation of its topic is listened to. Returns as `announced` does.
+    pub fn appended(&mut self, partition: &Partition, end: i64) -> Vec<RequestId> {
+        let channel = &partition.keys.channel;
+        let log = self.channels.get(channel).and_then(|id| self.known.get(*id));
+        if log.is_none_or(|log| log.partition.topic.id != partition.topic.id) {
+            return Vec::new();
+        }
+        self.announced(channel, end)
+    }
+
     /// Note that what was announced of a log may be lost, but nothing from now on; returns as `announced` does.
     pub fn live(&mut self, channel: &str) -> Vec<RequestId> {
         let Some(id) = self.channels.get(channel).copied() else { return Vec::new() };

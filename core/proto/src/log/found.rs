@@ -221,12 +221,14 @@ impl Found {
     }
 
     /// Take the bounds of a read of now. What was found before stays as it was; there is more if the log goes on after it.
+    /// What was found later ends where these do.
     pub fn set_bounds(&mut self, now: &Self) {
         (self.log_start, self.first_offset) = (now.log_start, now.first_offset);
         (self.high_watermark, self.log_end) = (now.high_watermark, now.log_end);
         (self.remote, self.open) = (now.remote, now.open);
         self.epochs = now.epochs.clone();
         self.is_earlier = true;
+        self.show_until(self.visible_end());
     }
 
     /// The same for who waits with it: what came with the entries in one piece of memory is not kept for them.

@@ -4,7 +4,7 @@
 //! its batches is paid once. All calls for a node leave in one write. Nothing waits for more to come, but for the leader
 //! epoch of the node.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::{GroupId, Pressure, RequestId, Script};
@@ -152,7 +152,7 @@ impl Node {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     open: Vec<Group>,
-    nodes: HashMap<NodeId, Node>,
+    nodes: BTreeMap<NodeId, Node>,
     sent: Slab<Group>,
     sends: VecDeque<Sending>,
 }

@@ -152,6 +152,20 @@ fn after_a_failover_what_was_read_ahead_of_it_is_not_served() {
 }
 
 #[test]
+fn what_was_read_ahead_is_not_served_with_the_bounds_of_another_history() {
+    let (mut worker, offset) = begun();
+    worker.redis.log("a:0").cut(offset);
+    worker.append_silently("a:0", 1, 10, |_| {});
+    let number = worker.begin(&asks(offset));
+    // The connection was lost, and is made again for the read.
+    worker.servers.histories[0] = "another".into();
+    worker.settle();
+    let result = worker.answer(number).results.remove(0);
+    assert_eq!((result.offsets(), result.high_watermark), (Some((offset, offset + 1)), offset + 1));
+    assert!(result.size < 200);
+}
+
+#[test]
 fn a_failover_while_what_was_read_ahead_is_waited_for_serves_nothing_of_it() {
     let mut worker = worker();
     let number = worker.begin(&asks(0));

@@ -109,10 +109,10 @@ fn no_answer_has_records_of_two_histories() {
     }
     let number = worker.begin(&fetch(&[at(0, 0)]));
     let call = worker.calls.pop_front().unwrap();
-    // It has failed over before the second round.
+    worker.reply(&call);
+    // It has failed over before the second round is answered.
     worker.servers.histories[0] = "another".into();
     worker.redis.log("a:0").cut(0);
-    worker.reply(&call);
     worker.settle();
     let result = worker.answer(number).results.remove(0);
     assert_eq!((result.offsets(), result.high_watermark), (Some((0, 1)), 5));
@@ -135,6 +135,17 @@ fn a_read_that_may_be_of_the_history_after_a_failover_is_fenced_before_it_is_out
         let result = worker.answer(number).results.remove(0);
         assert_eq!((result.error, result.offsets()), (ErrorCode::FencedLeaderEpoch as i16, None));
     }
+}
+
+#[test]
+fn a_read_that_has_followed_its_slot_to_another_node_is_read_there() {
+    let mut worker = Worker::new(Options { is_cluster: true, ..OPTIONS });
+    worker.append_silently("a:0", 1, 10, |_| {});
+    let number = worker.begin(&fetch(&[at(0, 0)]));
+    worker.servers.moved.insert(0, 1);
+    worker.settle();
+    assert_eq!(worker.answer(number).results[0].offsets(), Some((0, 1)));
+    assert_eq!(worker.ran().0, 2);
 }
 
 #[test]

@@ -38,13 +38,15 @@ pub const OPTIONS: Options = Options {
 /// Servers, each with every other slot, and the history of its connection.
 pub struct Servers {
     pub histories: Vec<String>,
-    /// Slots that no server has.
+    /// Slots that no server has, and those that another one has.
     pub lost: BTreeSet<u16>,
+    pub moved: BTreeMap<u16, NodeId>,
 }
 
 impl Nodes for Servers {
     fn node_of(&self, slot: u16) -> Option<NodeId> {
-        (!self.lost.contains(&slot)).then(|| usize::from(slot) % self.histories.len())
+        let moved = self.moved.get(&slot).copied();
+        (!self.lost.contains(&slot)).then(|| moved.unwrap_or(usize::from(slot) % self.histories.len()))
     }
 
     fn history(&self, node: NodeId) -> &str {
@@ -138,7 +140,7 @@ impl Worker {
         let histories = (0..count).map(|node| format!("history {node}")).collect();
         let mut worker = Self {
             flow: Consumers::new(options),
-            servers: Servers { histories, lost: BTreeSet::new() },
+            servers: Servers { histories, lost: BTreeSet::new(), moved: BTreeMap::new() },
             redis: Redis::default(),
             owner: Owner { partitions: 6, ..Owner::default() },
             now: Duration::from_secs(1000),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{OPTIONS, Worker};
+use crate::support::{OPTIONS, Worker, partition};
 use crate::wire::{Asks, Fetch, Response, at, fetch};
 
 const UNKNOWN_NAME: i16 = 3;
@@ -90,6 +90,28 @@ fn who_waits_for_a_topic_that_came_again_hears_of_it() {
 }
 
 #[test]
+fn an_append_to_a_topic_that_came_again_wakes_though_one_to_the_last_is_heard_of_late() {
+    let mut worker = Worker::new(OPTIONS);
+    worker.create("b", 1);
+    let parked = |worker: &mut Worker| {
+        let number = worker.begin(&Fetch { incarnation: 1, wait_ms: 5000, ..of_b(13, &[at(0, 0)]) });
+        worker.settle();
+        assert_eq!(worker.flow.parked(), 1);
+        number
+    };
+    let number = parked(&mut worker);
+    for (incarnation, end) in [(0, 9), (1, 1)] {
+        if incarnation == 1 {
+            worker.append_silently("b:0", 1, 10, |_| {});
+        }
+        worker.flow.appended(&partition("b", incarnation, 0), end, &worker.servers, worker.now);
+        worker.turn();
+        worker.settle();
+    }
+    assert_eq!(worker.answer(number).results[0].offsets(), Some((0, 1)));
+}
+
+#[test]
 fn no_answer_has_records_of_two_incarnations() {
     let mut worker = Worker::new(OPTIONS);
     for _ in 0..40 {
@@ -160,6 +182,6 @@ fn another_incarnation_in_the_table_is_found_by_the_next_request_of_a_session() 
     worker.redis.logs.clear();
     worker.create("b", 1);
     worker.append_silently("b:0", 1, 10, |_| {});
-    worker.flow.put_partition(crate::support::partition("b", 1, 0));
+    worker.flow.put_partition(partition("b", 1, 0));
     assert_eq!(worker.fetch(&asks(3)).results[0].offsets(), Some((0, 1)));
 }

@@ -111,6 +111,12 @@ fn a_page_of_before_that_reaches_the_end_of_now_has_no_more() {
 }
 
 #[test]
+fn a_page_that_came_after_its_bounds_ends_where_they_do() {
+    assert_eq!(walk(&earlier(page(DENSE), &log(4))), (vec![1, 2, 3], false));
+    assert_eq!(walk(&limited(earlier(page(DENSE), &log(4)), 4, 4)), (vec![1, 2, 3], false));
+}
+
+#[test]
 fn what_was_past_the_end_is_not_shown_though_the_log_has_grown() {
     // It may have got another offset since, and another entry have come to this one.
     let external = || found(&read(&partition_of(DENSE), 2), &log(3), &[record(3, b"v"), record(4, b"external")]);

@@ -1,10 +1,17 @@
 //! What happens to a log in a history of the model beside a server, by chance.
 
+use std::sync::Arc;
+
+use korvet_proto::log::{Known, Read};
+use korvet_proto::partition::Layout;
+
 use super::compare::{Pair, STREAM, key, words};
 use super::model::call::{Batch, Call, Kind};
 use super::model::state::{Counters, Producer};
 use super::model::stream::{EXACT_MAX, Id, Ids};
 use super::model::{Log, Reply, Script, SortedSet};
+use super::reading::commands_of;
+use super::topics::{TopicOf, partition};
 
 const PRODUCERS: [&str; 4] = ["", "7", "8", "4611686018427387904"];
 const TOPICS: [&str; 2] = ["first-topic", "second-topic"];
@@ -38,7 +45,8 @@ impl Pair<'_> {
     pub fn act(&mut self) {
         self.model.now_ms += if self.dice.is(3) { -100 } else { self.dice.below(20) as i64 };
         match self.dice.below(100) {
-            0..=54 => self.append(),
+            0..=47 => self.append(),
+            48..=54 => self.read(),
             55..=64 => self.put_external(),
             65..=68 => self.delete_entry(),
             69..=75 if self.bits >= 0 => self.renumber(),
@@ -53,6 +61,34 @@ impl Pair<'_> {
             97 => self.burst(),
             98 => self.delete_index(),
             _ => self.delete_stream(),
+        }
+    }
+
+    /// Send what a consumer's read sends.
+    fn read(&mut self) {
+        let layout = if self.bits < 0 { Layout::Batch } else { Layout::Record { bits: self.bits as u8 } };
+        let of = TopicOf { layout, partitions: 1, incarnation: 0, replicas: 0 };
+        let mut partition = partition((0, 0), of);
+        let named = |name: &str| String::from_utf8(key(name)).unwrap().into_boxed_str();
+        partition.keys.stream = STREAM.into();
+        (partition.keys.state, partition.keys.aborted) = (named("state"), named("aborted"));
+        let Counters { start, next, .. } = self.counters();
+        let offset = start.saturating_sub(1).max(0) + self.dice.below((next - start + 3).max(1) as usize) as i64;
+        let end = Some(offset + self.dice.below(5) as i64).filter(|_| self.dice.is(20));
+        let (entries_max, aborted_max) = (self.dice.below(5) as u32, self.dice.within(1, 4) as u32);
+        let partition = Arc::new(partition);
+        let read = Read { partition, offset, entries_max, end, is_committed: self.dice.is(50), aborted_max };
+        let mut text = Vec::new();
+        read.put(&Known::default(), &mut text);
+        let mut commands: Vec<Vec<Vec<u8>>> =
+            commands_of(&text).iter().map(|words| words.iter().map(|word| word.to_vec()).collect()).collect();
+        let least = offset.to_string();
+        let most = aborted_max.to_string();
+        let aborted = String::from_utf8(key("aborted")).unwrap();
+        commands.push(words(&["ZRANGEBYSCORE", &aborted, &least, "+inf", "LIMIT", "0", &most]));
+        for command in commands.iter().filter(|command| command.len() > 1) {
+            let expected = self.model.query(command);
+            self.both(command, &expected);
         }
     }
 

@@ -8,6 +8,7 @@ use super::redis::Servers;
 use super::topics::{Stored, TopicOf, Which, committed, epochs, stored, stream};
 use super::transactions::Ends;
 use super::worker::Worker;
+use super::written::Had;
 
 /// A record as it was sent.
 #[derive(Clone, Debug)]
@@ -46,8 +47,6 @@ pub(super) struct Ledger {
     acknowledged: BTreeMap<String, At>,
     /// Records of which it is not known to which incarnation of a partition an acknowledgement belongs.
     uncertain: BTreeSet<String>,
-    /// What failovers took, by value and offset.
-    lost: BTreeSet<(Which, String, i64)>,
     readers: BTreeMap<Which, Reader>,
     /// Partitions that may have forgotten a producer: they take any sequence of it, so that its batches in flight may be
     /// written in another order, or again in its next epoch. So it is in Kafka.
@@ -72,6 +71,11 @@ impl Ledger {
         }
     }
 
+    /// Whether a partition may have forgotten a producer.
+    pub fn is_forgotten(&self, producer: usize, which: Which) -> bool {
+        self.forgotten.contains(&(producer, which))
+    }
+
     pub fn note_link(&mut self, values: &[String], link: u64) {
         for value in values {
             if let Some(sent) = self.sent.get_mut(value) {
@@ -81,7 +85,13 @@ impl Ledger {
     }
 
     /// Note what a producer has heard, while a log is as it is.
-    pub fn acknowledge(&mut self, (which, values, base): Acknowledged, of: TopicOf, log: Option<&Log>, acks: i16) {
+    pub fn acknowledge(
+        &mut self,
+        (which, values, base): Acknowledged,
+        of: TopicOf,
+        (log, had): (Option<&Log>, &Had),
+        acks: i16,
+    ) {
         let held = log.map(|log| stored(log, of.layout, base)).unwrap_or_default();
         for (offset, value) in (base..).zip(values) {
             self.count += 1;
@@ -90,8 +100,7 @@ impl Ledger {
             }
             // It may have been written again, at the same offset.
             let is_held = held.iter().any(|record| record.offset == offset && record.value == value);
-            let was_there = self.lost.contains(&(which, value.clone(), offset));
-            // What was trimmed, and then lost too, is not among those.
+            let was_there = had.has_lost(offset, &value);
             let producer = self.sent.get(&value).map_or(0, |sent| sent.producer);
             let is_lost = !is_held && (was_there || self.forgotten.contains(&(producer, which)));
             if is_lost && was_there && acks == -1 && of.replicas > 0 {
@@ -116,12 +125,6 @@ impl Ledger {
         let kept: BTreeSet<(i64, String)> = after
             .map(|log| stored(log, of.layout, 0).into_iter().map(|record| (record.offset, record.value)).collect())
             .unwrap_or_default();
-        for Stored { offset, value, .. } in stored(before, of.layout, 0) {
-            if kept.contains(&(offset, value.clone())) {
-                continue;
-            }
-            self.lost.insert((which, value, offset));
-        }
         let is_lost = |value: &String, at: &At| {
             let is_here = at.which == which && at.incarnation == of.incarnation && at.offset >= start;
             is_here && !kept.contains(&(at.offset, value.clone()))

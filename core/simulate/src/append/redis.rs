@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use korvet_proto::client::{Address, slot_of};
 use korvet_proto::pipeline::Time;
-use korvet_proto::resp::{Element, Elements, Inbox};
 
-use super::model::{Log, Model, Reply, Script};
+use super::model::{Log, Model, Reply, Script, stream_of};
 
 const SCRIPTS: [Script; 5] =
     [Script::AppendBatch, Script::AppendRecord, Script::Expel, Script::Renumber, Script::Epoch];
@@ -49,13 +48,6 @@ pub(super) enum Move {
     Moved(usize),
 }
 
-/// What a server remembers of a connection.
-#[derive(Debug, Default)]
-pub(super) struct Session {
-    inbox: Inbox,
-    is_asked: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Servers {
     pub hosts: Vec<Host>,
@@ -63,14 +55,22 @@ pub(super) struct Servers {
     /// The node of each stream, and where its slot is going.
     pub owners: BTreeMap<String, (usize, Option<Move>)>,
     histories: usize,
+    /// Logs seem to end after what other clients have put there.
+    pub shows_early: bool,
     /// Replies that are errors, by their first word, and runs of scripts.
     pub seen: Vec<String>,
 }
 
 impl Servers {
     pub fn new(count: usize) -> Self {
-        let mut servers =
-            Self { hosts: Vec::new(), is_cluster: count > 1, owners: BTreeMap::new(), histories: 0, seen: Vec::new() };
+        let mut servers = Self {
+            hosts: Vec::new(),
+            is_cluster: count > 1,
+            owners: BTreeMap::new(),
+            histories: 0,
+            shows_early: false,
+            seen: Vec::new(),
+        };
         for number in 0..count {
             let address = Address { host: "node".to_owned(), port: PORT + number as u16 };
             let model = Model::new(servers.new_history(), NODE_MAX);
@@ -113,6 +113,7 @@ impl Servers {
             host.model = host.replica.clone();
         }
         host.model.history = history;
+        host.model.published.clear();
         host.replica = host.model.clone();
         host.scripts.clear();
         host.loads_until = loads_until;
@@ -139,55 +140,13 @@ impl Servers {
         self.owners.insert(stream.to_owned(), next);
     }
 
-    /// Take bytes of a connection to a host; what it answers.
-    pub fn take(&mut self, session: &mut Session, host: usize, bytes: &[u8], now: Time, now_ms: i64) -> Vec<u8> {
-        session.inbox.room(bytes.len()).unwrap().extend_from_slice(bytes);
-        let mut down = Vec::new();
-        while let Some(range) = session.inbox.next_reply().unwrap() {
-            let words: Vec<Vec<u8>> = Elements::of(&session.inbox.bytes()[range])
-                .filter_map(|element| if let Element::Bulk(word) = element { Some(word.to_vec()) } else { None })
-                .collect();
-            let is_asked = std::mem::take(&mut session.is_asked);
-            session.is_asked = words[0] == b"ASKING";
-            self.hosts[host].model.now_ms = now_ms;
-            down.extend(self.reply(host, &words, is_asked, now).packed());
-        }
-        down
-    }
-
-    fn reply(&mut self, number: usize, words: &[Vec<u8>], is_asked: bool, now: Time) -> Reply {
-        let text: Vec<String> = words.iter().take(2).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        let host = &mut self.hosts[number];
-        let (first, second) = (text[0].as_str(), text.get(1).map(String::as_str).unwrap_or_default());
-        match (first, second) {
-            ("INFO", _) => Reply::text(format!("role:master\r\nmaster_replid:{}\r\n", host.model.history)),
-            ("CLUSTER", "SLOTS") => self.slots(),
-            ("SCRIPT", "LOAD") => {
-                let name = String::from_utf8_lossy(&words[2]).trim_start_matches("text of ").to_owned();
-                host.scripts.insert(name.clone());
-                Reply::text(name)
-            }
-            ("EVALSHA", name) => {
-                let reply = self.evaluate(number, name, &words[2..], is_asked, now);
-                let shown = match &reply {
-                    Reply::Error(text) => text.split(' ').next().unwrap_or_default().to_owned(),
-                    Reply::Array(_) => String::from_utf8_lossy(&reply.packed()).split_whitespace().collect(),
-                    _ => "ran".to_owned(),
-                };
-                self.seen.push(format!("{name}: {shown}"));
-                reply
-            }
-            _ => Reply::text("OK"),
-        }
-    }
-
-    fn evaluate(&mut self, number: usize, name: &str, words: &[Vec<u8>], is_asked: bool, now: Time) -> Reply {
+    pub fn evaluate(&mut self, number: usize, name: &str, words: &[Vec<u8>], is_asked: bool, now: Time) -> Reply {
         let count: usize = std::str::from_utf8(&words[0]).unwrap().parse().unwrap();
         let (keys, arguments) = words[1..].split_at(count);
         if self.hosts[number].loads_until > now {
             return Reply::Error("LOADING Redis is loading the dataset in memory".to_owned());
         }
-        if let Some(refusal) = self.elsewhere(number, &keys[0], is_asked) {
+        if let Some(refusal) = self.elsewhere(number, &keys[0], is_asked, true) {
             return Reply::Error(refusal);
         }
         let host = &mut self.hosts[number];
@@ -203,15 +162,16 @@ impl Servers {
         host.model.run(script, keys, arguments, is_full)
     }
 
-    /// The refusal of a node that does not have the log of a key.
-    fn elsewhere(&self, host: usize, key: &[u8], is_asked: bool) -> Option<String> {
-        let stream = String::from_utf8_lossy(key).into_owned();
+    /// The refusal of a node that does not have the log of a key; `has_more`: another key of that is named too.
+    pub fn elsewhere(&self, host: usize, key: &[u8], is_asked: bool, has_more: bool) -> Option<String> {
+        let stream = String::from_utf8_lossy(stream_of(key)).into_owned();
         let (owner, moving) = self.owners.get(&stream).copied()?;
         let slot = slot_of(key);
         let at = |node: usize| format!("{slot} {}", self.hosts[node].address);
         let is_half = || Some("TRYAGAIN Multiple keys request during rehashing of slot".to_owned());
         match moving {
             _ if !self.is_cluster => None,
+            Some(Move::Begun(_)) if host == owner && !has_more => None,
             Some(Move::Begun(to)) if host == owner || host == to && is_asked => is_half(),
             Some(Move::Moved(to)) if host == owner => Some(format!("ASK {}", at(to))),
             Some(Move::Moved(to)) if host == to && is_asked => None,
@@ -221,7 +181,7 @@ impl Servers {
     }
 
     /// The answer to CLUSTER SLOTS: streams by their slots, all others at the first node.
-    fn slots(&self) -> Reply {
+    pub fn slots(&self) -> Reply {
         let known = self.owners.iter().map(|(stream, (owner, _))| (slot_of(stream.as_bytes()), *owner));
         let known: BTreeMap<u16, usize> = known.collect();
         let mut ranges = Vec::new();

@@ -21,6 +21,7 @@ enum Step {
     /// Something happens to a connection.
     Wire,
     Link,
+    Consumer,
     Host,
     Failover,
     External,
@@ -33,12 +34,13 @@ enum Step {
     Heal,
 }
 
-const STEPS: [(Step, usize); 13] = [
+const STEPS: [(Step, usize); 14] = [
     (Step::Produce, 30),
     (Step::Run, 34),
     (Step::End, 8),
     (Step::Wire, 8),
     (Step::Link, 3),
+    (Step::Consumer, 5),
     (Step::Host, 5),
     (Step::Failover, 6),
     (Step::External, 6),
@@ -87,6 +89,8 @@ pub fn run_append_steps(seed: u64, kept: &[usize], fault: Option<AppendFault>) -
             world.dice = Chance::new(dice);
             world.trace(|| format!("step {index} {step:?}"));
             world.step(step);
+            world.publish();
+            world.note_logs();
             if let Some(failure) = world.ledger.failure.take() {
                 return Err(format!("{failure} (step {index}: {step:?})"));
             }
@@ -94,7 +98,10 @@ pub fn run_append_steps(seed: u64, kept: &[usize], fault: Option<AppendFault>) -
         world.settle();
         match world.ledger.failure.take() {
             Some(failure) => Err(failure),
-            None => Ok(Seen::from([("acknowledged records".to_owned(), world.ledger.count)])),
+            None => Ok(Seen::from([
+                ("acknowledged records".to_owned(), world.ledger.count),
+                ("records that consumers read".to_owned(), world.reads),
+            ])),
         }
     })
 }
@@ -130,6 +137,7 @@ impl World {
                     self.cut_link(peer);
                 }
             }
+            Step::Consumer => self.disturb_consumer(),
             Step::Host => self.disturb_host(),
             Step::Failover => {
                 let host = self.dice.below(self.servers.hosts.len());
@@ -225,6 +233,7 @@ impl World {
     fn restart(&mut self, host: usize, is_failover: bool) {
         self.cut_all(host);
         self.end_moves();
+        self.note_logs();
         let all = self.all();
         let here: Vec<Which> = all.into_iter().filter(|which| self.servers.home(&stream(*which)) == host).collect();
         let before = self.servers.hosts[host].model.clone();
@@ -242,6 +251,7 @@ impl World {
                 self.cuts.insert(which, epoch);
                 self.ledger.lose(which, self.topics[which.0], log, after, &acks);
             }
+            self.note_cut(which);
         }
     }
 
@@ -305,6 +315,7 @@ impl World {
 
     fn create_again(&mut self) {
         let topic = self.dice.below(self.topics.len());
+        self.note_logs();
         self.topics[topic].incarnation += 1;
         let of = self.topics[topic];
         for index in 0..of.partitions {
@@ -316,6 +327,7 @@ impl World {
                 let producers = &mut self.workers[worker].producers;
                 producers.reordered();
                 producers.forget_topic(&super::topics::name(topic));
+                self.workers[worker].reading.consumers.forget_topic(&super::topics::name(topic));
             }
         }
     }
@@ -346,7 +358,11 @@ impl World {
     fn settle(&mut self) {
         self.dice = Chance::new(7);
         self.heal();
+        self.publish();
         self.is_faulty = false;
+        self.end_limits();
+        // Connections are made again, after pauses.
+        self.changed_at = self.now + Duration::from_secs(8);
         for round in 0..3 {
             for producer in 0..self.producers.len() {
                 if self.producers[producer].stage == Stage::Open {
@@ -360,10 +376,22 @@ impl World {
             let end = self.now + Duration::from_secs(40);
             while self.now < end && self.ledger.failure.is_none() && !(self.is_settled() && round > 0) {
                 self.turn();
+                self.watch_readers();
                 self.now = self.next_due(end);
             }
         }
         self.check_settled();
+        let end = self.now + Duration::from_secs(30);
+        let is_settled = |world: &Self| world.watched_at >= world.changed_at && (world.is_shared() || world.now >= end);
+        while !is_settled(self) && self.ledger.failure.is_none() {
+            self.turn();
+            self.watch_readers();
+            self.now = self.next_due(Time::MAX);
+        }
+        if self.ledger.failure.is_none() {
+            self.check_readers();
+            self.check_group();
+        }
         if self.ledger.failure.is_none() {
             let ends = self.coordinator.ends.clone();
             self.ledger.check(&self.topics, &self.servers, &ends, &self.workers);

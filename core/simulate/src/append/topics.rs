@@ -72,7 +72,7 @@ pub(super) fn partition(which: Which, of: TopicOf) -> Partition {
         open: side(which, "open").into(),
         aborted: side(which, "aborted").into(),
         compacted: [side(which, "clean:0").into(), side(which, "clean:1").into()],
-        channel: side(which, "append").into(),
+        channel: stream(which).into(),
     };
     let slot = slot_of(stream(which).as_bytes());
     Partition { topic: Arc::new(topic), index: which.1, layout: of.layout, keys, slot, replicas: of.replicas }

@@ -7,6 +7,7 @@ use korvet_proto::ErrorCode;
 use korvet_proto::failure::Failure;
 use korvet_proto::partition::Partition;
 use korvet_proto::partition::TopicName;
+use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::Time;
 use korvet_proto::produce::{Decision, Question, RequestId};
 use korvet_proto::serving::Incoming;
@@ -15,10 +16,11 @@ use super::frames::response;
 use super::ledger::Sent;
 use super::producer::{Kind, Link, Stage};
 use super::redis::PORT;
+use super::sessions::{announcement, left};
 use super::topics::{Which, stream};
 use super::transactions::State;
 use super::worker::Said;
-use super::world::{AppendFault, ClientLink, Line, Marking, Wire, World};
+use super::world::{AppendFault, ClientLink, ClientOf, Line, Marking, Wire, World};
 
 /// How long a producer waits for a response.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -41,6 +43,7 @@ impl World {
 
     /// Let everything go on once.
     pub fn turn(&mut self) {
+        self.wires.retain(|wire| wire.line != Line::Gone);
         for wire in 0..self.wires.len() {
             let waits = self.wires[wire].hangs || self.is_faulty && self.dice.is(25);
             if self.wires[wire].line != Line::Gone && !waits {
@@ -50,6 +53,7 @@ impl World {
         for worker in 0..self.workers.len() {
             let clock = self.clock(worker);
             let of = &mut self.workers[worker];
+            of.tick_reading(clock);
             if of.client.due().is_some_and(|due| due <= clock.now) {
                 of.client.tick(clock.now);
                 of.pump(None, clock);
@@ -62,6 +66,10 @@ impl World {
         for producer in 0..self.producers.len() {
             self.go_on(producer);
         }
+        for consumer in 0..self.consumers.len() {
+            self.consume(consumer);
+        }
+        self.share();
         self.mark();
     }
 
@@ -141,6 +149,10 @@ impl World {
         }
         let (now, now_ms) = (self.now, self.now_ms());
         let down = self.servers.take(&mut self.wires[wire].session, host, &bytes, now, now_ms);
+        self.publish();
+        if !self.servers.seen.is_empty() {
+            self.note_logs();
+        }
         for text in std::mem::take(&mut self.servers.seen) {
             self.trace(|| format!("host {host} by wire {wire}: {text}"));
         }
@@ -151,6 +163,21 @@ impl World {
         }
     }
 
+    /// Bring what was published to those who listen, and end what is listened to at another node.
+    pub fn publish(&mut self) {
+        for host in 0..self.servers.hosts.len() {
+            let published = std::mem::take(&mut self.servers.hosts[host].model.published);
+            for wire in self.wires.iter_mut().filter(|wire| wire.host == host && !wire.session.channels.is_empty()) {
+                let (of, servers) = (&mut wire.session, &self.servers);
+                for (channel, text) in published.iter().filter(|(channel, _)| of.channels.contains(channel)) {
+                    wire.down.extend(announcement(channel, text));
+                }
+                let is_elsewhere = |channel: &[u8]| servers.owner(channel).is_some_and(|owner| owner != host);
+                wire.down.extend(left(of, is_elsewhere));
+            }
+        }
+    }
+
     /// Do what a worker has said.
     fn hear(&mut self, worker: usize) {
         for said in std::mem::take(&mut self.workers[worker].said) {
@@ -158,7 +185,7 @@ impl World {
                 Said::Open { connection, port } => {
                     let host = usize::from(port - PORT);
                     let at = self.servers.hosts[host].opens_at.max(self.now + SOON * self.dice.below(4) as u32);
-                    let (up, down, session) = (Vec::new(), Vec::new(), super::redis::Session::default());
+                    let (up, down, session) = (Vec::new(), Vec::new(), super::sessions::Session::default());
                     let line = Line::Opening(at);
                     let (hangs, is_cut) = (false, false);
                     self.wires.push(Wire { worker, connection, host, line, up, down, hangs, is_cut, session });
@@ -184,6 +211,14 @@ impl World {
                     let decision = self.decide(worker, &question);
                     self.trace(|| format!("worker {worker} asks {question:?}: {decision:?}"));
                     self.workers[worker].decided(request, place, decision);
+                }
+                Said::Shared { member, offset, outcome } => self.shared(member, offset, outcome),
+                Said::Wondered { request, place, question } => {
+                    let decision = self.wonder(worker, &question);
+                    self.trace(|| format!("worker {worker} wonders {question:?}: {decision:?}"));
+                    if let Some(decision) = decision {
+                        self.workers[worker].decide_reading(request, place, decision);
+                    }
                 }
             }
         }
@@ -245,7 +280,7 @@ impl World {
         }
     }
 
-    // --- producers
+    // --- clients
 
     fn move_links(&mut self) {
         for peer in self.links.keys().copied().collect::<Vec<_>>() {
@@ -264,30 +299,51 @@ impl World {
                 continue;
             }
             let Some(link) = self.links.get_mut(&peer) else { continue };
-            let (producer, worker) = (link.producer, link.worker);
+            let (client, worker) = (link.client, link.worker);
             match link.down.pop_front() {
                 Some(Some(response)) => {
                     link.since = self.now;
-                    self.answered(producer, &response);
+                    match client {
+                        ClientOf::Producer(producer) => self.answered(producer, &response),
+                        ClientOf::Consumer(consumer) => {
+                            self.workers[worker].reading.consumers.written(PeerId::from_u64(peer));
+                            self.fetched(consumer, &response);
+                        }
+                    }
                 }
                 Some(None) => self.cut_link(peer),
                 None => {
-                    let waits = self.producers[producer].link.as_ref().is_some_and(|link| !link.requests.is_empty());
-                    if !waits {
-                        link.since = self.now;
-                    } else if self.now > link.since + PATIENCE {
-                        self.trace(|| format!("producer {producer} waits no longer for worker {worker}"));
-                        self.cut_link(peer);
+                    let patience = match client {
+                        ClientOf::Producer(producer) => {
+                            let link = self.producers[producer].link.as_ref();
+                            link.filter(|link| !link.requests.is_empty()).map(|_| PATIENCE)
+                        }
+                        ClientOf::Consumer(consumer) => {
+                            let in_flight = self.consumers[consumer].in_flight.as_ref();
+                            in_flight.map(|of| PATIENCE + Duration::from_millis(of.wait_ms as u64))
+                        }
+                    };
+                    match patience {
+                        None => link.since = self.now,
+                        Some(patience) if self.now > link.since + patience => {
+                            self.trace(|| format!("{client:?} waits no longer for worker {worker}"));
+                            self.cut_link(peer);
+                        }
+                        Some(_) => {}
                     }
                 }
             }
         }
     }
 
-    /// The connection of a producer is over.
+    /// The connection of a client is over.
     pub fn cut_link(&mut self, peer: u64) {
-        let Some(ClientLink { producer, worker, .. }) = self.links.remove(&peer) else { return };
-        self.workers[worker].forget(peer);
+        let Some(ClientLink { client, worker, .. }) = self.links.remove(&peer) else { return };
+        self.workers[worker].forget(peer, self.now);
+        let producer = match client {
+            ClientOf::Consumer(consumer) => return self.consumers[consumer].lose(),
+            ClientOf::Producer(producer) => producer,
+        };
         let is_present = self.producers[producer].link.as_ref().is_some_and(|link| link.peer == peer);
         if is_present {
             self.producers[producer].lose();
@@ -305,7 +361,9 @@ impl World {
             Ok(acknowledged) => {
                 for (which, values, base) in acknowledged {
                     let log = self.servers.log(&stream(which));
-                    self.ledger.acknowledge((which, values, base), self.topics[which.0], log, acks);
+                    let of = self.topics[which.0];
+                    let had = self.written.of(which, of.incarnation);
+                    self.ledger.acknowledge((which, values, base), of, (log, had), acks);
                 }
             }
         }
@@ -321,11 +379,14 @@ impl World {
             let requests = VecDeque::new();
             self.producers[producer].link = Some(Link { peer, requests });
             let (up, down, since) = (VecDeque::new(), VecDeque::new(), self.now);
-            self.links.insert(peer, ClientLink { producer, worker, up, down, since });
+            let client = ClientOf::Producer(producer);
+            self.links.insert(peer, ClientLink { client, worker, up, down, since });
         }
         self.end_transaction(producer);
         let (now, now_ms) = (self.now, self.now_ms());
-        while self.now >= self.producers[producer].resumes_at && !(self.is_faulty && self.dice.is(20)) {
+        // What is aborted is not sent any more.
+        let is_aborting = self.producers[producer].stage == Stage::Ending { commits: false };
+        while !is_aborting && self.now >= self.producers[producer].resumes_at && !(self.is_faulty && self.dice.is(20)) {
             let one_alone = self.dice.is(50);
             let Some((frame, values)) = self.producers[producer].next_request(now_ms, one_alone) else { break };
             let link = self.producers[producer].link.as_ref().map(|link| link.peer);
@@ -400,7 +461,7 @@ impl World {
             Line::Gone => false,
         });
         let is_busy = self.links.values().any(|link| !link.up.is_empty() || !link.down.is_empty());
-        let asks = self.workers.iter().any(|worker| !worker.is_idle());
-        if is_moving || is_busy || asks { most.min(self.now + SOON * 5) } else { most.min(self.now + SOON * 50) }
+        let asks = self.workers.iter().any(|worker| !worker.is_idle() || worker.reading.asks());
+        if is_moving || is_busy || asks { most.min(self.now + SOON * 5) } else { most.min(self.now + SOON * 200) }
     }
 }

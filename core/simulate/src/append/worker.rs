@@ -1,4 +1,5 @@
-//! A worker: the core's `Producers` and client of Redis, the driver between both, and the decisions of their owner.
+//! A worker: the core's `Producers` and client of Redis, the driver between both, and the decisions of their owner. What
+//! it reads for consumers is in `reading`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -9,20 +10,19 @@ use korvet_proto::access::Session;
 use korvet_proto::client::{
     Begin, CallId, Caller, Client, Event as Heard, LaneId, LaneOptions, NodeId, Options, Prevented, Span,
 };
-use korvet_proto::failure::Failure;
-use korvet_proto::partition::{Layout, Partition};
+use korvet_proto::fetch;
+use korvet_proto::log;
+use korvet_proto::partition::Partition;
 use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::Time;
 use korvet_proto::produce::{self, Decision, Event, GroupId, Producers, Question, RequestId};
-use korvet_proto::resp::{Element, Elements};
 use korvet_proto::serving::{Clock, Incoming, Nodes};
 use korvet_proto::shared::Shared;
 
-use super::commands::{both, command, own_packed};
+use super::commands::{both, own_packed};
 use super::model::Script;
 use super::order::{Order, values_in};
-use super::redis::EPOCH_KEY;
-use super::topics::bits;
+use super::reading::{Reading, ShareRead};
 
 /// What became of a script of a group.
 #[derive(Clone, Debug)]
@@ -48,6 +48,10 @@ pub(super) enum Token {
     Group(GroupId, NodeId, Vec<Option<Outcome>>),
     /// A script of the owner.
     Own(Purpose, Vec<u8>, Vec<Option<Outcome>>),
+    /// Reads for consumers.
+    Reads(fetch::GroupId, Vec<Option<Outcome>>),
+    /// A read for a member of a share group.
+    Share(Box<ShareRead>, Vec<Option<Outcome>>),
 }
 
 impl Caller for Token {
@@ -117,17 +121,33 @@ pub(super) enum Said {
         place: usize,
         question: Question,
     },
+    /// What a member of a share group has read.
+    Shared {
+        member: usize,
+        offset: i64,
+        outcome: log::Outcome,
+    },
+    /// The same about what a consumer reads.
+    Wondered {
+        request: fetch::RequestId,
+        place: usize,
+        question: fetch::Question,
+    },
 }
 
 pub(super) struct Worker {
     pub client: Client<Token, Shared>,
+    pub is_cluster: bool,
     pub producers: Producers,
+    pub reading: Reading,
     pub peers: BTreeMap<u64, Peer>,
     pub said: Vec<Said>,
-    lane: LaneId,
+    pub lane: LaneId,
     inquiries: Vec<Inquiry>,
     /// Of each node the epoch that is known, and its history.
-    epochs: BTreeMap<NodeId, (String, i32)>,
+    pub epochs: BTreeMap<NodeId, (String, i32)>,
+    /// Logs that are to take something in once the epoch of their node is known.
+    pub unsettled: Vec<(NodeId, Arc<Partition>)>,
     pub due: Option<Time>,
     pub faults: Faults,
     pub order: Order,
@@ -145,10 +165,15 @@ pub(super) struct Faults {
     pub begins_held: bool,
     pub swapped_frames: bool,
     pub swallowed_epoch: bool,
+    pub lost_end: bool,
+    pub early_live: bool,
+    pub unfenced: bool,
+    pub other_offset: bool,
+    pub other_read: bool,
 }
 
-/// The nodes of a client.
-struct Known<'a>(&'a Client<Token, Shared>, LaneId);
+/// The nodes of a client, as a lane leads to them.
+pub(super) struct Known<'a>(pub &'a Client<Token, Shared>, pub LaneId);
 
 impl Nodes for Known<'_> {
     fn node_of(&self, slot: u16) -> Option<NodeId> {
@@ -160,15 +185,23 @@ impl Nodes for Known<'_> {
     }
 }
 
+/// The key of Fetch, with which its frames begin.
+const FETCH: [u8; 2] = [0, 1];
 const PAUSE: Duration = Duration::from_millis(20);
-const STEP_ENTRIES: &str = "50";
-const STEP_BYTES: &str = "1048576";
 
 impl Worker {
-    pub fn new(options: Options, lane: LaneOptions, of: produce::Options, faults: Faults) -> Self {
+    pub fn new(
+        options: Options,
+        lanes: (LaneOptions, LaneOptions),
+        of: (produce::Options, fetch::Options),
+        faults: Faults,
+    ) -> Self {
         let mut client = Client::new(options);
-        let lane = client.add_lane(lane);
+        let lane = client.add_lane(lanes.0);
+        let (of, of_reads) = of;
         Self {
+            is_cluster: of.is_cluster,
+            reading: Reading::new(&mut client, lanes.1, of_reads),
             client,
             producers: Producers::new(of, [both(Script::AppendBatch), both(Script::AppendRecord)]),
             peers: BTreeMap::new(),
@@ -176,6 +209,7 @@ impl Worker {
             lane,
             inquiries: Vec::new(),
             epochs: BTreeMap::new(),
+            unsettled: Vec::new(),
             due: None,
             faults,
             order: Order::default(),
@@ -199,12 +233,14 @@ impl Worker {
         self.peers.insert(peer, Peer::default());
         let session = Session { may_all: peer % 3 > 0, ..Session::default() };
         self.producers.put_session(PeerId::from_u64(peer), session);
+        self.reading.consumers.put_session(PeerId::from_u64(peer), session);
     }
 
     /// The connection of a client is over.
-    pub fn forget(&mut self, peer: u64) {
+    pub fn forget(&mut self, peer: u64, now: Time) {
         if self.peers.remove(&peer).is_some() {
             self.producers.forget_session(PeerId::from_u64(peer));
+            self.reading.consumers.forget_session(PeerId::from_u64(peer), now);
         }
     }
 
@@ -213,7 +249,9 @@ impl Worker {
         for number in self.peers.keys().copied().collect::<Vec<_>>() {
             let id = PeerId::from_u64(number);
             while let Some(peer) = self.peers.get_mut(&number).filter(|peer| !peer.waiting.is_empty()) {
-                if !self.producers.may_begin(id) && !self.faults.begins_held {
+                let is_fetch = peer.waiting[0].frame.as_ref().starts_with(&FETCH);
+                let may_begin = self.producers.may_begin(id) || self.faults.begins_held;
+                if !(if is_fetch { self.reading.consumers.begun_by(id) == 0 } else { may_begin }) {
                     break;
                 }
                 if self.faults.swapped_frames && peer.waiting.len() > 1 {
@@ -222,6 +260,12 @@ impl Worker {
                 let Some(mut incoming) = peer.waiting.pop_front() else { break };
                 incoming.number = peer.begun;
                 peer.begun += 1;
+                if is_fetch {
+                    let nodes = Known(&self.client, self.reading.lane);
+                    self.reading.consumers.begin(id, &incoming, &nodes, clock.now);
+                    self.read_on(clock);
+                    continue;
+                }
                 let tick = self.order.tick();
                 self.order.begun.extend(values_in(incoming.frame.as_ref()).into_iter().map(|value| (value, tick)));
                 self.producers.begin(id, &incoming, &Known(&self.client, self.lane), clock);
@@ -242,6 +286,7 @@ impl Worker {
     /// The end of a turn: send what was gathered.
     pub fn flush(&mut self, clock: Clock) {
         self.decide(clock);
+        self.decide_readings(clock);
         self.producers.flush(&Known(&self.client, self.lane), clock);
         self.hear(clock);
         while let Some(sending) = self.producers.next_send() {
@@ -267,19 +312,6 @@ impl Worker {
         self.client.begin(begin, &[Span { first: 0, count, slot: None }], clock.now);
     }
 
-    fn own(&mut self, purpose: Purpose, node: Option<NodeId>, slot: Option<u16>, packed: Vec<u8>, now: Time) {
-        let begin = Begin {
-            token: Token::Own(purpose, packed, vec![None]),
-            lane: self.lane,
-            node,
-            reply_bytes: 0,
-            is_scripts: true,
-            is_rerun: true,
-            history: None,
-        };
-        self.client.begin(begin, &[Span { first: 0, count: 1, slot }], now);
-    }
-
     /// Do what the client says until it says nothing more; `received` are bytes that have come over a connection.
     pub fn pump(&mut self, mut received: Option<(CallId, Vec<u8>)>, clock: Clock) {
         loop {
@@ -291,10 +323,23 @@ impl Worker {
                 self.client.give_back(connection, bytes);
                 continue;
             }
-            let Some(ready) = self.client.next_ready() else { break };
+            let Some(ready) = self.client.next_ready() else {
+                if self.read_on(clock) {
+                    continue;
+                }
+                break;
+            };
             let packed = match self.client.token(ready.piece.call) {
                 Some(Token::Group(group, ..)) => self.producers.pack(*group, &ready.piece, clock),
+                Some(Token::Reads(group, _)) => {
+                    let packed = self.reading.consumers.pack(*group, &ready.piece);
+                    if let Some(packed) = packed.as_ref().filter(|_| self.faults.other_offset) {
+                        self.reading.note_ranges(*group, ready.piece.first, &packed.text);
+                    }
+                    packed
+                }
                 Some(Token::Own(_, packed, _)) => Some(own_packed(&ready.piece, packed.clone())),
+                Some(Token::Share(read, _)) => Some(own_packed(&ready.piece, read.text.clone())),
                 None => None,
             };
             if let (Some(packed), Some(Token::Group(group, ..))) = (&packed, self.client.token(ready.piece.call)) {
@@ -309,6 +354,18 @@ impl Worker {
     }
 
     fn heard(&mut self, event: Heard, received: Option<&(CallId, Vec<u8>)>, clock: Clock) {
+        let Reading { channels, feed, .. } = &mut self.reading;
+        match &event {
+            Heard::Connected { lane, node, .. } if lane == feed => channels.connected(*node),
+            Heard::Refused { lane, node, text } if lane == feed => channels.refused(*node, text),
+            Heard::Lost { lane, node, text } if lane == feed => channels.lost(*node, text, clock.now),
+            Heard::Map => channels.map_changed(),
+            Heard::FeedReply { node, range, .. } => {
+                let reply = received.and_then(|(_, bytes)| bytes.get(range.clone())).unwrap_or_default();
+                channels.received(*node, reply, clock.now);
+            }
+            _ => {}
+        }
         match event {
             Heard::Reply { call, place, range } => {
                 let reply = received.and_then(|(_, bytes)| bytes.get(range)).unwrap_or_default().to_vec();
@@ -333,7 +390,14 @@ impl Worker {
     }
 
     fn outcome(&mut self, call: CallId, places: Range<usize>, outcome: &Outcome) {
-        if let Some(Token::Group(_, _, outcomes) | Token::Own(_, _, outcomes)) = self.client.token(call) {
+        let token = self.client.token(call);
+        if let Some(
+            Token::Group(_, _, outcomes)
+            | Token::Own(_, _, outcomes)
+            | Token::Reads(_, outcomes)
+            | Token::Share(_, outcomes),
+        ) = token
+        {
             outcomes[places].fill(Some(outcome.clone()));
         }
     }
@@ -375,6 +439,8 @@ impl Worker {
                 Some(Outcome::Prevented(_, text)) => self.own_failed(&purpose, &text, clock),
                 None => panic!("a call is finished without its outcome"),
             },
+            Some(Token::Reads(group, outcomes)) => self.read(group, outcomes, clock.now),
+            Some(Token::Share(read, outcomes)) => self.share_done(*read, &outcomes, clock.now),
             None => panic!("a call is finished twice"),
         }
     }
@@ -386,12 +452,13 @@ impl Worker {
             match event {
                 Event::Answer { peer, number, response, .. } => self.answered(peer.as_u64(), number, response),
                 Event::Close { peer, .. } => {
-                    self.forget(peer.as_u64());
+                    self.forget(peer.as_u64(), clock.now);
                     self.said.push(Said::Close { peer: peer.as_u64() });
                 }
                 Event::Asked { request, .. } => self.asked(request, clock),
                 Event::Done { request } => self.said.push(Said::Done { request }),
                 Event::WantsEpoch { node } if !self.faults.swallowed_epoch => self.ask_epoch(node, -1, clock.now),
+                Event::Appended { partition, end } => self.appended(&partition, end, clock.now),
                 Event::WantsMap => self.client.read_map_soon(clock.now),
                 _ => {}
             }
@@ -399,7 +466,7 @@ impl Worker {
     }
 
     /// Note a response: a client gets all in the order of its frames.
-    fn answered(&mut self, peer: u64, number: u64, response: Vec<u8>) {
+    pub fn answered(&mut self, peer: u64, number: u64, response: Vec<u8>) {
         let is_other = self.faults.other_answer;
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.answers.insert(number, response);
@@ -424,7 +491,7 @@ impl Worker {
         let decisions = vec![None; questions.len()];
         for question in &questions {
             match question {
-                Question::External { partition } => self.settle(partition, clock.now),
+                Question::External { partition } => self.settle(partition, true, clock),
                 Question::Stale { node, later } => self.ask_epoch(*node, later.unwrap_or(-1), clock.now),
                 Question::Elsewhere { replies, .. } => self.follow(replies, clock.now),
                 _ => {}
@@ -485,7 +552,7 @@ impl Worker {
         }
     }
 
-    fn decide_own(&mut self, decision: &Decision, is_it: impl Fn(&Question) -> bool) {
+    pub fn decide_own(&mut self, decision: &Decision, is_it: impl Fn(&Question) -> bool) {
         for inquiry in &mut self.inquiries {
             for (place, question) in inquiry.questions.iter().enumerate() {
                 if is_it(question) && inquiry.decisions[place].is_none() {
@@ -494,89 +561,4 @@ impl Worker {
             }
         }
     }
-
-    // --- scripts of the owner
-
-    fn ask_epoch(&mut self, node: NodeId, later: i32, now: Time) {
-        let (history, epoch) = self.epochs.get(&node).cloned().unwrap_or_else(|| (String::new(), -1));
-        let (history, floor) = if later > epoch { (String::new(), later) } else { (history, epoch) };
-        let packed = command(Script::Epoch, &[EPOCH_KEY], &[&floor.to_string(), &history]);
-        self.own(Purpose::Epoch { node, later }, Some(node), None, packed, now);
-    }
-
-    /// Do a step about the entries of other clients in a log.
-    fn settle(&mut self, partition: &Arc<Partition>, now: Time) {
-        let keys = &partition.keys;
-        let (topic, side) = (&*partition.topic.id_text, |name: &str| format!("{{{}}}:{name}", keys.stream));
-        let packed = match partition.layout {
-            Layout::Batch => command(Script::Expel, &[&keys.stream, &keys.state], &[topic, STEP_ENTRIES]),
-            Layout::Record { .. } => {
-                let node = self.client.node_at(partition.slot).unwrap_or_default();
-                let epoch = self.epochs.get(&node).map_or(-1, |(_, epoch)| *epoch).to_string();
-                let (moving, share, bits) = (side("moving"), side("share"), bits(partition.layout).to_string());
-                let names = [&*keys.stream, &*keys.state, &moving, &*keys.index, &share];
-                let arguments = [topic, &epoch, &bits, STEP_ENTRIES, STEP_BYTES, &*keys.stream];
-                command(Script::Renumber, &names, &arguments)
-            }
-        };
-        self.own(Purpose::External(Arc::clone(partition)), None, Some(partition.slot), packed, now);
-    }
-
-    fn own_replied(&mut self, purpose: Purpose, reply: &[u8], clock: Clock) {
-        let elements: Vec<Element<'_>> = Elements::of(reply).collect();
-        if let [Element::Error(text), ..] = elements.as_slice() {
-            return self.own_failed(&purpose, &String::from_utf8_lossy(text), clock);
-        }
-        match purpose {
-            Purpose::Epoch { node, later } => {
-                let [_, Element::Bulk(history), Element::Bulk(epoch)] = elements.as_slice() else { return };
-                let [history, epoch] = [history, epoch].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-                self.learn_epoch(node, &history, epoch.parse().unwrap(), later, clock);
-            }
-            Purpose::External(partition) => {
-                if let Some(Element::Integer(0)) = elements.get(2) {
-                    self.producers.reordered();
-                    let about = |question: &Question| is_about(question, &partition);
-                    self.decide_own(&Decision::Go, about);
-                } else {
-                    self.settle(&partition, clock.now);
-                }
-            }
-        }
-    }
-
-    fn learn_epoch(&mut self, node: NodeId, history: &str, epoch: i32, later: i32, clock: Clock) {
-        let known = self.epochs.get(&node).cloned();
-        if known.as_ref().is_none_or(|(_, known)| epoch > *known) {
-            if known.is_some() {
-                self.producers.reordered();
-            }
-            self.epochs.insert(node, (history.to_owned(), epoch));
-        }
-        if epoch < later {
-            return self.ask_epoch(node, later, clock.now);
-        }
-        let is_old = known.is_some() && self.faults.old_epoch;
-        let epoch = known.filter(|_| is_old).map_or(epoch, |(_, known)| known);
-        self.producers.put_epoch(node, history, epoch);
-        self.decide_own(&Decision::Go, |question| matches!(question, Question::Stale { node: of, .. } if *of == node));
-    }
-
-    fn own_failed(&mut self, purpose: &Purpose, text: &str, clock: Clock) {
-        match purpose {
-            Purpose::Epoch { node, .. } => {
-                self.producers.no_epoch(*node, text, &Known(&self.client, self.lane), clock);
-                let about = |question: &Question| matches!(question, Question::Stale { node: of, .. } if of == node);
-                self.decide_own(&Decision::Go, about);
-            }
-            Purpose::External(partition) => {
-                let refusal = Decision::Refuse(Failure::unavailable(text));
-                self.decide_own(&refusal, |question| is_about(question, partition));
-            }
-        }
-    }
-}
-
-fn is_about(question: &Question, partition: &Partition) -> bool {
-    matches!(question, Question::External { partition: of } if of.keys == partition.keys)
 }

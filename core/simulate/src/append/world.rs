@@ -1,21 +1,26 @@
-//! The world of a history of appends: producers, workers, servers of Redis, the coordinator, and time.
+//! The world of a history of appends: producers, consumers, workers, servers of Redis, the coordinator, and time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use korvet_proto::client::{Address, CallId, LaneOptions, Login, Options, Target};
+use korvet_proto::fetch;
 use korvet_proto::partition::Layout;
 use korvet_proto::pipeline::Time;
 use korvet_proto::produce::{self, RequestId};
 use korvet_proto::serving::Clock;
 
+use super::consumer::Consumer;
 use super::ledger::Ledger;
 use super::producer::{Kind, Producer};
-use super::redis::{PORT, Servers, Session};
+use super::redis::{PORT, Servers};
+use super::sessions::Session;
+use super::shares::Group;
 use super::topics::{TopicOf, Which, create, partition, stream};
 use super::transactions::Coordinator;
 use super::worker::{Faults, Worker};
+use super::written::Written;
 use crate::chance::Chance;
 
 /// A fault of an owner of the core that is planted on purpose, to show that the checks see it.
@@ -45,10 +50,32 @@ pub enum AppendFault {
     ForgottenProducer,
     /// Nobody asks for the epoch that is wanted.
     SwallowedEpoch,
+    /// A consumer goes on one offset late after an answer that a limit has cut.
+    LateStart,
+    /// Of aborted transactions nothing is said.
+    NoAborted,
+    /// What no replica has is shown.
+    Unreplicated,
+    /// The incarnation of a topic before is put for its present one.
+    OldTopic,
+    /// An end that is announced while something is read is not heard.
+    LostEnd,
+    /// A channel counts as live before that is confirmed, and after its connection was lost.
+    EarlyLive,
+    /// No leader epoch is over.
+    Unfenced,
+    /// A read of a log gets the reply to an earlier one of another offset.
+    OtherOffset,
+    /// Two reads that are sent together get the replies to each other.
+    OtherRead,
+    /// Entries of other clients are shown before the log has taken them in.
+    EarlyEntries,
+    /// A member of a share group acquires what another one has.
+    SharedLock,
 }
 
 /// All of them.
-pub const APPEND_FAULTS: [AppendFault; 12] = [
+pub const APPEND_FAULTS: [AppendFault; 23] = [
     AppendFault::OtherReply,
     AppendFault::OldEpoch,
     AppendFault::AnyHistory,
@@ -61,6 +88,17 @@ pub const APPEND_FAULTS: [AppendFault; 12] = [
     AppendFault::Unconfirmed,
     AppendFault::ForgottenProducer,
     AppendFault::SwallowedEpoch,
+    AppendFault::LateStart,
+    AppendFault::NoAborted,
+    AppendFault::Unreplicated,
+    AppendFault::OldTopic,
+    AppendFault::LostEnd,
+    AppendFault::EarlyLive,
+    AppendFault::Unfenced,
+    AppendFault::OtherOffset,
+    AppendFault::OtherRead,
+    AppendFault::EarlyEntries,
+    AppendFault::SharedLock,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +123,16 @@ pub(super) struct Wire {
     pub session: Session,
 }
 
-/// A connection of a producer to a worker.
+/// A client, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientOf {
+    Producer(usize),
+    Consumer(usize),
+}
+
+/// A connection of a client to a worker.
 pub(super) struct ClientLink {
-    pub producer: usize,
+    pub client: ClientOf,
     pub worker: usize,
     pub up: VecDeque<Vec<u8>>,
     /// Responses; `None`: the connection closes.
@@ -121,6 +166,14 @@ pub(super) struct World {
     pub coordinator: Coordinator,
     pub markings: Vec<Marking>,
     pub ledger: Ledger,
+    pub consumers: Vec<Consumer>,
+    pub written: Written,
+    pub group: Option<Group>,
+    /// How many records consumers have read.
+    pub reads: usize,
+    /// When an end of a log last changed, and the last such time after which the readers were watched.
+    pub changed_at: Time,
+    pub watched_at: Time,
     pub fault: Option<AppendFault>,
     pub is_faulty: bool,
     pub is_traced: bool,
@@ -147,6 +200,7 @@ impl World {
                 replicas: u32::from(dice.is(30)),
             })
             .collect();
+        servers.shows_early = fault == Some(AppendFault::EarlyEntries);
         for (topic, of) in topics.iter().enumerate() {
             for index in 0..of.partitions {
                 servers.owners.insert(stream((topic, index)), (dice.below(nodes), None));
@@ -180,6 +234,12 @@ impl World {
             coordinator,
             markings: Vec::new(),
             ledger: Ledger::default(),
+            consumers: Vec::new(),
+            written: Written::default(),
+            group: None,
+            reads: 0,
+            changed_at: Time::ZERO,
+            watched_at: Time::ZERO,
             fault,
             is_faulty: true,
             is_traced: std::env::var_os("KORVET_TRACE").is_some(),
@@ -190,6 +250,8 @@ impl World {
         for _ in 0..count {
             world.add_worker(nodes);
         }
+        world.add_consumers();
+        world.add_group();
         // A worker that serves has a map.
         for worker in &mut world.workers {
             worker.client.read_map_soon(world.now);
@@ -216,6 +278,20 @@ impl World {
         let commands_max = if self.dice.is(50) { self.dice.within(1, 5) } else { 1_000 };
         let (bytes_max, reply_bytes_max, first) = (1 << 20, 1 << 20, Vec::new());
         let lane = LaneOptions { commands_max, bytes_max, reply_bytes_max, first, ping: None };
+        let reply_bytes_max = if self.dice.is(30) { 2_000 } else { 1 << 20 };
+        let commands_max = if self.dice.is(30) { self.dice.within(8, 20) } else { 1_000 };
+        let first = Vec::new();
+        let of_reads = LaneOptions { commands_max, bytes_max, reply_bytes_max, first, ping: None };
+        let reads = fetch::Options {
+            plain_bytes_max: 1 << 20,
+            held_bytes_max: if self.dice.is(20) { 2_000 } else { 1 << 20 },
+            sessions_max: if self.dice.is(20) { 1 } else { 10 },
+            seed: self.dice.number(),
+            is_cluster: nodes > 1,
+            replicas: 0,
+            linger: [Duration::from_millis(20), Duration::from_secs(5)][self.dice.below(2)],
+            wait_max: None,
+        };
         let of = produce::Options {
             plain_bytes_max: 1 << 20,
             held_bytes_max: if self.dice.is(20) { 500 } else { 1 << 20 },
@@ -233,8 +309,13 @@ impl World {
             begins_held: is(AppendFault::BeginsHeld),
             swapped_frames: is(AppendFault::SwappedFrames),
             swallowed_epoch: is(AppendFault::SwallowedEpoch),
+            lost_end: is(AppendFault::LostEnd),
+            early_live: is(AppendFault::EarlyLive),
+            unfenced: is(AppendFault::Unfenced),
+            other_offset: is(AppendFault::OtherOffset),
+            other_read: is(AppendFault::OtherRead),
         };
-        self.workers.push(Worker::new(options, lane, of, faults));
+        self.workers.push(Worker::new(options, (lane, of_reads), (of, reads), faults));
     }
 
     pub fn trace(&self, text: impl FnOnce() -> String) {

@@ -6,7 +6,8 @@
 //! replica, or what a server has kept of its writes.
 //!
 //! Files: `stream` has Redis' streams and the ids of entries, `state` the hash of a partition, `call` the form of
-//! appends; `append` runs those, `external` deals with entries of other clients, `upkeep` has what else changes a log.
+//! appends; `append` runs those, `external` deals with entries of other clients, `upkeep` has what else changes a log, and
+//! `reads` answers what reads of logs send.
 //!
 //! Left out are Redis groups of a stream, compaction and the lake, and keys that somebody has damaged.
 
@@ -14,6 +15,7 @@ mod append;
 mod bytes;
 pub(crate) mod call;
 mod external;
+mod reads;
 pub(crate) mod state;
 pub(crate) mod stream;
 mod upkeep;
@@ -57,6 +59,8 @@ impl Script {
 /// A reply, as RESP has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
+    Null,
+    Simple(&'static str),
     Bulk(Vec<u8>),
     Integer(i64),
     Error(String),
@@ -70,6 +74,8 @@ impl Reply {
 
     pub fn packed(&self) -> Vec<u8> {
         match self {
+            Self::Null => b"$-1\r\n".to_vec(),
+            Self::Simple(text) => format!("+{text}\r\n").into_bytes(),
             Self::Bulk(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
             Self::Integer(number) => format!(":{number}\r\n").into_bytes(),
             Self::Error(text) => format!("-{text}\r\n").into_bytes(),
@@ -188,7 +194,7 @@ pub(crate) struct Model {
 }
 
 /// The stream whose partition has a key: `{stream}:state` and others are named by it.
-fn stream_of(key: &[u8]) -> &[u8] {
+pub(crate) fn stream_of(key: &[u8]) -> &[u8] {
     let end = key.iter().position(|byte| *byte == b'}');
     end.and_then(|end| key.strip_prefix(b"{")?.get(..end - 1)).unwrap_or(key)
 }

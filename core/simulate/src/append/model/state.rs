@@ -174,31 +174,27 @@ impl State {
         epochs
     }
 
+    /// The fields of the hash, but for the rows of producers.
+    pub fn named(&self) -> Vec<(&'static str, Option<Vec<u8>>)> {
+        let number = |number: Option<i64>| number.map(|number| number.to_string().into_bytes());
+        let texts: Vec<String> = self.epochs.iter().map(|each| format!("{}@{}", each.epoch, each.from)).collect();
+        vec![
+            ("topic", Some(self.topic.clone())),
+            ("log", Some(self.log.packed())),
+            ("claim", number(Some(self.claim))),
+            ("epochs", (!texts.is_empty()).then(|| texts.join(" ").into_bytes())),
+            ("open", number(self.open)),
+            ("aborted", number(self.aborted)),
+            ("start_records", number(self.start_records)),
+            ("start_bytes", number(self.start_bytes)),
+            ("reindex", number(self.needs_index.then_some(1))),
+        ]
+    }
+
     /// The hash as HGETALL shows it.
     pub fn fields(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let mut fields = BTreeMap::new();
-        let mut put = |name: &str, value: Vec<u8>| fields.insert(name.as_bytes().to_vec(), value);
-        put("topic", self.topic.clone());
-        put("log", self.log.packed());
-        put("claim", self.claim.to_string().into_bytes());
-        if !self.epochs.is_empty() {
-            let texts: Vec<String> = self.epochs.iter().map(|each| format!("{}@{}", each.epoch, each.from)).collect();
-            put("epochs", texts.join(" ").into_bytes());
-        }
-        let numbers = [
-            ("open", self.open),
-            ("aborted", self.aborted),
-            ("start_records", self.start_records),
-            ("start_bytes", self.start_bytes),
-            ("reindex", self.needs_index.then_some(1)),
-        ];
-        for (name, number) in numbers {
-            if let Some(number) = number {
-                put(name, number.to_string().into_bytes());
-            }
-        }
+        let named = self.named().into_iter();
         let rows = self.producers.iter().map(|(id, producer)| (id.clone(), producer.packed()));
-        fields.extend(rows);
-        fields
+        named.filter_map(|(name, text)| Some((name.as_bytes().to_vec(), text?))).chain(rows).collect()
     }
 }

@@ -21,6 +21,15 @@ impl Id {
     pub const ZERO: Self = Self { ms: 0, sequence: 0 };
     pub const LAST: Self = Self { ms: u64::MAX, sequence: u64::MAX };
 
+    /// The largest id below this one.
+    pub fn before(self) -> Option<Self> {
+        let Self { ms, sequence } = self;
+        match sequence.checked_sub(1) {
+            Some(sequence) => Some(Self { ms, sequence }),
+            None => ms.checked_sub(1).map(|ms| Self { ms, sequence: u64::MAX }),
+        }
+    }
+
     pub fn parsed(text: &[u8]) -> Option<Self> {
         let (ms, sequence) = std::str::from_utf8(text).ok()?.split_once('-')?;
         Some(Self { ms: ms.parse().ok()?, sequence: sequence.parse().ok()? })
