@@ -50,10 +50,10 @@ SEARCH_SECONDS = 10.0
 """How long a partition may be quiet before it is read again: what a plain Redis client releases is not announced."""
 
 END_COUNT = 32
-"""Entries asked of a partition at the end of its log, where most likely there are none (log/fetch.py)."""
+"""Entries asked of a partition at the end of its log, where most likely there are none."""
 
 COUNT_MAX = 1100
-"""Entries asked of a partition at once (log/fetch.py)."""
+"""Entries asked of a partition at once."""
 
 REMOTE_BYTES = 1 << 20
 """Bytes asked of the remote tier for a partition at once: to offer them, their batches are taken apart."""
