@@ -1,21 +1,22 @@
-"""The budget for what is fetched: that somebody always gets on, and that all is returned."""
+"""The budget for records that are fetched: that ShareFetch takes of it, and returns all."""
 
 from __future__ import annotations
 
-from korvet.server.net.budget import FETCH_BYTES_MIN, ByteBudget, Charge
+from korvet.server.net.budget import Charge
+from tests.support.domain import domain
 
 
-def test_a_fetch_may_take_a_part_of_what_is_free_and_always_something() -> None:
-    budget = ByteBudget(1_000_000)
-    first, second = Charge(budget), Charge(budget)
-    assert first.room == 250_000
-    first.reserve(600_000)
-    assert second.room == 100_000
-    first.reserve(400_000)
-    second.reserve(second.room)
-    assert second.room == FETCH_BYTES_MIN
-    first.reserve(-600_000)
-    assert second.room == (600_000 - FETCH_BYTES_MIN) // 4
-    first.close()
-    second.close()
-    assert budget.free == 1_000_000
+def test_what_is_held_is_missing_to_others_until_it_is_sent(redis_url: str) -> None:
+    with domain(redis_url) as worker:
+        core = worker.log.appends.core
+        whole = core.fetch_room
+        first, second = Charge(core), Charge(core)
+        first.reserve(4_000_000)
+        second.reserve(4_000_000)
+        assert first.room == second.room == core.fetch_room == whole - 2_000_000
+        second.reserve(-3_000_000)
+        assert first.room == whole - 1_250_000
+        first.close()
+        second.close()
+        first.close()
+        assert core.fetch_room == whole

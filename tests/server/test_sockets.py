@@ -18,10 +18,12 @@ from korvet.config.values import Address
 from korvet.handlers import describe_cluster, list_groups
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Handler
+from korvet.log.store import LogStore
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
 from korvet.security.session import Session
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
@@ -160,14 +162,16 @@ def test_what_an_answer_holds_is_released_though_answers_before_it_were_written_
         16: Handler(ListGroupsRequest, object, late, list_groups.refuse),
     }
     by = dispatcher(redis, handlers, [object()])
-    with opened_sockets() as sockets, slow_client(sockets, by) as client:
-        free = sockets.fetched.free
+    core = LogStore(redis, redis, Keys("korvet")).appends.core
+    with opened_sockets(path=core) as sockets, slow_client(sockets, by) as client:
+        room = core.fetch_room
         client.sendall(request_frame(REQUEST, 0, 1) + request_frame(ListGroupsRequest(), 0, 2))
         assert correlation_id(client) == 1
         turn(10)
+        assert core.fetch_room == room
         gate.set()
         assert correlation_id(client) == 2
-        until(lambda: sockets.fetched.free == free)
+        until(lambda: core.fetch_room == room)
 
 
 def test_the_end_of_one_session_keeps_no_other_waiting(redis: Redis) -> None:

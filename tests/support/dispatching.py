@@ -10,6 +10,7 @@ from typing import Any
 
 import gevent
 from gevent import socket as gevent_socket
+from korvet_core import DataPath
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
@@ -26,7 +27,7 @@ from korvet.security.quotas import QuotaStore
 from korvet.security.session import Session
 from korvet.security.tls import ListenerTls
 from korvet.security.usage import UsageTable
-from korvet.server.net.budget import ByteBudget, Frame
+from korvet.server.net.budget import Frame
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.sockets import Sockets
@@ -61,15 +62,15 @@ def received(data: bytes) -> Iterator[Frame]:
     # A frame comes by the event loop, which looks at the worker's connections to Redis too.
     gevent.sleep(SHORTEST_SECONDS)
     now = time.monotonic()
-    frame = Frame(0, memoryview(data)[SIZE_BYTES:], now, now, ByteBudget(1 << 30), lambda: False)
+    frame = Frame(0, memoryview(data)[SIZE_BYTES:], now, now, None, lambda: False)
     yield frame
     frame.close()
 
 
 @contextmanager
-def opened_sockets(settings: Settings | None = None) -> Iterator[Sockets]:
-    """Give the sockets of a worker."""
-    sockets = Sockets(settings or Settings())
+def opened_sockets(settings: Settings | None = None, path: DataPath[Any] | None = None) -> Iterator[Sockets]:
+    """Give the sockets of a worker, whose Produce and Fetch `path` serves."""
+    sockets = Sockets(settings or Settings(), path)
     try:
         yield sockets
     finally:

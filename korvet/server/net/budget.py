@@ -1,52 +1,43 @@
-"""A request's bytes, and the memory that serving it takes: what is fetched for its answer.
+"""A request's bytes, and the memory that serving it takes: the records of its answer.
 
-That has a budget of queued.max.request.bytes in a worker. The core has those of the bytes themselves, of what arrives
-and of what clients send before they have logged in (`korvet_core.ClientSockets`), and of what is made of batches
-(`korvet_core.DataPath`).
+The records of Fetch and of ShareFetch share a budget of queued.max.request.bytes in a worker, which the core has, as it
+has those of the bytes themselves, of what arrives and of what clients send before they have logged in
+(`korvet_core.ClientSockets`), and of what is made of batches (`korvet_core.DataPath`).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import Any
 
-FETCH_BYTES_MIN = 64 * 1024
-"""What a fetch may hold though others hold all: all of them get on."""
-
-FETCH_SHARE = 4
-"""A fetch may hold this part of what is free: those that are not taken leave something for the others."""
-
-
-class ByteBudget:
-    """The budget of one worker, `bytes_max` in all; its state is changed by charges alone."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.free = bytes_max
+from korvet_core import DataPath
 
 
 class Charge:
-    """What one request holds of a budget until `close`."""
+    """What one request holds of the budget for records until `close`."""
 
-    __slots__ = ("_budget", "_taken")
+    __slots__ = ("_core", "_taken")
 
-    def __init__(self, budget: ByteBudget) -> None:
-        """Begin with nothing."""
-        self._budget = budget
+    def __init__(self, core: DataPath[Any] | None) -> None:
+        """Begin with nothing; without a core nothing is fetched."""
+        self._core = core
         self._taken = 0
 
     @property
     def room(self) -> int:
-        """How much a fetch may take."""
-        return max(FETCH_BYTES_MIN, self._budget.free // FETCH_SHARE)
+        """How many bytes a fetch may take."""
+        return sys.maxsize if self._core is None else self._core.fetch_room
 
     def reserve(self, size: int) -> None:
         """Take `size` bytes more, free or not; negative: release them."""
-        self._budget.free -= size
+        if self._core is not None:
+            self._core.hold_fetched(max(size, 0), max(-size, 0))
         self._taken += size
 
     def close(self) -> None:
         """Release what was taken."""
-        self._budget.free += self._taken
-        self._taken = 0
+        self.reserve(-self._taken)
 
 
 class Frame:
@@ -66,12 +57,12 @@ class Frame:
         data: memoryview,
         arrived: float,
         came_after: float,
-        fetched: ByteBudget,
+        core: DataPath[Any] | None,
         is_client_gone: Callable[[], bool],
     ) -> None:
         self.number, self.data = number, data
         self.arrived, self.came_after = arrived, came_after
-        self.fetched = Charge(fetched)
+        self.fetched = Charge(core)
         self.is_client_gone = is_client_gone
 
     def close(self) -> None:

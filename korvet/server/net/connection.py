@@ -258,7 +258,7 @@ class ClientConnection:
         if taken is None:
             return None
         number, data, arrived, came_after = taken
-        return Frame(number, data, arrived, came_after, self._sockets.fetched, self.is_gone)
+        return Frame(number, data, arrived, came_after, self._sockets.path, self.is_gone)
 
     def is_gone(self) -> bool:
         """Whether the client has closed the connection, or sends no more."""

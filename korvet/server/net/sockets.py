@@ -17,7 +17,6 @@ from gevent.hub import get_hub
 from korvet_core import ClientSockets, DataPath
 
 from korvet.config.settings import Settings
-from korvet.server.net.budget import ByteBudget
 
 if TYPE_CHECKING:
     from korvet.server.net.connection import ClientConnection
@@ -51,8 +50,7 @@ class Sockets:
     ) -> None:
         """Take the limits from the settings; `path` serves Produce and Fetch; `may_all`: clients may do everything."""
         idle_ms, self.budget_bytes = settings.connections_max_idle_ms, settings.queued_max_request_bytes
-        self.fetched = ByteBudget(self.budget_bytes)
-        self._path, self._may_all = path, may_all
+        self.path, self._may_all = path, may_all
         self.core: ClientSockets[ClientConnection] = ClientSockets(
             idle_s=None if idle_ms < 0 else idle_ms / 1000,
             receive_s=settings.connection_receive_timeout_ms / 1000,
@@ -108,8 +106,8 @@ class Sockets:
 
     def put_session(self, connection: int, ends_s: float | None) -> None:
         """Have the core serve Produce and Fetch of a connection until its session ends (time.monotonic)."""
-        if self._path is not None:
-            self._path.put_session(connection, self._may_all, ends_s)
+        if self.path is not None:
+            self.path.put_session(connection, self._may_all, ends_s)
 
     def serve(self, connection: ClientConnection) -> None:
         """Have a greenlet serve a connection that none serves, soon."""
