@@ -88,10 +88,10 @@ class BatchKeeper:
         """Write what is not written yet; raises OSError."""
         if not self._batches:
             return
-        content = b"".join(chunk for each in self._batches for chunk in each.as_stored())
+        content = b"".join(chunk for batch in self._batches for chunk in batch.as_stored())
         now_ms = time.time_ns() // 1_000_000
         (first, _), (_, last) = self._batches[0].spans()[0], self._batches[-1].spans()[0]
-        largest = max(timestamp for each in self._batches for _, timestamp in each.ends())
+        largest = max(timestamp for batch in self._batches for _, timestamp in batch.ends())
         # The header may be wrong too: a time that is no time would expire at once, or never.
         timestamp_ms = largest if 0 <= largest <= now_ms else now_ms
         kept = KeptFile("", self._partition, 0, first, last + 1, timestamp_ms)

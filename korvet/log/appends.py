@@ -351,13 +351,13 @@ class Appends:
             if self.clients is not None:
                 groups = {"confirm": self.clients.confirm, "topic": self.clients.find}
             for word, decide in groups.items():
-                places = [at for at, question in enumerate(questions) if question[0] == word]
-                decided = decide([questions[at][1:] for at in places]) if places else []
-                for at, decision in zip(places, decided, strict=True):
-                    decisions[at] = decision
-            for at, question in enumerate(in_turns(questions)):
+                indexes = [index for index, question in enumerate(questions) if question[0] == word]
+                decided = decide([questions[index][1:] for index in indexes]) if indexes else []
+                for index, decision in zip(indexes, decided, strict=True):
+                    decisions[index] = decision
+            for index, question in enumerate(in_turns(questions)):
                 if question[0] not in groups:
-                    decisions[at] = self._decision(client, question)
+                    decisions[index] = self._decision(client, question)
         except Exception:  # noqa: BLE001 - a mistake of ours: its clients get an error and the others go on
             _log.exception("request failed", api="Produce")
         finally:

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// A transaction that was aborted: of which producer, where it began in the log, and where the marker lies that ended it.
+/// An aborted transaction: its producer, its first offset, and the offset of its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct AbortedTransaction {

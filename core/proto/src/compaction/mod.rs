@@ -120,7 +120,7 @@ impl Cleaner {
     }
 
     /// Remember the latest offset of each key in a reply to XRANGE. Returns also the offset of the first record whose key
-    /// does not fit the map, and of which nothing is known then, nor of those that follow.
+    /// does not fit the map: of it and of all later records nothing is remembered.
     pub fn map(&mut self, reply: &Shared) -> Result<(Page, Option<i64>), Failure> {
         let (range, mut next_offset, mut full_at) = (Range::of(&self.partition, reply)?, None, None);
         let Self { rules, aborted, latest, .. } = self;

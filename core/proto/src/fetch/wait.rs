@@ -46,7 +46,7 @@ struct Log {
     channel: Channel,
     version: u64,
     announced: i64,
-    /// When it was last found that nothing had come which nobody announced, and from which offset on.
+    /// When it was last searched in vain for entries that nobody announced, and from which offset on.
     checked: (Time, i64),
     watchers: BTreeSet<(ReaderId, u64)>,
     /// Since when nobody reads it, and whether it is queued to be left for that.

@@ -1,4 +1,4 @@
-//! What of a page is for whom: without what was aborted, and batches of what a consumer has acquired.
+//! Parts of a page: its committed entries, and batches of the records that a consumer has acquired.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::refusal::Refusal;
 use crate::shared::Piece;
 
 impl Page {
-    /// Which entries are hidden from a consumer that knows the transactions that were aborted: their records, which go from
-    /// the first offset to the marker, and all markers.
+    /// For each entry whether read_committed hides it: records of aborted transactions, up to the marker of each, and all
+    /// markers.
     fn hidden(&self, aborted: &[Aborted]) -> Vec<bool> {
         let mut begun: Vec<_> = aborted.to_vec();
         begun.sort_by_key(|each| std::cmp::Reverse(each.first_offset));

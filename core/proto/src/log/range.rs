@@ -102,7 +102,7 @@ impl Range {
         Ok(())
     }
 
-    /// What each entry counts. In layout `batch` that is what its header says, and nothing if it is no batch.
+    /// The weight of each entry. In layout `batch` its header says it; an entry that is no batch weighs nothing.
     pub fn weights(&self) -> Result<Vec<Weight>, Failure> {
         let mut weights = Vec::new();
         if self.found.partition.layout != Layout::Batch {
