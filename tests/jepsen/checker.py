@@ -13,7 +13,8 @@
 | skipped | a reader went past a record that is in the log |
 | not delivered | no member of a group got a record that is in the log, or not at its offset |
 | commit went back | a committed offset was read, or a member began at one, that is below one acknowledged before |
-| two owners | two members of a group owned a partition in one generation, or at a time (see `_spans`) |
+| two owners | two members of a group owned a partition at a time (see `_spans`) |
+| same generation | two members of a group owned a partition in one generation |
 | aborted read | a value of a transaction that is not committed is in the log, or was read before |
 | lost commit | a transaction's commit was acknowledged, and nothing of it is in the log |
 | torn commit | some of a transaction's values are in the log, others are not |
@@ -306,7 +307,7 @@ def _owners(owned: list[Owned]) -> Iterator[Violation]:
             other = owners.setdefault((each.group, each.generation, partition), each.member)
             if other != each.member:
                 text = f"partition {partition} in generation {each.generation} of {each.group}: {other}, {each.member}"
-                yield Violation("two owners", text, each.at)
+                yield Violation("same generation", text, each.at)
 
 
 class _Span(NamedTuple):

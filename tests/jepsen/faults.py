@@ -34,6 +34,8 @@ NOTHING = frozenset({"taken"})
 LAST_SECOND = frozenset({"lost", "moved", "two values", "skipped", "went back", "commit went back"})
 LAST_SECOND |= {"aborted read", "lost commit", "torn commit", "two ends", "not copied", "copied twice"}
 LAST_SECOND |= {"accepted again", "same count", "taken"}
+# A rebalance of the last second is lost: the group's next one has its generation again.
+LAST_SECOND |= {"same generation"}
 CALM: Losses = MappingProxyType({each: frozenset[str]() for each in get_args(Setup)})
 ANYWHERE: Losses = MappingProxyType(dict.fromkeys(get_args(Setup), NOTHING))
 NOT_WATCHED: Losses = MappingProxyType({"one": NOTHING, "always": NOTHING, "replicas": NOTHING})

@@ -107,7 +107,7 @@ def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
         (Delivered("g", 0, 1, 2.0, "p/2"), []),
         (Delivered("h", 0, 1, 2.0), ["not delivered"]),
         (Fetched("c", 1, 2.5, 2.6), ["commit went back"]),
-        (Owned("g", 2, "a", (1,), 1.0), ["two owners"]),
+        (Owned("g", 2, "a", (1,), 1.0), ["same generation"]),
         (Owned("k", -1, "c", (1,), 1.5), ["two owners"]),
         (Owned("k", -1, "c", (0,), 3.0), ["two owners"]),
         (Committed("k/0", 6, 5.5, "a", 5.4), ["two owners"]),
