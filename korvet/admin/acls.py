@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from korvet.admin.errors import error_in, raise_error_in
-from korvet.admin.routing import Attempt, ClusterClient
-from korvet.admin.types import Outcomes
+from korvet.admin.errors import error_in
+from korvet.admin.routing import Attempt, Requests, Route
+from korvet.admin.types import Outcomes, enum_in
 from korvet.protocol.messages import create_acls, delete_acls, describe_acls
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
-
-E = TypeVar("E", bound=IntEnum)
 
 
 class AclBinding(NamedTuple):
@@ -48,42 +45,17 @@ class AclBindingFilter(NamedTuple):
     permission: AclPermissionType = AclPermissionType.ANY
 
 
-class Acls:
+class Acls(Requests):
     """The requests about ACLs. Without an authorizer a broker refuses them with SECURITY_DISABLED."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def describe(self, meant: AclBindingFilter | None = None) -> list[AclBinding]:
         """Return the ACLs that are meant, or all. Raises AdminError.
 
         >>> every = admin.acls.describe()
         """
-        meant = meant or AclBindingFilter()
-        request = describe_acls.DescribeAclsRequest(
-            resource_type_filter=meant.resource_type,
-            resource_name_filter=meant.resource_name,
-            pattern_type_filter=meant.pattern_type,
-            principal_filter=meant.principal,
-            host_filter=meant.host,
-            operation=meant.operation,
-            permission_type=meant.permission,
-        )
-        response = self._client.call_any(request, describe_acls.DescribeAclsResponse)
-        raise_error_in(response.error_code, response.error_message)
-        return [
-            AclBinding(
-                _known(AclResourceType, resource.resource_type),
-                _known(PatternType, resource.pattern_type),
-                resource.resource_name,
-                each.principal,
-                each.host,
-                _known(AclOperation, each.operation),
-                _known(AclPermissionType, each.permission_type),
-            )
-            for resource in response.resources
-            for each in resource.acls
-        ]
+        request = describe_acls.DescribeAclsRequest(**_filter(meant or AclBindingFilter()))
+        response = self._client.call(request, describe_acls.DescribeAclsResponse)
+        return [_binding(resource, acl) for resource in response.resources for acl in resource.acls]
 
     def create(self, bindings: Iterable[AclBinding]) -> Outcomes[AclBinding, None]:
         """Create ACLs; returns None or an error for each. One that is there already stays."""
@@ -91,24 +63,24 @@ class Acls:
         def ask(attempt: Attempt, keys: Sequence[AclBinding]) -> Outcomes[AclBinding, None]:
             creations = [
                 create_acls.AclCreation(
-                    resource_type=each.resource_type,
-                    resource_name=each.resource_name,
-                    resource_pattern_type=each.pattern_type,
-                    principal=each.principal,
-                    host=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission,
+                    resource_type=binding.resource_type,
+                    resource_name=binding.resource_name,
+                    resource_pattern_type=binding.pattern_type,
+                    principal=binding.principal,
+                    host=binding.host,
+                    operation=binding.operation,
+                    permission_type=binding.permission,
                 )
-                for each in keys
+                for binding in keys
             ]
             request = create_acls.CreateAclsRequest(creations=creations)
             results = attempt.send(request, create_acls.CreateAclsResponse).results
             return {
-                key: error_in(each.error_code, each.error_message)
-                for key, each in zip(keys, results, strict=True)
+                key: error_in(result.error_code, result.error_message)
+                for key, result in zip(keys, results, strict=True)
             }
 
-        return self._client.for_each(bindings, self._client.to_controller, ask)
+        return self._client.for_each(bindings, Route.CONTROLLER, ask)
 
     def delete(self, filters: Iterable[AclBindingFilter]) -> Outcomes[AclBindingFilter, list[AclBinding]]:
         """Delete all ACLs that one of the filters means; returns those that each has deleted, or an error."""
@@ -116,47 +88,41 @@ class Acls:
         def ask(
             attempt: Attempt, keys: Sequence[AclBindingFilter]
         ) -> Outcomes[AclBindingFilter, list[AclBinding]]:
-            asked = [
-                delete_acls.DeleteAclsFilter(
-                    resource_type_filter=each.resource_type,
-                    resource_name_filter=each.resource_name,
-                    pattern_type_filter=each.pattern_type,
-                    principal_filter=each.principal,
-                    host_filter=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission,
-                )
-                for each in keys
-            ]
-            request = delete_acls.DeleteAclsRequest(filters=asked)
+            meant = [delete_acls.DeleteAclsFilter(**_filter(key)) for key in keys]
+            request = delete_acls.DeleteAclsRequest(filters=meant)
             results = attempt.send(request, delete_acls.DeleteAclsResponse).filter_results
             return {
-                key: error_in(each.error_code, each.error_message) or _deleted(each)
-                for key, each in zip(keys, results, strict=True)
+                key: error_in(result.error_code, result.error_message)
+                or [_binding(acl, acl) for acl in result.matching_acls if not acl.error_code]
+                for key, result in zip(keys, results, strict=True)
             }
 
-        return self._client.for_each(filters, self._client.to_controller, ask)
+        return self._client.for_each(filters, Route.CONTROLLER, ask)
 
 
-def _known(kind: type[E], number: int) -> E:
-    """Return the value in a response; UNKNOWN for one of a later Kafka."""
-    try:
-        return kind(number)
-    except ValueError:
-        return kind(0)
+def _filter(meant: AclBindingFilter) -> dict[str, Any]:
+    """Return the fields of a filter, which DescribeAcls and DeleteAcls share."""
+    return {
+        "resource_type_filter": meant.resource_type,
+        "resource_name_filter": meant.resource_name,
+        "pattern_type_filter": meant.pattern_type,
+        "principal_filter": meant.principal,
+        "host_filter": meant.host,
+        "operation": meant.operation,
+        "permission_type": meant.permission,
+    }
 
 
-def _deleted(result: delete_acls.DeleteAclsFilterResult) -> list[AclBinding]:
-    return [
-        AclBinding(
-            _known(AclResourceType, each.resource_type),
-            _known(PatternType, each.pattern_type),
-            each.resource_name,
-            each.principal,
-            each.host,
-            _known(AclOperation, each.operation),
-            _known(AclPermissionType, each.permission_type),
-        )
-        for each in result.matching_acls
-        if not each.error_code
-    ]
+def _binding(
+    resource: describe_acls.DescribeAclsResource | delete_acls.DeleteAclsMatchingAcl,
+    acl: describe_acls.AclDescription | delete_acls.DeleteAclsMatchingAcl,
+) -> AclBinding:
+    return AclBinding(
+        enum_in(AclResourceType, resource.resource_type),
+        enum_in(PatternType, resource.pattern_type),
+        resource.resource_name,
+        acl.principal,
+        acl.host,
+        enum_in(AclOperation, acl.operation),
+        enum_in(AclPermissionType, acl.permission_type),
+    )

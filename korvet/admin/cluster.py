@@ -6,13 +6,13 @@ controller reassigns and elects; each broker describes its own log directories, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from korvet.admin.connection import Address, Deadline
-from korvet.admin.errors import AdminError, UnsupportedError, error_in, raise_error_in
-from korvet.admin.routing import Attempt, ClusterClient
+from korvet.admin.connection import API_VERSIONS_REQUEST, Address, Deadline
+from korvet.admin.errors import AdminError, error_in, raise_error_in
+from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     Outcomes,
     TopicPartition,
@@ -22,40 +22,18 @@ from korvet.admin.types import (
     name_error,
     partitions_in,
 )
-from korvet.protocol.messages import all_messages, describe_log_dirs, elect_leaders
-from korvet.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
+from korvet.protocol.messages import (
+    all_messages,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    elect_leaders,
+    update_features,
 )
-from korvet.protocol.messages.describe_cluster import (
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
-from korvet.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from korvet.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    TopicRequest,
-)
-from korvet.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
-)
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from korvet.protocol.messages.update_features import (
-    FeatureUpdateKey,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+from korvet.protocol.messages import alter_partition_reassignments as reassigning
+from korvet.protocol.messages import list_partition_reassignments as reassigned
+from korvet.protocol.messages.api_versions import ApiVersionsResponse
 from korvet.protocol.types import ElectionType, FeatureUpgradeType, ResourceType
 
 _VERSION, _FORMAT = "korvet.version", "korvet.format"
@@ -157,42 +135,26 @@ class Producer(msgspec.Struct, frozen=True):
     transaction_start: int | None
 
 
-class Cluster:
+class Cluster(Requests):
     """The requests about the cluster."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def describe(self, *, include_fenced: bool = False) -> ClusterDescription:
         """Return the cluster with its brokers by id. Raises AdminError.
 
-        That is UnsupportedError for fenced brokers before Kafka 4.0.
-
-            >>> [broker.broker_id for broker in admin.cluster.describe().brokers]
-            [0]
+        >>> [broker.broker_id for broker in admin.cluster.describe().brokers]
+        [0]
         """
-
-        def attempt(deadline: Deadline) -> ClusterDescription:
-            request = DescribeClusterRequest(
-                include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
-            )
-            try:
-                response = self._client.send_any(request, DescribeClusterResponse, deadline)
-            except UnsupportedError:
-                if include_fenced:
-                    raise
-                metadata = self._client.send_any(MetadataRequest(topics=[]), MetadataResponse, deadline)
-                brokers = [
-                    BrokerNode(each.node_id, each.host, each.port, each.rack, fenced=False)
-                    for each in metadata.brokers
-                ]
-                return _description(metadata.cluster_id, metadata.controller_id, brokers)
-            raise_error_in(response.error_code, response.error_message)
-            return _description(response.cluster_id, response.controller_id, map(_node, response.brokers))
-
-        found = self._client.retry(attempt)
-        self._client.remember(Address(each.host, each.port) for each in found.brokers if not each.fenced)
-        return found
+        request = describe_cluster.DescribeClusterRequest(
+            include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
+        )
+        response = self._client.call(request, describe_cluster.DescribeClusterResponse)
+        nodes = [
+            BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+            for broker in sorted(response.brokers, key=lambda broker: broker.broker_id)
+        ]
+        self._client.remember(Address(node.host, node.port) for node in nodes if not node.fenced)
+        is_known = any(node.broker_id == response.controller_id for node in nodes)
+        return ClusterDescription(response.cluster_id, response.controller_id if is_known else None, nodes)
 
     def builds(self, brokers: Iterable[BrokerNode]) -> dict[int, BrokerBuild]:
         """Return what each broker runs, by its id, from its configs `korvet.version` and `korvet.format`.
@@ -203,24 +165,24 @@ class Cluster:
             >>> admin.cluster.builds(admin.cluster.describe().brokers)[0].format
             2
         """
+        return {broker.broker_id: self._build(broker) for broker in brokers if not broker.fenced}
 
-        def build(broker: BrokerNode) -> BrokerBuild:
-            deadline = Deadline(min(_BUILD_SECONDS_MAX, self._client.deadline().left()))
-            attempt = Attempt(self._client, Address(broker.host, broker.port), deadline)
-            resource = DescribeConfigsResource(
-                resource_type=ResourceType.BROKER,
-                resource_name=str(broker.broker_id),
-                configuration_keys=[_VERSION, _FORMAT],
-            )
-            try:
-                response = attempt.send(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
-            except AdminError:
-                return BrokerBuild()
-            configs = {config.name: config.value for result in response.results for config in result.configs}
-            number = configs.get(_FORMAT) or ""
-            return BrokerBuild(configs.get(_VERSION), int(number) if number.isdecimal() else None)
-
-        return {broker.broker_id: build(broker) for broker in brokers if not broker.fenced}
+    def _build(self, broker: BrokerNode) -> BrokerBuild:
+        deadline = Deadline(min(_BUILD_SECONDS_MAX, self._client.deadline().left()))
+        resource = describe_configs.DescribeConfigsResource(
+            resource_type=ResourceType.BROKER,
+            resource_name=str(broker.broker_id),
+            configuration_keys=[_VERSION, _FORMAT],
+        )
+        request = describe_configs.DescribeConfigsRequest(resources=[resource])
+        address = Address(broker.host, broker.port)
+        try:
+            response = self._client.send(address, request, describe_configs.DescribeConfigsResponse, deadline)
+        except AdminError:
+            return BrokerBuild()
+        configs = {config.name: config.value for result in response.results for config in result.configs}
+        number = configs.get(_FORMAT) or ""
+        return BrokerBuild(configs.get(_VERSION), int(number) if number.isdecimal() else None)
 
     def apis(self, brokers: Iterable[int] | None = None) -> Outcomes[int, dict[int, ApiVersions]]:
         """Return for each broker, these or all, the APIs that it serves by key, or an error.
@@ -236,39 +198,34 @@ class Cluster:
         }
 
         def ask(attempt: Attempt, keys: Sequence[int]) -> Outcomes[int, dict[int, ApiVersions]]:
+            response = attempt.send(API_VERSIONS_REQUEST, ApiVersionsResponse)
             served = {
-                each.api_key: ApiVersions(
-                    each.api_key, names.get(each.api_key, ""), each.min_version, each.max_version
+                api.api_key: ApiVersions(
+                    api.api_key, names.get(api.api_key, ""), api.min_version, api.max_version
                 )
-                for each in sorted(attempt.api_versions().api_keys, key=lambda each: each.api_key)
+                for api in sorted(response.api_keys, key=lambda api: api.api_key)
             }
             return dict.fromkeys(keys, served)
 
-        return self._client.for_each(ids, self._client.to_brokers, ask)
+        return self._client.for_each(ids, Route.BROKER, ask)
 
     def features(self) -> ClusterFeatures:
         """Return the features of the cluster, as the first reachable broker has them. Raises AdminError.
 
-        A broker before Kafka 2.7 has none.
-
-            >>> features = admin.cluster.features()
+        >>> features = admin.cluster.features()
         """
-
-        def attempt(deadline: Deadline) -> ClusterFeatures:
-            response = Attempt(self._client, self._client.reachable(deadline), deadline).api_versions()
-            return ClusterFeatures(
-                {
-                    each.name: FeatureLevels(each.min_version, each.max_version)
-                    for each in response.supported_features
-                },
-                {
-                    each.name: FeatureLevels(each.min_version_level, each.max_version_level)
-                    for each in response.finalized_features
-                },
-                response.finalized_features_epoch,
-            )
-
-        return self._client.retry(attempt)
+        response = self._client.call(API_VERSIONS_REQUEST, ApiVersionsResponse)
+        return ClusterFeatures(
+            {
+                feature.name: FeatureLevels(feature.min_version, feature.max_version)
+                for feature in response.supported_features
+            },
+            {
+                feature.name: FeatureLevels(feature.min_version_level, feature.max_version_level)
+                for feature in response.finalized_features
+            },
+            response.finalized_features_epoch,
+        )
 
     def update_features(
         self,
@@ -279,34 +236,25 @@ class Cluster:
     ) -> None:
         """Set the levels of features, all or none, 0 to remove one; a lower level needs a downgrade as `kind`.
 
-        Raises AdminError: INVALID_UPDATE_VERSION if a feature or level is not supported or the kind is wrong;
-        UnsupportedError for downgrades and validate_only before Kafka 3.3.
+        Raises AdminError: INVALID_UPDATE_VERSION if a feature or level is not supported or the kind is wrong.
 
             >>> admin.cluster.update_features({"transaction.version": 2})
         """
-        updates = [
-            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
-            for name, level in levels.items()
-        ]
-
-        def attempt(deadline: Deadline) -> None:
-            controller = self._client.attempt_at_controller(deadline)
-            request = UpdateFeaturesRequest(
-                timeout_ms=controller.timeout_ms, feature_updates=updates, validate_only=validate_only
-            )
-            response = controller.send(request, UpdateFeaturesResponse)
-            raise_error_in(response.error_code, response.error_message)
-            for each in response.results:
-                raise_error_in(each.error_code, each.error_message)
-
-        self._client.retry(attempt)
+        request = update_features.UpdateFeaturesRequest(
+            timeout_ms=self._client.deadline().broker_ms(),
+            feature_updates=[
+                update_features.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+                for name, level in levels.items()
+            ],
+            validate_only=validate_only,
+        )
+        response = self._client.call(request, update_features.UpdateFeaturesResponse, Route.CONTROLLER)
+        for result in response.results:
+            raise_error_in(result.error_code, result.error_message)
 
 
-class Partitions:
+class Partitions(Requests):
     """The requests about partitions."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def reassign(
         self,
@@ -323,28 +271,28 @@ class Partitions:
             {TopicPartition(topic='orders', partition=0): None}
         """
 
-        def wanted(key: TopicPartition) -> ReassignablePartition:
+        def wanted(key: TopicPartition) -> reassigning.ReassignablePartition:
             brokers = replicas[key]
-            return ReassignablePartition(
+            return reassigning.ReassignablePartition(
                 partition_index=key.partition, replicas=None if brokers is None else [*brokers]
             )
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, None]:
-            request = AlterPartitionReassignmentsRequest(
+            request = reassigning.AlterPartitionReassignmentsRequest(
                 timeout_ms=attempt.timeout_ms,
                 allow_replication_factor_change=allow_replication_factor_change,
                 topics=[
-                    ReassignableTopic(name=name, partitions=some) for name, some in by_topic(keys, wanted)
+                    reassigning.ReassignableTopic(name=name, partitions=[wanted(key) for key in group])
+                    for name, group in by_topic(keys)
                 ],
             )
-            response = attempt.send(request, AlterPartitionReassignmentsResponse)
-            raise_error_in(response.error_code, response.error_message)
+            response = attempt.send(request, reassigning.AlterPartitionReassignmentsResponse)
             return {
-                key: error_in(each.error_code, each.error_message)
-                for key, each in partitions_in(response.responses)
+                key: error_in(result.error_code, result.error_message)
+                for key, result in partitions_in(response.responses)
             }
 
-        return self._client.for_each(replicas, self._client.to_controller, ask, idempotent=False)
+        return self._client.for_each(replicas, Route.CONTROLLER, ask, idempotent=False)
 
     def reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -354,23 +302,19 @@ class Partitions:
         >>> admin.partitions.reassignments()
         {}
         """
-        topics = None
-        if partitions is not None:
-            topics = [
-                ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
-                for name, indexes in _checked_by_topic(partitions)
-            ]
-
-        def attempt(deadline: Deadline) -> ListPartitionReassignmentsResponse:
-            controller = self._client.attempt_at_controller(deadline)
-            request = ListPartitionReassignmentsRequest(timeout_ms=controller.timeout_ms, topics=topics)
-            response = controller.send(request, ListPartitionReassignmentsResponse)
-            raise_error_in(response.error_code, response.error_message)
-            return response
-
+        request = reassigned.ListPartitionReassignmentsRequest(
+            timeout_ms=self._client.deadline().broker_ms(),
+            topics=None
+            if partitions is None
+            else [
+                reassigned.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
+                for name, indexes in indexes_by_topic(_checked(partitions))
+            ],
+        )
+        answer = reassigned.ListPartitionReassignmentsResponse
         return {
-            key: Reassignment(each.replicas, each.adding_replicas, each.removing_replicas)
-            for key, each in partitions_in(self._client.retry(attempt).topics)
+            key: Reassignment(result.replicas, result.adding_replicas, result.removing_replicas)
+            for key, result in partitions_in(self._client.call(request, answer, Route.CONTROLLER).topics)
         }
 
     def elect_leaders(
@@ -385,32 +329,31 @@ class Partitions:
             >>> admin.partitions.elect_leaders([TopicPartition("orders", 0)])
             {TopicPartition(topic='orders', partition=0): ElectionNotNeededError(...)}
         """
+        request = elect_leaders.ElectLeadersRequest(
+            election_type=ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
+            topic_partitions=None,
+            timeout_ms=self._client.deadline().broker_ms(),
+        )
 
-        def ask(attempt: Attempt, keys: Sequence[TopicPartition] | None) -> Outcomes[TopicPartition, None]:
-            topics = None
-            if keys is not None:
-                topics = [
-                    elect_leaders.TopicPartitions(topic=name, partitions=indexes)
-                    for name, indexes in indexes_by_topic(keys)
-                ]
-            request = elect_leaders.ElectLeadersRequest(
-                election_type=ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
-                topic_partitions=topics,
-                timeout_ms=attempt.timeout_ms,
-            )
-            response = attempt.send(request, elect_leaders.ElectLeadersResponse)
-            raise_error_in(response.error_code)
+        def outcomes(response: elect_leaders.ElectLeadersResponse) -> Outcomes[TopicPartition, None]:
             return {
-                TopicPartition(topic.topic, each.partition_id): error_in(each.error_code, each.error_message)
+                TopicPartition(topic.topic, result.partition_id): error_in(
+                    result.error_code, result.error_message
+                )
                 for topic in response.replica_election_results
-                for each in topic.partition_result
+                for result in topic.partition_result
             }
 
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, None]:
+            request.topic_partitions = [
+                elect_leaders.TopicPartitions(topic=name, partitions=indexes)
+                for name, indexes in indexes_by_topic(keys)
+            ]
+            return outcomes(attempt.send(request, elect_leaders.ElectLeadersResponse))
+
         if partitions is None:
-            return self._client.retry(
-                lambda deadline: ask(self._client.attempt_at_controller(deadline), None)
-            )
-        return self._client.for_each(partitions, self._client.to_controller, ask, idempotent=False)
+            return outcomes(self._client.call(request, elect_leaders.ElectLeadersResponse, Route.CONTROLLER))
+        return self._client.for_each(partitions, Route.CONTROLLER, ask, idempotent=False)
 
     def log_dirs(
         self, brokers: Iterable[int] | None = None, partitions: Iterable[TopicPartition] | None = None
@@ -426,22 +369,21 @@ class Partitions:
         if partitions is not None:
             topics = [
                 describe_log_dirs.DescribableLogDirTopic(topic=name, partitions=indexes)
-                for name, indexes in _checked_by_topic(partitions)
+                for name, indexes in indexes_by_topic(_checked(partitions))
             ]
 
         def ask(attempt: Attempt, keys: Sequence[int]) -> Outcomes[int, Sequence[LogDir]]:
             request = describe_log_dirs.DescribeLogDirsRequest(topics=topics)
             response = attempt.send(request, describe_log_dirs.DescribeLogDirsResponse)
-            raise_error_in(response.error_code)
-            dirs = [_log_dir(each) for each in response.results]
+            dirs = [_log_dir(result) for result in response.results]
             return dict.fromkeys(keys, dirs)
 
-        return self._client.for_each(ids, self._client.to_brokers, ask)
+        return self._client.for_each(ids, Route.BROKER, ask)
 
     def producers(self, partitions: Iterable[TopicPartition]) -> Outcomes[TopicPartition, Sequence[Producer]]:
         """Return the idempotent producers of each partition, or an error.
 
-        UnknownTopicOrPartitionError for an unknown partition; UnsupportedError before Kafka 2.8.
+        UnknownTopicOrPartitionError for an unknown partition.
 
             >>> writing = settled(admin.partitions.producers([TopicPartition("orders", 0)]))
         """
@@ -450,58 +392,52 @@ class Partitions:
             attempt: Attempt, keys: Sequence[TopicPartition]
         ) -> Outcomes[TopicPartition, Sequence[Producer]]:
             topics = [
-                TopicRequest(name=name, partition_indexes=indexes) for name, indexes in indexes_by_topic(keys)
+                describe_producers.TopicRequest(name=name, partition_indexes=indexes)
+                for name, indexes in indexes_by_topic(keys)
             ]
-            response = attempt.send(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
-            return {key: _producers(each) for key, each in partitions_in(response.topics)}
+            request = describe_producers.DescribeProducersRequest(topics=topics)
+            response = attempt.send(request, describe_producers.DescribeProducersResponse)
+            return {key: _producers(result) for key, result in partitions_in(response.topics)}
 
-        return self._client.for_each(partitions, self._client.to_leaders, ask)
-
-
-def _node(broker: DescribeClusterBroker) -> BrokerNode:
-    return BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
-
-
-def _description(
-    cluster_id: str | None, controller_id: int, brokers: Iterable[BrokerNode]
-) -> ClusterDescription:
-    nodes = sorted(brokers, key=lambda each: each.broker_id)
-    controller = controller_id if controller_id in {each.broker_id for each in nodes} else None
-    return ClusterDescription(cluster_id, controller, nodes)
+        return self._client.for_each(partitions, Route.LEADER, ask)
 
 
 def log_sizes(dirs: Iterable[LogDir]) -> dict[TopicPartition, int]:
     """Return the bytes of logs, without those that are being copied."""
-    return {key: log.size_bytes for each in dirs for key, log in each.partitions.items() if not log.future}
+    return {
+        key: log.size_bytes
+        for directory in dirs
+        for key, log in directory.partitions.items()
+        if not log.future
+    }
 
 
-def _checked_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
-    """Yield topics with their partitions, each once. Raises the error of one whose name cannot be sent."""
+def _checked(partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Return the partitions, each once. Raises the error of one whose name cannot be sent."""
     checked = set(partitions)
-    for error in map(name_error, checked):
-        if error is not None:
-            raise error
-    return indexes_by_topic(checked)
+    for error in filter(None, map(name_error, checked)):
+        raise error
+    return checked
 
 
 def _log_dir(result: describe_log_dirs.DescribeLogDirsResult) -> LogDir:
     partitions = {
-        key: LogSize(each.partition_size, each.offset_lag, each.is_future_key)
-        for key, each in partitions_in(result.topics)
+        key: LogSize(log.partition_size, log.offset_lag, log.is_future_key)
+        for key, log in partitions_in(result.topics)
     }
     volume = known(result.total_bytes), known(result.usable_bytes)
     return LogDir(result.log_dir, error_in(result.error_code), partitions, *volume)
 
 
-def _producers(partition: PartitionResponse) -> Sequence[Producer] | AdminError:
+def _producers(partition: describe_producers.PartitionResponse) -> Sequence[Producer] | AdminError:
     return error_in(partition.error_code, partition.error_message) or [
         Producer(
-            each.producer_id,
-            each.producer_epoch,
-            each.last_sequence,
-            each.last_timestamp,
-            each.coordinator_epoch,
-            known(each.current_txn_start_offset),
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.last_sequence,
+            producer.last_timestamp,
+            producer.coordinator_epoch,
+            known(producer.current_txn_start_offset),
         )
-        for each in partition.active_producers
+        for producer in partition.active_producers
     ]

@@ -41,18 +41,44 @@ from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from korvet.protocol.schema import Api, Message
-from korvet.protocol.wire import Buffer
+from korvet.protocol.schema import Message
 
 if TYPE_CHECKING:
     import ssl  # a client without TLS starts without it
 
-_PAUSE_FIRST = 0.05
-_PAUSE_MAX = 1.0
+PORT_DEFAULT = 9092
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+"""The largest response that is read."""
 
+# An address that drops packets, and a broker that hangs, must leave time for the others.
+_CONNECT_SECONDS_MAX = 5.0
+_ANSWER_SECONDS_MAX = 15.0
 # The time of a broker for one attempt. It is below _ANSWER_SECONDS_MAX, so that the broker itself reports a timeout
 # before it is taken for one that hangs.
 _BROKER_SECONDS_MAX = 10.0
+_PAUSE_FIRST = 0.05
+_PAUSE_MAX = 1.0
+_SESSION_SHARE = 0.85  # of the lifetime of a session after which clients authenticate again, as Kafka's do
+
+_PROBE_SECONDS_MAX = 1.0
+_PROBE_BYTES = 8
+_HTTP_PROBE = b"HEAD / HTTP/1.0\r\n\r\n"
+# An empty ClientHello, which a server that speaks TLS answers with an alert.
+_TLS_PROBE, _TLS_ALERT = b"\x16\x03\x01\0\4\1\0\0\0", b"\x15\x03"
+# ApiVersions, version 0, without a client id; the answer begins with its size and this correlation id.
+_PLAIN_PROBE_ID = b"tls?"
+_PLAIN_PROBE = struct.pack(">ihh4sh", 10, ApiVersionsRequest.api.key, 0, _PLAIN_PROBE_ID, -1)
+
+_RECEIVE_BYTES = 65536
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+_CORRELATION_IDS = 2**31
+_API_VERSIONS_FIRST = 3
+API_VERSIONS_REQUEST = ApiVersionsRequest(
+    client_software_name="korvet-admin", client_software_version=__version__.replace("+", "-")
+)
+
+M = TypeVar("M", bound=Message)
 
 
 class Deadline:
@@ -89,35 +115,6 @@ class Deadline:
             number += 1
 
 
-ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""The largest response that is read."""
-
-# An address that drops packets, and a broker that hangs, must leave time for the others.
-_CONNECT_SECONDS_MAX = 5.0
-_ANSWER_SECONDS_MAX = 15.0
-
-_PROBE_SECONDS_MAX = 1.0
-_HTTP = b"HTTP/"
-_PROBE_BYTES = 8
-_SESSION_SHARE = 0.85  # of the lifetime of a session after which clients authenticate again, as Kafka's do
-
-_RECEIVE_BYTES = 65536
-_SIZE = struct.Struct(">i")
-_HEADER = struct.Struct(">hhih")
-_API_VERSIONS_FIRST = 3
-_CORRELATION_IDS = 2**31
-_PLAIN_PROBE_ID = b"tls?"
-# ApiVersions, version 0, without a client id.
-_PLAIN_PROBE = struct.pack(">ihh4sh", 10, ApiVersionsRequest.api.key, 0, _PLAIN_PROBE_ID, -1)
-_API_VERSIONS_REQUEST = ApiVersionsRequest(
-    client_software_name="korvet-admin", client_software_version=__version__.replace("+", "-")
-)
-
-PORT_DEFAULT = 9092
-
-M = TypeVar("M", bound=Message)
-
-
 def parse_address(text: str, port_default: int = PORT_DEFAULT) -> Address:
     """Read HOST:PORT, HOST, [IPv6]:PORT or [IPv6]; raises ValueError."""
     address = values.parse_address(text, port_default)
@@ -147,77 +144,44 @@ class Connection:
         self._correlation_id = 0
         self._served: dict[int, tuple[int, int]] = {}
         try:
-            self._socket = open_socket(
-                address, _seconds(deadline, _CONNECT_SECONDS_MAX, f"no connection to {address}")
-            )
+            self._socket = open_socket(address, min(deadline.left(), _CONNECT_SECONDS_MAX))
         except (OSError, UnicodeError) as error:
-            failed = (
-                UnresolvedError
-                if isinstance(error, socket.gaierror | UnicodeError)
-                else ConnectionFailedError
-            )
+            is_unresolved = isinstance(error, socket.gaierror | UnicodeError)
+            failed = UnresolvedError if is_unresolved else ConnectionFailedError
             raise failed(f"no connection to {address}: {_reason(error)}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.uses_tls:
                 self._encrypt(deadline)
-            served = self.api_versions(deadline)
-            self._served = {each.api_key: (each.min_version, each.max_version) for each in served.api_keys}
+            served = self._negotiate(deadline).api_keys
+            self._served = {api.api_key: (api.min_version, api.max_version) for api in served}
             if security.mechanism:
                 self._authenticate(deadline)
         except BaseException as error:
             self.close()
             if isinstance(error, ConnectionFailedError | BadAnswerError):
-                found = _other_protocol(address, uses_tls=security.uses_tls)
-                if found:
-                    raise BadAnswerError(found) from error
+                other = _other_protocol(address, uses_tls=security.uses_tls)
+                if other:
+                    raise BadAnswerError(other) from error
             raise
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
-    def serves(self, request: type[Message]) -> bool:
-        """Whether both sides know a version of a request."""
-        first, last = self._served.get(request.api.key, (0, -1))
-        return max(first, request.api.versions[0]) <= min(last, request.api.versions[1])
-
-    def version(self, request: type[Message], versions: tuple[int, int] | None = None) -> int:
-        """Return the newest version of a request that both sides know, within these `versions` if given.
-
-        Raises UnsupportedError if there is none.
-        """
-        name = request.__name__.removesuffix("Request")
-        first, last = versions or request.api.versions
-        served = self._served.get(request.api.key)
-        if served is None:
-            raise UnsupportedError(f"{self.address} does not serve {name}")
-        version = min(last, served[1])
-        if version < max(first, served[0]):
-            raise UnsupportedError(
-                f"{self.address} serves {name} in versions {served[0]} to {served[1]}, needed are {first} to {last}"
-            )
-        return version
-
     def call(
         self, request: Message, answer: type[M], deadline: Deadline, versions: tuple[int, int] | None = None
     ) -> M:
-        """Send a request and return the response.
+        """Send a request, in the newest version that both sides know, and return the response.
 
-        Raises UnsupportedError before anything is sent if the version cannot carry the request; ConnectionFailedError
-        if the broker is gone or silent too long; BadAnswerError, AnswerTooLargeError.
+        `versions` limits them. Raises UnsupportedError before anything is sent if no version can carry the request;
+        ConnectionFailedError if the broker is gone or silent too long; BadAnswerError, AnswerTooLargeError.
         """
         if time.monotonic() >= self._reauthenticate_at:
             self._authenticate(deadline)
-        version = self.version(type(request), versions)
+        version = self._version(request, versions or request.api.versions)
         try:
-            body = encode(request, version)
-        except (ValueError, struct.error) as error:
-            raise UnsupportedError(
-                f"{self.address} cannot take this {type(request).__name__}: {error}"
-            ) from error
-        try:
-            frame = self._exchange(request.api, version, body, deadline)
+            frame = self._exchange(request, version, deadline)
         except ConnectionFailedError:
             if not (
                 self._was_answered or self._security.mechanism or isinstance(request, SaslHandshakeRequest)
@@ -225,35 +189,43 @@ class Connection:
                 self._check_no_login_is_needed()
             raise
         self._was_answered = True
-        # KIP-511: the response to ApiVersions has the plain header in every version.
-        return self._decode(answer, version, frame, flexible_header=request.api.is_flexible(version))
+        return self._decode(answer, version, frame)
 
-    def api_versions(self, deadline: Deadline) -> ApiVersionsResponse:
-        """Ask what the broker serves, in the newest version that both sides know, if it was asked before.
-
-        A broker that is too old for the request answers in version 0. Raises AdminError.
-        """
-        api = ApiVersionsRequest.api
-        version = self.version(ApiVersionsRequest) if self._served else _API_VERSIONS_FIRST
-        frame = self._exchange(api, version, encode(_API_VERSIONS_REQUEST, version), deadline)
+    def _negotiate(self, deadline: Deadline) -> ApiVersionsResponse:
+        """Ask what the broker serves; one that does not know this version answers in version 0 (KIP-511)."""
+        version = _API_VERSIONS_FIRST
+        frame = self._exchange(API_VERSIONS_REQUEST, version, deadline)
         if frame[_SIZE.size : _SIZE.size + 2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION):
             version = 0
-            frame = self._exchange(api, version, encode(_API_VERSIONS_REQUEST, version), deadline)
-        response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
+            frame = self._exchange(API_VERSIONS_REQUEST, version, deadline)
+        response = self._decode(ApiVersionsResponse, version, frame)
         raise_error_in(response.error_code)
         return response
+
+    def _version(self, request: Message, versions: tuple[int, int]) -> int:
+        name = type(request).__name__.removesuffix("Request")
+        served = self._served.get(request.api.key)
+        if served is None:
+            raise UnsupportedError(f"{self.address} does not serve {name}")
+        version = min(versions[1], served[1])
+        if version < max(versions[0], served[0]):
+            raise UnsupportedError(
+                f"{self.address} serves {name} in versions {served[0]} to {served[1]},"
+                f" needed are {versions[0]} to {versions[1]}"
+            )
+        return version
 
     def _encrypt(self, deadline: Deadline) -> None:
         """Do TLS's handshake. Raises AuthenticationFailedError for a broker that is not the one that was asked for."""
         import ssl  # noqa: PLC0415 - a client without TLS starts without it
 
+        silent = f"{self.address} does not do the handshake of TLS in time"
         try:
             context = self._security.tls_context()
         except ValueError as error:
             raise AuthenticationFailedError(str(error)) from error
-        silent = f"{self.address} does not do the handshake of TLS"
-        self._socket.settimeout(_seconds(deadline, _CONNECT_SECONDS_MAX, silent))
         try:
+            self._wait_at_most(min(deadline.left(), _CONNECT_SECONDS_MAX))
             name = self._security.server_name or self.address.host
             self._socket = context.wrap_socket(self._socket, server_hostname=name)
         except ssl.SSLCertVerificationError as error:
@@ -261,7 +233,7 @@ class Connection:
                 f"the certificate of {self.address}: {error.verify_message}"
             ) from error
         except TimeoutError as error:
-            raise ConnectionFailedError(f"{silent} in time") from error
+            raise ConnectionFailedError(silent) from error
         except (ssl.SSLEOFError, ConnectionError) as error:
             raise ConnectionFailedError(f"{self.address} ends the handshake of TLS") from error
         except (OSError, ValueError) as error:
@@ -294,51 +266,51 @@ class Connection:
             raise AuthenticationFailedError(f"{self.address}: {error_in(offered.error_code)}")
         exchange = sasl.exchange(self._security, deadline.left())
         lifetime_ms = 0
-        try:
+        with contextlib.suppress(StopIteration):
             token = next(exchange)
             while True:
-                answer = self.call(
-                    SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, deadline
-                )
+                sent = SaslAuthenticateRequest(auth_bytes=token)
+                answer = self.call(sent, SaslAuthenticateResponse, deadline)
                 if answer.error_code:
-                    reason = answer.error_message or error_in(answer.error_code)
-                    raise AuthenticationFailedError(f"{self.address}: {reason}")
+                    refusal = answer.error_message or error_in(answer.error_code)
+                    raise AuthenticationFailedError(f"{self.address}: {refusal}")
                 lifetime_ms = answer.session_lifetime_ms
                 token = exchange.send(answer.auth_bytes)
-        except StopIteration:
-            pass
         if lifetime_ms > 0:
             self._reauthenticate_at = began + lifetime_ms / 1000 * _SESSION_SHARE
 
     def _check_no_login_is_needed(self) -> None:
         """Raise AuthenticationFailedError if a broker that has closed the connection would have had a login first."""
-        offered = None
-        with contextlib.suppress(AdminError):
-            probe = Connection(
-                self.address, self._client_id.decode(), Deadline(_PROBE_SECONDS_MAX), security=self._security
-            )
+        deadline = Deadline(_PROBE_SECONDS_MAX)
+        try:
+            probe = Connection(self.address, self._client_id.decode(), deadline, security=self._security)
             with contextlib.closing(probe):
-                offered = probe.call(
-                    SaslHandshakeRequest(mechanism=""), SaslHandshakeResponse, Deadline(_PROBE_SECONDS_MAX)
-                )
-        if offered is not None and offered.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                offered = probe.call(SaslHandshakeRequest(mechanism=""), SaslHandshakeResponse, deadline)
+        except AdminError:
+            return
+        if offered.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             protocol = "SASL_SSL" if self._security.uses_tls else "SASL_PLAINTEXT"
             raise AuthenticationFailedError(
                 f"{self.address} requires a login: security.protocol has to be {protocol}, and sasl.mechanism one of "
                 + ", ".join(offered.mechanisms)
             )
 
-    def _exchange(self, api: Api, version: int, body: list[Buffer], deadline: Deadline) -> bytearray:
+    def _exchange(self, request: Message, version: int, deadline: Deadline) -> bytearray:
         """Send a request and return the frame of the response, without its size."""
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
+        api = request.api
         header = _HEADER.pack(api.key, version, self._correlation_id, len(self._client_id)) + self._client_id
         if api.is_flexible(version):
             header += b"\0"
-        payload = b"".join([header, *body])
-        silent = f"{self.address} does not respond"
-        answered_by = Deadline(_seconds(deadline, _ANSWER_SECONDS_MAX, silent))
         try:
-            self._socket.settimeout(_seconds(answered_by, _ANSWER_SECONDS_MAX, silent))
+            payload = b"".join([header, *encode(request, version)])
+        except (TypeError, ValueError, struct.error) as error:
+            raise UnsupportedError(
+                f"{self.address} cannot take this {type(request).__name__}: {error}"
+            ) from error
+        answered_by = Deadline(min(deadline.left(), _ANSWER_SECONDS_MAX))
+        try:
+            self._wait_at_most(answered_by.left())
             self._socket.sendall(_SIZE.pack(len(payload)) + payload)
             (size,) = _SIZE.unpack(self._receive(_SIZE.size, answered_by))
             if not _SIZE.size <= size <= ANSWER_BYTES_MAX:
@@ -351,7 +323,7 @@ class Connection:
                 )
             frame = self._receive(size, answered_by)
         except TimeoutError as error:
-            raise ConnectionFailedError(silent) from error
+            raise ConnectionFailedError(f"{self.address} does not respond in time") from error
         except OSError as error:
             self._raise_refusal(error)
             raise ConnectionFailedError(f"lost the connection to {self.address}: {_reason(error)}") from error
@@ -363,43 +335,85 @@ class Connection:
     def _receive(self, size: int, deadline: Deadline) -> bytearray:
         data = bytearray()
         while len(data) < size:
-            left = _seconds(deadline, _ANSWER_SECONDS_MAX, f"{self.address} does not respond")
-            self._socket.settimeout(left)
+            self._wait_at_most(deadline.left())
             piece = self._socket.recv(min(size - len(data), _RECEIVE_BYTES))
             if not piece:
                 raise ConnectionFailedError(f"{self.address} closed the connection")
             data += piece
         return data
 
-    def _decode(self, answer: type[M], version: int, frame: bytearray, *, flexible_header: bool) -> M:
+    def _wait_at_most(self, seconds: float) -> None:
+        """Limit the next call of the socket. Raises TimeoutError if there is no time."""
+        if seconds <= 0:
+            raise TimeoutError
+        self._socket.settimeout(seconds)
+
+    def _decode(self, answer: type[M], version: int, frame: bytearray) -> M:
+        # KIP-511: the response to ApiVersions has the plain header in every version.
+        has_tags = answer.api.is_flexible(version) and answer is not ApiVersionsResponse
         try:
-            position = skip_tagged_fields(frame, _SIZE.size) if flexible_header else _SIZE.size
+            position = skip_tagged_fields(frame, _SIZE.size) if has_tags else _SIZE.size
             return decode(answer, version, frame, position)
         except ProtocolError as error:
             raise BadAnswerError(f"{self.address} sends a response that cannot be read: {error}") from error
 
 
-def _seconds(deadline: Deadline, most: float, message: str) -> float:
-    """Return how long a socket may wait. Raises ConnectionFailedError if the time is over."""
-    left = deadline.left()
-    if left <= 0:
-        raise ConnectionFailedError(f"{message} in time")
-    return min(left, most)
+def open_socket(address: Address, seconds: float) -> socket.socket:
+    """Connect to a host, at the first of its addresses that takes it within `seconds`. Raises OSError, UnicodeError.
+
+    Its name is resolved within `seconds` too, which socket.create_connection does not promise.
+    """
+    if seconds <= 0:
+        raise TimeoutError("the time is over")
+    failed: OSError | None = None
+    for family, kind, protocol, _, target in _resolved(address, seconds):
+        with contextlib.ExitStack() as closing:
+            try:
+                opened = closing.enter_context(socket.socket(family, kind, protocol))
+                opened.settimeout(seconds)
+                opened.connect(target)
+            except OSError as error:
+                failed = error
+            else:
+                closing.pop_all()
+                return opened
+    raise failed or OSError(f"{address.host} has no address")
+
+
+def _resolved(address: Address, seconds: float) -> list[tuple[Any, ...]]:
+    """Return what socket.getaddrinfo does, from a thread: a silent name server would block for minutes."""
+    outcome: queue.SimpleQueue[list[tuple[Any, ...]] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def resolve() -> None:
+        try:
+            outcome.put([*socket.getaddrinfo(*address, type=socket.SOCK_STREAM)])
+        except (OSError, UnicodeError) as error:
+            outcome.put(error)
+
+    threading.Thread(target=resolve, daemon=True).start()
+    try:
+        result = outcome.get(timeout=seconds)
+    except queue.Empty as error:
+        message = f"its name is not resolved within {seconds:.1f} s"
+        raise socket.gaierror(socket.EAI_AGAIN, message) from error
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _other_protocol(address: Address, *, uses_tls: bool) -> str:
     """Say what a port speaks that does not speak the client's protocol; nothing if that is not known."""
-    if not uses_tls and _speaks_tls(address):
+    if not uses_tls and _first_bytes(address, _TLS_PROBE).startswith(_TLS_ALERT):
         return f"{address} speaks TLS: security.protocol has to be SSL or SASL_SSL"
     # The console's port (`ops.listen`) is easily taken for the broker's.
-    if _first_bytes(address, b"HEAD / HTTP/1.0\r\n\r\n", uses_tls=uses_tls).startswith(_HTTP):
+    if _first_bytes(address, _HTTP_PROBE, uses_tls=uses_tls).startswith(b"HTTP/"):
         return f"{address} speaks HTTP: Kafka clients connect to another port, that of `listen`"
-    if uses_tls and _first_bytes(address, _PLAIN_PROBE, uses_tls=False)[_SIZE.size :] == _PLAIN_PROBE_ID:
+    if uses_tls and _first_bytes(address, _PLAIN_PROBE)[_SIZE.size :] == _PLAIN_PROBE_ID:
         return f"{address} does not speak TLS: security.protocol has to be PLAINTEXT or SASL_PLAINTEXT"
     return ""
 
 
-def _first_bytes(address: Address, sent: bytes, *, uses_tls: bool) -> bytes:
+def _first_bytes(address: Address, sent: bytes, *, uses_tls: bool = False) -> bytes:
     """Return the first bytes that a port answers; none if it does not."""
     received = b""
     try:
@@ -413,21 +427,9 @@ def _first_bytes(address: Address, sent: bytes, *, uses_tls: bool) -> bytes:
     return received
 
 
-def _speaks_tls(address: Address) -> bool:
-    import ssl  # noqa: PLC0415 - most clients have no such port
-
-    try:
-        with open_socket(address, _PROBE_SECONDS_MAX) as plain, _trusting().wrap_socket(plain):
-            return True
-    except ssl.SSLError as error:
-        return "_ALERT_" in (error.reason or "")
-    except OSError:
-        return False
-
-
 def _trusting() -> ssl.SSLContext:
-    """Return what encrypts a probe, which sends nothing that is worth to be known to anybody else."""
-    import ssl  # noqa: PLC0415 - as above
+    """Return the TLS of a probe, which sends nothing secret, so any certificate will do."""
+    import ssl  # noqa: PLC0415 - a client without TLS starts without it
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -435,52 +437,6 @@ def _trusting() -> ssl.SSLContext:
     return context
 
 
-def open_socket(address: Address, seconds: float) -> socket.socket:
-    """Connect to a host, at the first of its addresses that takes it within `seconds`. Raises OSError, UnicodeError.
-
-    Its name is resolved within `seconds` too, which socket.create_connection does not promise.
-    """
-    failed: OSError | None = None
-    for family, kind, protocol, _, at in _resolved(address, seconds):
-        try:
-            opened = socket.socket(family, kind, protocol)
-            try:
-                opened.settimeout(seconds)
-                opened.connect(at)
-            except BaseException:
-                opened.close()
-                raise
-        except OSError as error:
-            failed = error
-        else:
-            return opened
-    raise failed or OSError(f"{address.host} has no address")
-
-
-def _resolved(address: Address, seconds: float) -> list[tuple[Any, ...]]:
-    """Return what socket.getaddrinfo does. A name server that is silent keeps that for up to minutes.
-
-    So a thread waits for it, and is left alone after `seconds`.
-    """
-    outcome: queue.SimpleQueue[list[tuple[Any, ...]] | OSError | UnicodeError] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            outcome.put([*socket.getaddrinfo(*address, type=socket.SOCK_STREAM)])
-        except (OSError, UnicodeError) as error:
-            outcome.put(error)
-
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        found = outcome.get(timeout=seconds)
-    except queue.Empty as error:
-        message = f"its name is not resolved within {seconds:.1f} s"
-        raise socket.gaierror(socket.EAI_AGAIN, message) from error
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
-def _reason(error: OSError | ValueError) -> str:
+def _reason(error: Exception) -> str:
     """Return the message of the system without its number."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return getattr(error, "strerror", None) or str(error)

@@ -5,33 +5,25 @@ Reached as `AdminClient.offsets`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from korvet.admin.connection import Deadline
-from korvet.admin.errors import AdminError, GroupIdNotFoundError, error_in, raise_error_in
+from korvet.admin.errors import AdminError, GroupIdNotFoundError, error_in
 from korvet.admin.groups import EMPTY, SHARE, Groups
-from korvet.admin.routing import Attempt, ClusterClient, Routes
+from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     Outcomes,
     TopicPartition,
     by_topic,
-    group_name_error,
     indexes_by_topic,
     known,
-    name_error,
     partitions_in,
     settled,
 )
-from korvet.protocol.messages import (
-    alter_share_group_offsets,
-    describe_share_group_offsets,
-    list_offsets,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-)
+from korvet.protocol.messages import alter_share_group_offsets as moving
+from korvet.protocol.messages import describe_share_group_offsets as sharing
+from korvet.protocol.messages import list_offsets, offset_commit, offset_delete, offset_fetch
 from korvet.protocol.types import SpecialTimestamp
 
 EARLIEST = int(SpecialTimestamp.EARLIEST)
@@ -59,7 +51,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 class ShareGroupOffset(msgspec.Struct, frozen=True):
     """Where a share group is in a partition. `lag` counts the records from `start` on that it is not done with.
 
-    `lag` is None if the broker does not know it, or is too old to report it (before KIP-1226).
+    `lag` is None if the broker does not know it.
     """
 
     start: int
@@ -112,13 +104,11 @@ class ResetRefusedError(AdminError):
 
 _Committed = dict[TopicPartition, CommittedOffset]
 _Errors = Outcomes[TopicPartition, None]
+_Starts = dict[TopicPartition, ShareGroupOffset]
 
 
-class Offsets:
+class Offsets(Requests):
     """The requests about offsets."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False
@@ -139,36 +129,36 @@ class Offsets:
         request = offset_fetch.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable)
 
         def ask(attempt: Attempt, _: Sequence[str]) -> Outcomes[str, _Committed]:
-            return {
-                group_id: _fetched(attempt.send(request, offset_fetch.OffsetFetchResponse, _FETCH_VERSIONS))
-            }
+            response = attempt.send(request, offset_fetch.OffsetFetchResponse, _FETCH_VERSIONS)
+            return {group_id: _fetched(response)}
 
-        route = self._client.to_coordinators
-        return settled(self._client.for_each([group_id], route, ask, error_of=group_name_error))[group_id]
+        return settled(self._client.for_each([group_id], Route.GROUP, ask))[group_id]
 
     def of_share_groups(
         self, groups: Mapping[str, Iterable[TopicPartition] | None]
-    ) -> Outcomes[str, dict[TopicPartition, ShareGroupOffset]]:
+    ) -> Outcomes[str, _Starts]:
         """Return where share groups are in these partitions, None for all, or an error; what was not begun is left out.
 
-        An unknown group has none, and neither have those of a broker that is too old to report them.
+        An unknown group has none. UnsupportedError before Kafka 4.1.
 
             >>> shares = admin.offsets.of_share_groups({"jobs": None})
         """
 
-        def ask(
-            attempt: Attempt, keys: Sequence[str]
-        ) -> Outcomes[str, dict[TopicPartition, ShareGroupOffset]]:
-            if not attempt.serves(describe_share_group_offsets.DescribeShareGroupOffsetsRequest):
-                return {key: {} for key in keys}
-            request = describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
-                groups=[_share_group_asked(key, groups[key]) for key in keys]
-            )
-            response = attempt.send(request, describe_share_group_offsets.DescribeShareGroupOffsetsResponse)
-            return {each.group_id: _share_offsets(each) for each in response.groups}
+        def wanted(group_id: str) -> sharing.DescribeShareGroupOffsetsRequestGroup:
+            partitions, topics = groups[group_id], None
+            if partitions is not None:
+                topics = [
+                    sharing.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=indexes)
+                    for name, indexes in indexes_by_topic(set(partitions))
+                ]
+            return sharing.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
 
-        route = self._client.to_coordinators
-        return self._client.for_each(groups, route, ask, error_of=group_name_error)
+        def ask(attempt: Attempt, keys: Sequence[str]) -> Outcomes[str, _Starts]:
+            request = sharing.DescribeShareGroupOffsetsRequest(groups=[wanted(key) for key in keys])
+            response = attempt.send(request, sharing.DescribeShareGroupOffsetsResponse)
+            return {group.group_id: _share_offsets(group) for group in response.groups}
+
+        return self._client.for_each(groups, Route.GROUP, ask)
 
     def alter(self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> _Errors:
         """Commit offsets for a group without members. Returns None or an error for each.
@@ -181,24 +171,24 @@ class Offsets:
 
         def wanted(key: TopicPartition) -> offset_commit.OffsetCommitRequestPartition:
             given = offsets[key]
-            given = CommittedOffset(given) if isinstance(given, int) else given
+            commit = CommittedOffset(given) if isinstance(given, int) else given
             return offset_commit.OffsetCommitRequestPartition(
                 partition_index=key.partition,
-                committed_offset=given.offset,
-                committed_leader_epoch=given.leader_epoch,
-                committed_metadata=given.metadata,
+                committed_offset=commit.offset,
+                committed_leader_epoch=commit.leader_epoch,
+                committed_metadata=commit.metadata,
             )
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                offset_commit.OffsetCommitRequestTopic(name=name, partitions=some)
-                for name, some in by_topic(keys, wanted)
+                offset_commit.OffsetCommitRequestTopic(name=name, partitions=[wanted(key) for key in group])
+                for name, group in by_topic(keys)
             ]
             request = offset_commit.OffsetCommitRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, offset_commit.OffsetCommitResponse, _COMMIT_VERSIONS)
-            return {key: error_in(each.error_code) for key, each in partitions_in(response.topics)}
+            return {key: error_in(result.error_code) for key, result in partitions_in(response.topics)}
 
-        return self._at_coordinator(group_id, offsets, ask)
+        return self._client.for_each(offsets, Route.GROUP, ask, group=group_id)
 
     def alter_share_group(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> _Errors:
         """Move the starts of a share group without members. Returns None or an error for each.
@@ -208,32 +198,29 @@ class Offsets:
             >>> altered = admin.offsets.alter_share_group("jobs", {TopicPartition("orders", 0): 42})
         """
 
-        def wanted(
-            key: TopicPartition,
-        ) -> alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition:
-            return alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(
+        def wanted(key: TopicPartition) -> moving.AlterShareGroupOffsetsRequestPartition:
+            return moving.AlterShareGroupOffsetsRequestPartition(
                 partition_index=key.partition, start_offset=offsets[key]
             )
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=some)
-                for name, some in by_topic(keys, wanted)
+                moving.AlterShareGroupOffsetsRequestTopic(
+                    topic_name=name, partitions=[wanted(key) for key in group]
+                )
+                for name, group in by_topic(keys)
             ]
-            request = alter_share_group_offsets.AlterShareGroupOffsetsRequest(
-                group_id=group_id, topics=topics
-            )
-            response = attempt.send(request, alter_share_group_offsets.AlterShareGroupOffsetsResponse)
-            raise_error_in(response.error_code, response.error_message)
+            request = moving.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
+            response = attempt.send(request, moving.AlterShareGroupOffsetsResponse)
             return {
-                TopicPartition(topic.topic_name, each.partition_index): error_in(
-                    each.error_code, each.error_message
+                TopicPartition(topic.topic_name, result.partition_index): error_in(
+                    result.error_code, result.error_message
                 )
                 for topic in response.responses
-                for each in topic.partitions
+                for result in topic.partitions
             }
 
-        return self._at_coordinator(group_id, offsets, ask)
+        return self._client.for_each(offsets, Route.GROUP, ask, group=group_id)
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> _Errors:
         """Delete the committed offsets of partitions. Returns None or an error for each.
@@ -246,18 +233,19 @@ class Offsets:
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                offset_delete.OffsetDeleteRequestTopic(name=name, partitions=some)
-                for name, some in by_topic(keys, wanted)
+                offset_delete.OffsetDeleteRequestTopic(
+                    name=name,
+                    partitions=[
+                        offset_delete.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
+                    ],
+                )
+                for name, indexes in indexes_by_topic(keys)
             ]
             request = offset_delete.OffsetDeleteRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, offset_delete.OffsetDeleteResponse)
-            raise_error_in(response.error_code)
-            return {key: error_in(each.error_code) for key, each in partitions_in(response.topics)}
+            return {key: error_in(result.error_code) for key, result in partitions_in(response.topics)}
 
-        def wanted(key: TopicPartition) -> offset_delete.OffsetDeleteRequestPartition:
-            return offset_delete.OffsetDeleteRequestPartition(partition_index=key.partition)
-
-        return self._at_coordinator(group_id, partitions, ask)
+        return self._client.for_each(partitions, Route.GROUP, ask, group=group_id)
 
     def at(self, timestamps: Mapping[TopicPartition, int]) -> Outcomes[TopicPartition, LogOffset]:
         """Return for each partition the first offset at or after a timestamp (ms), or EARLIEST or LATEST, or an error.
@@ -270,20 +258,20 @@ class Offsets:
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, LogOffset]:
             topics = [
-                list_offsets.ListOffsetsTopic(name=name, partitions=some)
-                for name, some in by_topic(keys, wanted)
+                list_offsets.ListOffsetsTopic(name=name, partitions=[wanted(key) for key in group])
+                for name, group in by_topic(keys)
             ]
             request = list_offsets.ListOffsetsRequest(
                 replica_id=_CONSUMER_REPLICA, topics=topics, timeout_ms=attempt.timeout_ms
             )
             response = attempt.send(request, list_offsets.ListOffsetsResponse)
             return {
-                key: error_in(each.error_code, f"partition {key}")
-                or LogOffset(each.offset, each.timestamp, each.leader_epoch)
-                for key, each in partitions_in(response.topics)
+                key: error_in(result.error_code, f"partition {key}")
+                or LogOffset(result.offset, result.timestamp, result.leader_epoch)
+                for key, result in partitions_in(response.topics)
             }
 
-        return self._client.for_each(timestamps, self._client.to_leaders, ask)
+        return self._client.for_each(timestamps, Route.LEADER, ask)
 
     def plan_reset(
         self, group_id: str, topics: Mapping[str, Sequence[int]] | None, target: Target
@@ -324,7 +312,7 @@ class Offsets:
 
     def reset(self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]) -> _Errors:
         """Do what `plan_reset` returned, or a part of it. Returns None or an error for each; raises the same."""
-        offsets = {key: each.after for key, each in resets.items()}
+        offsets = {key: reset.after for key, reset in resets.items()}
         if self._is_share_without_members(group_id):
             return self.alter_share_group(group_id, offsets)
         return self.alter(group_id, offsets)
@@ -347,66 +335,37 @@ class Offsets:
         """Return the committed offsets of a group, of a share group its starts."""
         if is_share:
             shares = settled(self.of_share_groups({group_id: None}))[group_id]
-            return {key: each.start for key, each in shares.items()}
-        return {key: each.offset for key, each in self.committed(group_id).items()}
-
-    def _at_coordinator(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition],
-        ask: Callable[[Attempt, Sequence[TopicPartition]], _Errors],
-    ) -> _Errors:
-        """Return an outcome for each partition, of the coordinator of one group."""
-
-        def route(keys: list[TopicPartition], deadline: Deadline) -> Routes[TopicPartition]:
-            return dict.fromkeys(keys, self._client.to_coordinators([group_id], deadline)[group_id])
-
-        invalid = group_name_error(group_id)
-        return self._client.for_each(partitions, route, ask, error_of=lambda key: invalid or name_error(key))
+            return {key: share.start for key, share in shares.items()}
+        return {key: commit.offset for key, commit in self.committed(group_id).items()}
 
 
 def _fetched(response: offset_fetch.OffsetFetchResponse) -> _Committed | AdminError:
-    failed: AdminError | None = error_in(response.error_code)
-    found: _Committed = {}
-    for key, each in partitions_in(response.topics):
-        failed = failed or error_in(each.error_code, f"partition {key}")
-        if each.committed_offset != NO_OFFSET:
-            found[key] = CommittedOffset(
-                each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+    committed: _Committed = {}
+    for key, offset in partitions_in(response.topics):
+        error = error_in(offset.error_code, f"partition {key}")
+        if error is not None:
+            return error
+        if offset.committed_offset != NO_OFFSET:
+            committed[key] = CommittedOffset(
+                offset.committed_offset, offset.committed_leader_epoch, offset.metadata or ""
             )
-    return failed or found
+    return committed
 
 
-def _share_group_asked(
-    group_id: str, partitions: Iterable[TopicPartition] | None
-) -> describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup:
-    topics = None
-    if partitions is not None:
-        topics = [
-            describe_share_group_offsets.DescribeShareGroupOffsetsRequestTopic(
-                topic_name=name, partitions=indexes
-            )
-            for name, indexes in indexes_by_topic(set(partitions))
-        ]
-    return describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(
-        group_id=group_id, topics=topics
-    )
-
-
-def _share_offsets(
-    group: describe_share_group_offsets.DescribeShareGroupOffsetsResponseGroup,
-) -> dict[TopicPartition, ShareGroupOffset] | AdminError:
-    failed: AdminError | None = error_in(group.error_code, group.error_message)
-    if isinstance(failed, GroupIdNotFoundError):  # what Kafka answers
-        return {}
-    found = {}
+def _share_offsets(group: sharing.DescribeShareGroupOffsetsResponseGroup) -> _Starts | AdminError:
+    error = error_in(group.error_code, group.error_message)
+    if error is not None:
+        return {} if isinstance(error, GroupIdNotFoundError) else error  # what Kafka answers
+    starts: _Starts = {}
     for topic in group.topics:
-        for each in topic.partitions:
-            key = TopicPartition(topic.topic_name, each.partition_index)
-            failed = failed or error_in(each.error_code, each.error_message or f"partition {key}")
-            if each.start_offset != NO_OFFSET:
-                found[key] = ShareGroupOffset(each.start_offset, each.leader_epoch, known(each.lag))
-    return failed or found
+        for offset in topic.partitions:
+            key = TopicPartition(topic.topic_name, offset.partition_index)
+            error = error_in(offset.error_code, offset.error_message or f"partition {key}")
+            if error is not None:
+                return error
+            if offset.start_offset != NO_OFFSET:
+                starts[key] = ShareGroupOffset(offset.start_offset, offset.leader_epoch, known(offset.lag))
+    return starts
 
 
 def _shifted(group_id: str, key: TopicPartition, before: int | None, offsets: int) -> int:

@@ -14,30 +14,19 @@ transactions (KIP-890): brokers add partitions and groups to the transaction, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from korvet.admin.client import AdminClient
-from korvet.admin.connection import Address, Deadline
+from korvet.admin.connection import Address
 from korvet.admin.errors import AdminError, BrokerError, error_in, raise_error_in
 from korvet.admin.offsets import CommittedOffset
-from korvet.admin.routing import Attempt, Routes
+from korvet.admin.routing import Attempt, Route
 from korvet.admin.types import Outcomes, Resource, TopicPartition, by_topic, partitions_in, settled
 from korvet.errors import ErrorCode
-from korvet.protocol.messages import txn_offset_commit
-from korvet.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from korvet.protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from korvet.protocol.messages import end_txn, init_producer_id, produce, txn_offset_commit
 from korvet.protocol.records.batch import SEQUENCES, BatchHeader, with_producer
-from korvet.protocol.schema import Message
-from korvet.protocol.types import ACKS_ALL, CoordinatorType
+from korvet.protocol.types import ACKS_ALL
 
 # Later versions name topics by id.
 _PRODUCE_VERSIONS = (3, 12)
@@ -50,8 +39,6 @@ _LIMIT = "max.message.bytes"
 # What Kafka's own producers send where there are no transactions.
 _NO_TRANSACTION_MS = 2**31 - 1
 
-T = TypeVar("T")
-
 
 class Identity(NamedTuple):
     """The id and epoch of a producer."""
@@ -62,14 +49,11 @@ class Identity(NamedTuple):
 
 def new_identity(client: AdminClient) -> Identity:
     """Return a new identity. Raises AdminError."""
-    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)
-
-    def attempt(deadline: Deadline) -> Identity:
-        response = client.send_any(request, InitProducerIdResponse, deadline)
-        raise_error_in(response.error_code)
-        return Identity(response.producer_id, response.producer_epoch)
-
-    return client.retry(attempt)
+    request = init_producer_id.InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS
+    )
+    response = client.call(request, init_producer_id.InitProducerIdResponse)
+    return Identity(response.producer_id, response.producer_epoch)
 
 
 def batch_bytes_max(client: AdminClient, topic: str) -> int | None:
@@ -78,11 +62,11 @@ def batch_bytes_max(client: AdminClient, topic: str) -> int | None:
     They do not say it to all who may write: that takes the right DescribeConfigs.
     """
     resource = Resource.topic(topic)
-    found = client.configs.describe([resource], names=[_LIMIT])
-    error = found[resource]
+    outcomes = client.configs.describe([resource], names=[_LIMIT])
+    error = outcomes[resource]
     if isinstance(error, BrokerError) and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return None
-    config = settled(found)[resource].get(_LIMIT)
+    config = settled(outcomes)[resource].get(_LIMIT)
     return None if config is None or config.value is None else int(config.value)
 
 
@@ -121,31 +105,35 @@ class IdempotentProducer:
         versions = _TRANSACTIONAL_PRODUCE_VERSIONS if is_transactional else _PRODUCE_VERSIONS
 
         def ask(attempt: Attempt, keys: list[TopicPartition]) -> Outcomes[TopicPartition, int]:
-            request = _request({key: sealed[key] for key in keys}, attempt.timeout_ms, self.transactional_id)
-            response = attempt.send(request, ProduceResponse, versions)
-            outcomes: Outcomes[TopicPartition, int] = {
-                TopicPartition(topic.name, each.index): _error(each) or each.base_offset
+            topics = [
+                produce.TopicProduceData(
+                    name=name,
+                    partition_data=[
+                        produce.PartitionProduceData(index=key.partition, records=memoryview(sealed[key]))
+                        for key in group
+                    ],
+                )
+                for name, group in by_topic(keys)
+            ]
+            request = produce.ProduceRequest(
+                transactional_id=self.transactional_id,
+                acks=ACKS_ALL,
+                timeout_ms=attempt.timeout_ms,
+                topic_data=topics,
+            )
+            response = attempt.send(request, produce.ProduceResponse, versions)
+            return {
+                TopicPartition(topic.name, result.index): _error(result) or result.base_offset
                 for topic in response.responses
-                for each in topic.partition_responses
+                for result in topic.partition_responses
             }
-            appended = (key for key in keys if not isinstance(outcomes.get(key), AdminError | None))
-            self._leaders |= dict.fromkeys(appended, attempt.address)
-            return outcomes
 
-        outcomes = self._client.for_each(batches, self._route, ask)
+        outcomes = self._client.for_each(batches, Route.LEADER, ask, leaders=self._leaders)
         for key, outcome in outcomes.items():
             if not isinstance(outcome, AdminError):
                 count = BatchHeader.read(batches[key]).record_count
                 self.sequences[key] = (self.sequences.get(key, 0) + count) % SEQUENCES
         return outcomes
-
-    def _route(self, keys: list[TopicPartition], deadline: Deadline) -> Routes[TopicPartition]:
-        """Route to the leaders that accepted the last batches; look up the others, and all after a failure."""
-        known: dict[TopicPartition, Address | AdminError] = {
-            key: self._leaders.pop(key) for key in keys if key in self._leaders
-        }
-        unknown = [key for key in keys if key not in known]
-        return known | dict(self._client.to_leaders(unknown, deadline)) if unknown else known
 
 
 class TransactionalProducer(IdempotentProducer):
@@ -161,39 +149,45 @@ class TransactionalProducer(IdempotentProducer):
         """
         super().__init__(client, Identity(-1, -1))
         self.transactional_id: str = transactional_id
-        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-        self._renew(request, InitProducerIdResponse)
+        self._renew(
+            init_producer_id.InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+            )
+        )
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit what was sent since the last commit, and offsets of a group with it. Raises AdminError."""
-
-        def wanted(key: TopicPartition) -> txn_offset_commit.TxnOffsetCommitRequestPartition:
-            given = offsets[key]
-            return txn_offset_commit.TxnOffsetCommitRequestPartition(
-                partition_index=key.partition,
-                committed_offset=given.offset,
-                committed_leader_epoch=given.leader_epoch,
-                committed_metadata=given.metadata,
+        topics = [
+            txn_offset_commit.TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    txn_offset_commit.TxnOffsetCommitRequestPartition(
+                        partition_index=key.partition,
+                        committed_offset=offsets[key].offset,
+                        committed_leader_epoch=offsets[key].leader_epoch,
+                        committed_metadata=offsets[key].metadata,
+                    )
+                    for key in group
+                ],
             )
-
+            for name, group in by_topic(offsets)
+        ]
         request = txn_offset_commit.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
-            topics=[
-                txn_offset_commit.TxnOffsetCommitRequestTopic(name=name, partitions=some)
-                for name, some in by_topic(offsets, wanted)
-            ],
+            topics=topics,
         )
 
-        def ask(attempt: Attempt) -> None:
+        def ask(attempt: Attempt, keys: list[str]) -> Outcomes[str, None]:
             answer = txn_offset_commit.TxnOffsetCommitResponse
             response = attempt.send(request, answer, _TRANSACTIONAL_COMMIT_VERSIONS)
-            for _, each in partitions_in(response.topics):
-                raise_error_in(each.error_code)
+            for _, result in partitions_in(response.topics):
+                raise_error_in(result.error_code)
+            return dict.fromkeys(keys)
 
-        self._at_coordinator(CoordinatorType.GROUP, group_id, ask)
+        settled(self._client.for_each([group_id], Route.GROUP, ask))
         self._end(committed=True)
 
     def abort(self) -> None:
@@ -201,50 +195,30 @@ class TransactionalProducer(IdempotentProducer):
         self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.epoch,
-            committed=committed,
+        self._renew(
+            end_txn.EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
+                committed=committed,
+            )
         )
-        self._renew(request, EndTxnResponse, _END_VERSIONS)
 
-    def _renew(
-        self,
-        request: Message,
-        answer: type[InitProducerIdResponse | EndTxnResponse],
-        versions: tuple[int, int] | None = None,
-    ) -> None:
+    def _renew(self, request: init_producer_id.InitProducerIdRequest | end_txn.EndTxnRequest) -> None:
         """Send a request that ends a transaction, and take the identity of the next one."""
-
-        def ask(attempt: Attempt) -> Identity:
-            response = attempt.send(request, answer, versions)
-            raise_error_in(response.error_code)
-            return Identity(response.producer_id, response.producer_epoch)
-
-        self.identity = self._at_coordinator(CoordinatorType.TRANSACTION, self.transactional_id, ask)
+        response: init_producer_id.InitProducerIdResponse | end_txn.EndTxnResponse
+        route, key = Route.TRANSACTION, self.transactional_id
+        if isinstance(request, end_txn.EndTxnRequest):
+            response = self._client.call(request, end_txn.EndTxnResponse, route, key, _END_VERSIONS)
+        else:
+            response = self._client.call(request, init_producer_id.InitProducerIdResponse, route, key)
+        self.identity = Identity(response.producer_id, response.producer_epoch)
         self.sequences.clear()
 
-    def _at_coordinator(self, kind: CoordinatorType, key: str, ask: Callable[[Attempt], T]) -> T:
-        route = partial(self._client.to_coordinators, kind=kind)
-        return settled(self._client.for_each([key], route, lambda attempt, _: {key: ask(attempt)}))[key]
 
-
-def _request(
-    batches: Mapping[TopicPartition, bytes], timeout_ms: int, transactional_id: str | None
-) -> ProduceRequest:
-    def part(key: TopicPartition) -> PartitionProduceData:
-        return PartitionProduceData(index=key.partition, records=memoryview(batches[key]))
-
-    topics = [TopicProduceData(name=name, partition_data=some) for name, some in by_topic(batches, part)]
-    return ProduceRequest(
-        transactional_id=transactional_id, acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics
-    )
-
-
-def _error(response: PartitionProduceResponse) -> BrokerError | None:
+def _error(response: produce.PartitionProduceResponse) -> BrokerError | None:
     """Return why a batch was not appended, with the error of its first bad record (KIP-467)."""
     messages = [response.error_message] + [
-        each.batch_index_error_message for each in response.record_errors[:1]
+        error.batch_index_error_message for error in response.record_errors[:1]
     ]
     return error_in(response.error_code, ": ".join(filter(None, messages)))

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from korvet.admin.errors import AdminError, error_in, raise_error_in
-from korvet.admin.routing import ClusterClient
-from korvet.admin.types import QuotaFilter
+from korvet.admin.errors import error_in
+from korvet.admin.routing import Requests, Route
+from korvet.admin.types import Outcomes, QuotaFilter
 from korvet.protocol.messages import alter_client_quotas, describe_client_quotas
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
-class Quotas:
+class Quotas(Requests):
     """The requests about quotas."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def describe(
         self, filters: Iterable[QuotaFilter] = (), *, strict: bool = False
@@ -37,21 +34,20 @@ class Quotas:
         """
         components = [
             describe_client_quotas.ComponentData(
-                entity_type=each.type, match_type=each.match_type, match=each.name
+                entity_type=part.type, match_type=part.match_type, match=part.name
             )
-            for each in filters
+            for part in filters
         ]
         request = describe_client_quotas.DescribeClientQuotasRequest(components=components, strict=strict)
-        response = self._client.call_any(request, describe_client_quotas.DescribeClientQuotasResponse)
-        raise_error_in(response.error_code, response.error_message)
+        response = self._client.call(request, describe_client_quotas.DescribeClientQuotasResponse)
         return {
-            _entity(each.entity): {value.key: value.value for value in each.values}
-            for each in response.entries or ()
+            _entity(entry.entity): {value.key: value.value for value in entry.values}
+            for entry in response.entries or ()
         }
 
     def alter(
         self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
-    ) -> dict[QuotaEntity, AdminError | None]:
+    ) -> Outcomes[QuotaEntity, None]:
         """Set quotas, or remove those whose value is None; all of an entity or none. Returns None or an error for each.
 
         Raises AdminError if the request as a whole fails.
@@ -73,17 +69,14 @@ class Quotas:
             for entity, values in changes.items()
         ]
         request = alter_client_quotas.AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
-        response = self._client.retry(
-            lambda deadline: self._client.attempt_at_controller(deadline).send(
-                request, alter_client_quotas.AlterClientQuotasResponse
-            )
-        )
+        answer = alter_client_quotas.AlterClientQuotasResponse
         return {
-            _entity(each.entity): error_in(each.error_code, each.error_message) for each in response.entries
+            _entity(entry.entity): error_in(entry.error_code, entry.error_message)
+            for entry in self._client.call(request, answer, Route.CONTROLLER).entries
         }
 
 
 def _entity(
     pairs: Iterable[describe_client_quotas.EntityData | alter_client_quotas.EntityData],
 ) -> QuotaEntity:
-    return tuple((each.entity_type, each.entity_name) for each in pairs)
+    return tuple((pair.entity_type, pair.entity_name) for pair in pairs)

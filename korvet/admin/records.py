@@ -19,9 +19,8 @@ from korvet.admin.errors import (
     BrokerError,
     UnreadableBatchError,
     error_in,
-    raise_error_in,
 )
-from korvet.admin.routing import Attempt, ClusterClient
+from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     TIME_CODED_FROM,
     LogRecord,
@@ -80,11 +79,8 @@ class CommittedSlice(msgspec.Struct, frozen=True):
     stable_end: int
 
 
-class Records:
+class Records(Requests):
     """The requests about records."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def read(
         self,
@@ -149,21 +145,26 @@ class Records:
         """Send fetch requests, and return what `slices` makes of the partitions of each response."""
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, T]:
-            def wanted(key: TopicPartition) -> FetchPartition:
-                share = max(bytes_max // len(keys), share_min)
-                return FetchPartition(
-                    partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
-                )
-
+            share = max(bytes_max // len(keys), share_min)
             request = FetchRequest(
                 max_wait_ms=min(wait_ms, attempt.timeout_ms),
                 min_bytes=1,
                 max_bytes=bytes_max,
                 isolation_level=isolation_level,
-                topics=[FetchTopic(topic=name, partitions=some) for name, some in by_topic(keys, wanted)],
+                topics=[
+                    FetchTopic(
+                        topic=name,
+                        partitions=[
+                            FetchPartition(
+                                partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
+                            )
+                            for key in group
+                        ],
+                    )
+                    for name, group in by_topic(keys)
+                ],
             )
             response = attempt.send(request, FetchResponse, _VERSIONS)
-            raise_error_in(response.error_code)
             return slices(
                 (key, data)
                 for topic in response.responses
@@ -171,7 +172,7 @@ class Records:
                 if (key := TopicPartition(topic.topic, data.partition_index)) in offsets
             )
 
-        return self._client.for_each(offsets, self._client.to_leaders, ask)
+        return self._client.for_each(offsets, Route.LEADER, ask)
 
     def offset_of_last(
         self,

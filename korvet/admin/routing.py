@@ -7,8 +7,10 @@ an outcome for each thing, and retries those whose error is retriable.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from enum import Enum, auto
+from typing import Any, TypeVar
 
 from korvet.admin.connection import ANSWER_BYTES_MAX, Address, Connection, Deadline, parse_address
 from korvet.admin.errors import (
@@ -19,17 +21,24 @@ from korvet.admin.errors import (
     UnresolvedError,
     broker_error,
     error_in,
+    raise_error_in,
 )
 from korvet.admin.security import PLAINTEXT, ClientSecurity
-from korvet.admin.types import Outcomes, TopicPartition, Topology, name_error
+from korvet.admin.types import (
+    Outcomes,
+    Resource,
+    ResourceType,
+    TopicPartition,
+    Topology,
+    group_name_error,
+    name_error,
+)
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.api_versions import ApiVersionsResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.schema import Message
 from korvet.protocol.types import CoordinatorType
 
-_COORDINATORS_BATCHED_FIRST = 4
 # With the pause before the next attempt it is five seconds.
 _UNRESOLVED_SECONDS_MAX = 4.0
 
@@ -37,16 +46,36 @@ K = TypeVar("K")
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
-Routes = Mapping[K, Address | AdminError]
+
+class Route(Enum):
+    """Who answers a request about a key."""
+
+    ANY = auto()
+    """The first broker that can be reached; for a broker's own settings that broker."""
+    CONTROLLER = auto()
+    """The broker that takes changes; for a broker's own settings that broker."""
+    BROKER = auto()
+    """The broker whose id is the key."""
+    LEADER = auto()
+    """The leader of the partition that is the key."""
+    GROUP = auto()
+    """The coordinator of the group that is the key."""
+    TRANSACTION = auto()
+    """The coordinator of the transactional id that is the key."""
+
+
+_OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+_COORDINATORS = {Route.GROUP: CoordinatorType.GROUP, Route.TRANSACTION: CoordinatorType.TRANSACTION}
+
+Place = Address | None
+"""Where a request goes; None is the first broker that can be reached."""
 
 
 class Attempt:
     """One attempt at one broker: where its requests go, and until when."""
 
-    def __init__(self, client: ClusterClient, address: Address, deadline: Deadline) -> None:
-        self.address = address
-        self._client = client
-        self._deadline = deadline
+    def __init__(self, client: ClusterClient, place: Place, deadline: Deadline) -> None:
+        self._client, self._place, self._deadline = client, place, deadline
 
     @property
     def timeout_ms(self) -> int:
@@ -54,20 +83,8 @@ class Attempt:
         return self._deadline.broker_ms()
 
     def send(self, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
-        """Send a request; see Connection.call."""
-        return self._client.on_connection(
-            self.address, lambda each: each.call(request, answer, self._deadline, versions), self._deadline
-        )
-
-    def serves(self, request: type[Message]) -> bool:
-        """Whether the broker serves an API in a version that this client knows."""
-        return self._client.on_connection(self.address, lambda each: each.serves(request), self._deadline)
-
-    def api_versions(self) -> ApiVersionsResponse:
-        """Ask the broker what it serves now."""
-        return self._client.on_connection(
-            self.address, lambda each: each.api_versions(self._deadline), self._deadline
-        )
+        """Send a request; see ClusterClient.send."""
+        return self._client.send(self._place, request, answer, self._deadline, versions)
 
 
 class ClusterClient:
@@ -77,14 +94,15 @@ class ClusterClient:
         self,
         bootstrap_servers: str | Sequence[str],
         *,
-        timeout: float,
-        client_id: str,
+        timeout: float = 30.0,
+        client_id: str = "korvet-admin",
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         on_retry: Callable[[AdminError, float], None] | None = None,
         security: ClientSecurity = PLAINTEXT,
     ) -> None:
+        """Raise ValueError for a wrong address, and for a timeout that is not above 0."""
         servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
-        self._bootstrap = [parse_address(each.strip()) for each in servers if each.strip()]
+        self._bootstrap = [parse_address(server.strip()) for server in servers if server.strip()]
         if not self._bootstrap:
             raise ValueError("no bootstrap server is given")
         if not timeout > 0:
@@ -112,23 +130,13 @@ class ClusterClient:
         named = None if every_topic else list(topics)
         return self.retry(lambda deadline: self.topology_now(named, deadline))
 
-    def partitions_of(self, topics: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-        """Return these partitions of topics, all of a topic if none is given. Raises AdminError."""
-        topology = self.topology(topics)
-        found = []
-        for topic, indexes in topics.items():
-            if topic in topology.failed and not indexes:
-                raise topology.failed[topic]
-            found += [TopicPartition(topic, index) for index in indexes or topology.partitions[topic]]
-        return list(dict.fromkeys(found))
-
     def topology_now(self, topics: Iterable[str] | None, deadline: Deadline) -> Topology:
         """Return the same in one attempt; None is all topics."""
-        named = (
-            None if topics is None else [MetadataRequestTopic(name=each) for each in dict.fromkeys(topics)]
-        )
+        named = None
+        if topics is not None:
+            named = [MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        topology = Topology.of(self.send_any(request, MetadataResponse, deadline))
+        topology = Topology.of(self.send(None, request, MetadataResponse, deadline))
         self.remember(topology.brokers.values())
         return topology
 
@@ -136,53 +144,45 @@ class ClusterClient:
         """Remember the brokers, for when the bootstrap servers are gone."""
         self._known = list(brokers)
 
-    # Routes: each returns, in one attempt, the broker for each key or why there is none now, or raises AdminError.
+    def partitions_of(self, topics: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+        """Return these partitions of topics, all of a topic if none is given. Raises AdminError."""
+        topology = self.topology(topics)
+        partitions = []
+        for topic, indexes in topics.items():
+            if topic in topology.failed and not indexes:
+                raise topology.failed[topic]
+            partitions += [TopicPartition(topic, index) for index in indexes or topology.partitions[topic]]
+        return list(dict.fromkeys(partitions))
 
-    def to_any(self, keys: list[K], deadline: Deadline) -> Routes[K]:
-        """Route to the first broker that can be reached."""
-        return dict.fromkeys(keys, self.reachable(deadline))
-
-    def to_controller(self, keys: list[K], deadline: Deadline) -> Routes[K]:
-        """Route to the broker that takes changes."""
-        return dict.fromkeys(keys, self._controller(deadline))
-
-    def to_brokers(self, keys: list[int], deadline: Deadline) -> Routes[int]:
-        """Route to the brokers with these ids."""
-        known = self.topology_now((), deadline).brokers
-        return {key: known.get(key) or _no_broker(key) for key in keys}
-
-    def to_leaders(self, keys: list[TopicPartition], deadline: Deadline) -> Routes[TopicPartition]:
-        """Route to the leader of each partition."""
-        topology = self.topology_now([key.topic for key in keys], deadline)
-        return {key: topology.leader(key) for key in keys}
-
-    def to_coordinators(
-        self, keys: list[str], deadline: Deadline, kind: CoordinatorType = CoordinatorType.GROUP
-    ) -> Routes[str]:
-        """Route to the coordinator of each group, or transactional id."""
-        return self._on_any(lambda connection: _find_coordinators(connection, keys, deadline, kind), deadline)
-
-    def reachable(self, deadline: Deadline) -> Address:
-        """Return a broker that can be reached, in one attempt."""
-        return self._on_any(lambda connection: connection.address, deadline)
-
-    def send_any(
+    def call(
         self,
         request: Message,
         answer: type[M],
-        deadline: Deadline,
+        route: Route = Route.ANY,
+        key: str = "",
         versions: tuple[int, int] | None = None,
     ) -> M:
-        """Send a request to the first broker that can be reached, in one attempt; see Connection.call."""
-        return self._on_any(lambda connection: connection.call(request, answer, deadline, versions), deadline)
+        """Send a request to the broker that answers it, with retries. Raises AdminError.
 
-    def call_any(self, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
-        """Send a request to the first broker that can be reached, with retries. Raises AdminError."""
-        return self.retry(lambda deadline: self.send_any(request, answer, deadline, versions))
+        `key` is the group or transactional id of a request to a coordinator.
+        """
 
-    def attempt_at_controller(self, deadline: Deadline) -> Attempt:
-        """Return an attempt at the broker that takes changes."""
-        return Attempt(self, self._controller(deadline), deadline)
+        def attempt(deadline: Deadline) -> M:
+            place = self._places([key], route, deadline)[key]
+            if isinstance(place, AdminError):
+                raise place
+            return self.send(place, request, answer, deadline, versions)
+
+        return self.retry(attempt)
+
+    def call_all(self, request: Message, answer: type[M]) -> list[M]:
+        """Send a request to every broker, with retries. Raises AdminError."""
+
+        def attempt(deadline: Deadline) -> list[M]:
+            brokers = self.topology_now((), deadline).brokers.values()
+            return [self.send(address, request, answer, deadline) for address in brokers]
+
+        return self.retry(attempt)
 
     def retry(self, attempt: Callable[[Deadline], T]) -> T:
         """Return the result of `attempt`, which is retried on retriable errors. Raises its last AdminError."""
@@ -203,37 +203,145 @@ class ClusterClient:
     def for_each(
         self,
         keys: Iterable[K],
-        route: Callable[[list[K], Deadline], Routes[K]],
+        route: Route,
         ask: Callable[[Attempt, list[K]], Outcomes[K, T]],
         *,
-        error_of: Callable[[K], AdminError | None] = name_error,
+        group: str | None = None,
+        leaders: dict[K, Address] | None = None,
         idempotent: bool = True,
     ) -> Outcomes[K, T]:
         """Return an outcome for each key, in their order: what `ask` returns for it, or an error. Raises nothing.
 
-        `ask` sends a request about the keys that `route` sends to one broker; keys of different types are sent apart.
-        Only keys with a retriable error are tried again, by a new route, until the time is over. An error that `route`
-        or `ask` raises is the outcome of all their keys.
+        `ask` sends a request about the keys that one broker answers; keys of different types are sent apart. Only keys
+        with a retriable error are tried again, by a new route, until the time is over. An error that `ask` raises is
+        the outcome of all its keys. A name that a broker would close the connection on is not sent.
 
-        `error_of` returns the outcome of a key that must not be sent. If a request is not `idempotent`, a second
-        attempt could fail because of the first: then a broker's REQUEST_TIMED_OUT is final.
+        `group` is the group whose coordinator answers for all keys. `leaders` keeps, for the next call, who has
+        answered for a key. If a request is not `idempotent`, a second attempt could fail because of the first: then a
+        broker's REQUEST_TIMED_OUT is final.
         """
-        deadline = self.deadline()
         given = list(dict.fromkeys(keys))
-        outcomes: Outcomes[K, T] = {key: error for key in given if (error := error_of(key))}
+        outcomes: Outcomes[K, T] = {
+            key: error for key in given if (error := _name_error(key, route, group)) is not None
+        }
         left = [key for key in given if key not in outcomes]
-        for number in deadline.attempts() if left else ():
-            failed = outcomes[left[0]] if number else None
-            if isinstance(failed, AdminError):
-                self._on_retry(failed, deadline.left())
-            outcomes |= self._for_each_once(left, route, ask, deadline)
-            left = [each for each in left if _may_retry(outcomes[each], idempotent=idempotent)]
-            if not left:
-                break
+
+        def attempt(deadline: Deadline) -> None:
+            outcomes.update(self._for_each_once(left, route, ask, deadline, group, leaders))
+            failed = {key: error for key in left if isinstance(error := outcomes[key], AdminError)}
+            left[:] = [key for key, error in failed.items() if _may_retry(error, idempotent=idempotent)]
+            if left:
+                raise failed[left[0]]
+
+        if left:
+            with contextlib.suppress(AdminError):
+                self.retry(attempt)
         return {key: outcomes[key] for key in given}
 
-    def on_connection(self, address: Address, use: Callable[[Connection], T], deadline: Deadline) -> T:
-        """Use the connection to a broker, a new one if there is none. Raises AdminError."""
+    def _for_each_once(
+        self,
+        keys: list[K],
+        route: Route,
+        ask: Callable[[Attempt, list[K]], Outcomes[K, T]],
+        deadline: Deadline,
+        group: str | None,
+        leaders: dict[K, Address] | None,
+    ) -> Outcomes[K, T]:
+        known = leaders or {}
+        places: dict[K, Place | AdminError] = {key: known.pop(key) for key in keys if key in known}
+        unknown = [key for key in keys if key not in places]
+        try:
+            if group is not None:
+                places = dict.fromkeys(keys, self._places([group], route, deadline)[group])
+            elif unknown:
+                places |= self._places(unknown, route, deadline)
+        except AdminError as error:
+            return dict.fromkeys(keys, error)
+        outcomes: Outcomes[K, T] = {}
+        requests: dict[tuple[Place, type], list[K]] = {}
+        for key in keys:
+            place = places[key]
+            if isinstance(place, AdminError):
+                outcomes[key] = place
+            else:
+                requests.setdefault((place, type(key)), []).append(key)
+        for (place, _), asked in requests.items():
+            missing = BadAnswerError(f"{place or 'the broker'} leaves out a part of its response")
+            try:
+                answered = ask(Attempt(self, place, deadline), asked)
+                outcomes |= {key: answered.get(key, missing) for key in asked}
+            except AdminError as error:
+                outcomes |= dict.fromkeys(asked, error)
+            if leaders is not None and place is not None:
+                leaders |= {key: place for key in asked if not isinstance(outcomes[key], AdminError)}
+        return outcomes
+
+    def _places(self, keys: Sequence[Any], route: Route, deadline: Deadline) -> dict[Any, Place | AdminError]:
+        """Return who answers for each key, or why there is nobody now, in one attempt. Raises AdminError."""
+        if route in _COORDINATORS:
+            return self.coordinators(keys, _COORDINATORS[route], deadline)
+        if route is Route.LEADER:
+            topology = self.topology_now([key.topic for key in keys], deadline)
+            return {key: topology.leader(key) for key in keys}
+        own = {key: key if route is Route.BROKER else _own_broker(key) for key in keys}
+        others: Place | AdminError = None
+        if route is Route.ANY and all(number is None for number in own.values()):
+            return dict.fromkeys(keys, others)
+        topology = self.topology_now((), deadline)
+        if route is Route.CONTROLLER:
+            no_controller = broker_error(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+            others = no_controller if topology.controller is None else topology.brokers[topology.controller]
+        return {
+            key: others if number is None else topology.brokers.get(number) or _no_broker(number)
+            for key, number in own.items()
+        }
+
+    def coordinators(
+        self, keys: Sequence[str], kind: CoordinatorType, deadline: Deadline
+    ) -> dict[Any, Place | AdminError]:
+        """Return the coordinator of each group, or transactional id, in one attempt. Raises AdminError."""
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[*keys])
+        response = self.send(None, request, FindCoordinatorResponse, deadline)
+        places: dict[Any, Place | AdminError] = dict.fromkeys(
+            keys, ConnectionFailedError("the broker leaves out a coordinator")
+        )
+        for answered in response.coordinators:
+            error = error_in(answered.error_code, answered.error_message)
+            places[answered.key] = error or Address(answered.host, answered.port)
+        return places
+
+    def send(
+        self,
+        place: Place,
+        request: Message,
+        answer: type[M],
+        deadline: Deadline,
+        versions: tuple[int, int] | None = None,
+    ) -> M:
+        """Send a request in one attempt; see Connection.call. Raises AdminError, also for the error of a response."""
+        failed: list[ConnectionFailedError] = []
+        for address in [place] if place else dict.fromkeys([*self._known, *self._bootstrap]):
+            try:
+                response = self._send(address, request, answer, deadline, versions)
+            except ConnectionFailedError as error:
+                failed.append(error)
+            else:
+                raise_error_in(getattr(response, "error_code", 0), getattr(response, "error_message", None))
+                return response
+        if place is None and all(isinstance(error, UnresolvedError) for error in failed):
+            # A slip, more often than a name server that is away for a moment.
+            failed[-1].retriable = deadline.spent() < _UNRESOLVED_SECONDS_MAX
+        raise failed[-1]
+
+    def _send(
+        self,
+        address: Address,
+        request: Message,
+        answer: type[M],
+        deadline: Deadline,
+        versions: tuple[int, int] | None,
+    ) -> M:
+        """Send a request on the connection to a broker, a new one if there is none."""
         connection = self._connections.get(address)
         if connection is None:
             connection = Connection(
@@ -241,90 +349,40 @@ class ClusterClient:
             )
             self._connections[address] = connection
         try:
-            return use(connection)
-        except AdminError as error:
-            if error.ends_connection:
+            return connection.call(request, answer, deadline, versions)
+        except BaseException as error:
+            # Interrupted half-way: the response that is still to come has no reader.
+            if not isinstance(error, AdminError) or error.ends_connection:
                 self._connections.pop(address, connection).close()
             raise
-        except BaseException:
-            # Interrupted half-way: the response that is still to come has no reader.
-            self._connections.pop(address, connection).close()
-            raise
 
-    def _controller(self, deadline: Deadline) -> Address:
-        topology = self.topology_now((), deadline)
-        if topology.controller is None:
-            raise broker_error(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
-        return topology.brokers[topology.controller]
 
-    def _for_each_once(
-        self,
-        keys: list[K],
-        route: Callable[[list[K], Deadline], Routes[K]],
-        ask: Callable[[Attempt, list[K]], Outcomes[K, T]],
-        deadline: Deadline,
-    ) -> Outcomes[K, T]:
-        try:
-            routes = route(keys, deadline)
-        except AdminError as error:
-            return dict.fromkeys(keys, error)
-        outcomes: Outcomes[K, T] = {}
-        requests: dict[tuple[Address, type], list[K]] = {}
-        for key in keys:
-            address = routes[key]
-            if isinstance(address, AdminError):
-                outcomes[key] = address
-            else:
-                requests.setdefault((address, type(key)), []).append(key)
-        for (address, _), some in requests.items():
-            missing = BadAnswerError(f"{address} leaves out a part of its response")
-            try:
-                found = ask(Attempt(self, address, deadline), some)
-                outcomes |= {key: found.get(key, missing) for key in some}
-            except AdminError as error:
-                outcomes |= dict.fromkeys(some, error)
-        return outcomes
+class Requests:
+    """The requests about one subject."""
 
-    def _on_any(self, use: Callable[[Connection], T], deadline: Deadline) -> T:
-        """Try the brokers in turn until one can be reached; raises the last error."""
-        failed: list[ConnectionFailedError] = []
-        for address in dict.fromkeys([*self._known, *self._bootstrap]):
-            try:
-                return self.on_connection(address, use, deadline)
-            except ConnectionFailedError as error:
-                failed.append(error)
-        if all(isinstance(each, UnresolvedError) for each in failed):
-            # A slip, more often than a name server that is away for a moment.
-            failed[-1].retriable = deadline.spent() < _UNRESOLVED_SECONDS_MAX
-        raise failed[-1]
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+
+
+def _name_error(key: object, route: Route, group: str | None) -> AdminError | None:
+    if route is Route.GROUP:
+        invalid = group_name_error(str(key) if group is None else group)
+        if invalid is not None or group is None:
+            return invalid
+    return name_error(key)
+
+
+def _own_broker(key: object) -> int | None:
+    """Return the id of the broker whose own settings a key stands for; None for any other key."""
+    if not isinstance(key, Resource) or key.type not in _OF_ONE_BROKER:
+        return None
+    return int(key.name) if key.name.isascii() and key.name.isdigit() else None
 
 
 def _no_broker(broker_id: int) -> BrokerError:
     return broker_error(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {broker_id} now")
 
 
-def _may_retry(outcome: object, *, idempotent: bool) -> bool:
-    if not isinstance(outcome, AdminError):
-        return False
-    timed_out = isinstance(outcome, BrokerError) and outcome.code is ErrorCode.REQUEST_TIMED_OUT
-    return outcome.retriable and (idempotent or not timed_out)
-
-
-def _find_coordinators(
-    connection: Connection, keys: list[str], deadline: Deadline, kind: CoordinatorType
-) -> Routes[str]:
-    """Ask for all at once, or before version 4 one after the other."""
-    found: dict[str, Address | AdminError] = {}
-    if connection.version(FindCoordinatorRequest) >= _COORDINATORS_BATCHED_FIRST:
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)
-        for each in connection.call(request, FindCoordinatorResponse, deadline).coordinators:
-            error = error_in(each.error_code, each.error_message)
-            found[each.key] = error or Address(each.host, each.port)
-    else:
-        for key in keys:
-            request = FindCoordinatorRequest(key=key, key_type=kind)
-            response = connection.call(request, FindCoordinatorResponse, deadline)
-            error = error_in(response.error_code, response.error_message)
-            found[key] = error or Address(response.host, response.port)
-    missing = ConnectionFailedError(f"{connection.address} leaves out a coordinator")
-    return {key: found.get(key, missing) for key in keys}
+def _may_retry(error: AdminError, *, idempotent: bool) -> bool:
+    timed_out = isinstance(error, BrokerError) and error.code is ErrorCode.REQUEST_TIMED_OUT
+    return error.retriable and (idempotent or not timed_out)

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from korvet.admin.configs import Config, enum_in
+from korvet.admin.configs import Config
 from korvet.admin.errors import AdminError, broker_error, error_in
-from korvet.admin.routing import Attempt, ClusterClient
+from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     ConfigSource,
     Outcomes,
     TopicId,
     TopicPartition,
     by_topic,
+    enum_in,
     known,
-    name_error,
     partitions_in,
     topic_id_in,
 )
@@ -32,11 +32,6 @@ from korvet.protocol.messages import (
     delete_topics,
     metadata,
 )
-
-# Names are sent in versions that every broker has; ids need later ones.
-_DELETE_BY_NAME = (1, 5)
-_DELETE_BY_ID = (6, 6)
-_DESCRIBE_BY_ID = (12, 13)
 
 TopicKey = str | TopicId
 """A topic by its name, or by its id."""
@@ -104,11 +99,8 @@ class NewPartitions(msgspec.Struct, frozen=True):
     assignments: Sequence[Sequence[int]] | None = None
 
 
-class Topics:
+class Topics(Requests):
     """The requests about topics."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def list(self) -> list[TopicListing]:
         """Return all topics by name. Raises AdminError.
@@ -117,11 +109,13 @@ class Topics:
         ['orders']
         """
         request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        found = [
-            TopicListing(each.name or "", topic_id_in(each.topic_id), each.is_internal, len(each.partitions))
-            for each in self._client.call_any(request, metadata.MetadataResponse).topics
+        listed = [
+            TopicListing(
+                topic.name or "", topic_id_in(topic.topic_id), topic.is_internal, len(topic.partitions)
+            )
+            for topic in self._client.call(request, metadata.MetadataResponse).topics
         ]
-        return sorted(found, key=lambda topic: topic.name)
+        return sorted(listed, key=lambda topic: topic.name)
 
     def describe(self, topics: Iterable[TopicKey]) -> Outcomes[TopicKey, TopicDescription]:
         """Return each topic, by name or id, or an error. A topic that does not exist is not created.
@@ -134,22 +128,19 @@ class Topics:
         """
 
         def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> Outcomes[TopicKey, TopicDescription]:
-            by_id = isinstance(keys[0], TopicId)
-            wanted = [
-                metadata.MetadataRequestTopic(name=None, topic_id=each.value)
-                if isinstance(each, TopicId)
-                else metadata.MetadataRequestTopic(name=each)
-                for each in keys
-            ]
-            request = metadata.MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-            versions = _DESCRIBE_BY_ID if by_id else None
-            response = attempt.send(request, metadata.MetadataResponse, versions)
-            return {
-                (topic_id_in(each.topic_id) if by_id else each.name) or "": _description(each)
-                for each in response.topics
-            }
+            request = metadata.MetadataRequest(
+                topics=[
+                    metadata.MetadataRequestTopic(name=None, topic_id=key.value)
+                    if isinstance(key, TopicId)
+                    else metadata.MetadataRequestTopic(name=key)
+                    for key in keys
+                ],
+                allow_auto_topic_creation=False,
+            )
+            response = attempt.send(request, metadata.MetadataResponse)
+            return {_answered(topic, keys): _description(topic) for topic in response.topics}
 
-        return self._client.for_each(topics, self._client.to_any, ask)
+        return self._client.for_each(topics, Route.ANY, ask)
 
     def create(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
@@ -166,14 +157,10 @@ class Topics:
             >>> settled(made)["bills"].partitions
             3
         """
-        given = [NewTopic(each) if isinstance(each, str) else each for each in topics]
-        new = {each.name: each for each in given}
-        times = Counter(each.name for each in given)
-
-        def error_of(name: str) -> AdminError | None:
-            if times[name] > 1:
-                return broker_error(ErrorCode.INVALID_REQUEST, "the topic is given twice")
-            return name_error(name)
+        given = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        times = Counter(topic.name for topic in given)
+        new = {topic.name: topic for topic in given if times[topic.name] == 1}
+        twice = broker_error(ErrorCode.INVALID_REQUEST, "the topic is given twice")
 
         def ask(attempt: Attempt, names: Sequence[str]) -> Outcomes[str, CreatedTopic]:
             request = create_topics.CreateTopicsRequest(
@@ -182,11 +169,10 @@ class Topics:
                 validate_only=validate_only,
             )
             response = attempt.send(request, create_topics.CreateTopicsResponse)
-            return {each.name: _created(each) for each in response.topics}
+            return {topic.name: _created(topic) for topic in response.topics}
 
-        return self._client.for_each(
-            new, self._client.to_controller, ask, error_of=error_of, idempotent=False
-        )
+        outcomes = self._client.for_each(new, Route.CONTROLLER, ask, idempotent=False)
+        return {name: outcomes.get(name, twice) for name in times}
 
     def create_partitions(
         self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
@@ -207,9 +193,11 @@ class Topics:
                 validate_only=validate_only,
             )
             response = attempt.send(request, create_partitions.CreatePartitionsResponse)
-            return {each.name: error_in(each.error_code, each.error_message) for each in response.results}
+            return {
+                result.name: error_in(result.error_code, result.error_message) for result in response.results
+            }
 
-        return self._client.for_each(counts, self._client.to_controller, ask, idempotent=False)
+        return self._client.for_each(counts, Route.CONTROLLER, ask, idempotent=False)
 
     def delete(self, topics: Iterable[TopicKey]) -> Outcomes[TopicKey, None]:
         """Delete topics, by name or id, with their records. Returns None or an error for each.
@@ -222,22 +210,22 @@ class Topics:
         """
 
         def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> Outcomes[TopicKey, None]:
-            ids = [each for each in keys if isinstance(each, TopicId)]
             request = delete_topics.DeleteTopicsRequest(
-                topics=[delete_topics.DeleteTopicState(topic_id=each.value) for each in ids],
-                topic_names=[each for each in keys if isinstance(each, str)],
+                topics=[
+                    delete_topics.DeleteTopicState(topic_id=key.value)
+                    if isinstance(key, TopicId)
+                    else delete_topics.DeleteTopicState(name=key)
+                    for key in keys
+                ],
                 timeout_ms=attempt.timeout_ms,
             )
-            versions = _DELETE_BY_ID if ids else _DELETE_BY_NAME
-            response = attempt.send(request, delete_topics.DeleteTopicsResponse, versions)
+            response = attempt.send(request, delete_topics.DeleteTopicsResponse)
             return {
-                (topic_id_in(each.topic_id) if ids else each.name) or "": error_in(
-                    each.error_code, each.error_message
-                )
-                for each in response.responses
+                _answered(result, keys): error_in(result.error_code, result.error_message)
+                for result in response.responses
             }
 
-        return self._client.for_each(topics, self._client.to_controller, ask, idempotent=False)
+        return self._client.for_each(topics, Route.CONTROLLER, ask, idempotent=False)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> Outcomes[TopicPartition, int]:
         """Delete the records before these offsets, LATEST for all. Returns the new start of each log or an error.
@@ -249,22 +237,36 @@ class Topics:
             {TopicPartition(topic='orders', partition=0): 10}
         """
 
-        def wanted(key: TopicPartition) -> delete_records.DeleteRecordsPartition:
-            return delete_records.DeleteRecordsPartition(partition_index=key.partition, offset=offsets[key])
-
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, int]:
             topics = [
-                delete_records.DeleteRecordsTopic(name=name, partitions=some)
-                for name, some in by_topic(keys, wanted)
+                delete_records.DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        delete_records.DeleteRecordsPartition(
+                            partition_index=key.partition, offset=offsets[key]
+                        )
+                        for key in group
+                    ],
+                )
+                for name, group in by_topic(keys)
             ]
             request = delete_records.DeleteRecordsRequest(topics=topics, timeout_ms=attempt.timeout_ms)
             response = attempt.send(request, delete_records.DeleteRecordsResponse)
             return {
-                key: error_in(each.error_code, f"partition {key}") or each.low_watermark
-                for key, each in partitions_in(response.topics)
+                key: error_in(result.error_code, f"partition {key}") or result.low_watermark
+                for key, result in partitions_in(response.topics)
             }
 
-        return self._client.for_each(offsets, self._client.to_leaders, ask)
+        return self._client.for_each(offsets, Route.LEADER, ask)
+
+
+def _answered(
+    topic: metadata.MetadataResponseTopic | delete_topics.DeletableTopicResult, keys: Sequence[TopicKey]
+) -> TopicKey:
+    """Return the name or id by which a topic in a response was asked for; all keys of a request are of one type."""
+    if isinstance(keys[0], TopicId):
+        return topic_id_in(topic.topic_id) or ""
+    return topic.name or ""
 
 
 def _description(topic: metadata.MetadataResponseTopic) -> TopicDescription | AdminError:
@@ -273,14 +275,14 @@ def _description(topic: metadata.MetadataResponseTopic) -> TopicDescription | Ad
         return error
     partitions = [
         PartitionDescription(
-            each.partition_index,
-            known(each.leader_id),
-            each.leader_epoch,
-            each.replica_nodes,
-            each.isr_nodes,
-            each.offline_replicas,
+            partition.partition_index,
+            known(partition.leader_id),
+            partition.leader_epoch,
+            partition.replica_nodes,
+            partition.isr_nodes,
+            partition.offline_replicas,
         )
-        for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
     ]
     return TopicDescription(topic.name or "", topic_id_in(topic.topic_id), topic.is_internal, partitions)
 
@@ -306,14 +308,14 @@ def _created(topic: create_topics.CreatableTopicResult) -> CreatedTopic | AdminE
     if error is not None:
         return error
     configs = {
-        each.name: Config(
-            each.name,
-            each.value,
-            enum_in(ConfigSource, each.config_source),
-            each.read_only,
-            each.is_sensitive,
+        config.name: Config(
+            config.name,
+            config.value,
+            enum_in(ConfigSource, config.config_source),
+            config.read_only,
+            config.is_sensitive,
         )
-        for each in topic.configs or ()
+        for config in topic.configs or ()
     }
     numbers = known(topic.num_partitions), known(topic.replication_factor)
     return CreatedTopic(topic.name, topic_id_in(topic.topic_id), *numbers, configs)
@@ -324,6 +326,6 @@ def _growing(name: str, wanted: int | NewPartitions) -> create_partitions.Create
     assignments = None
     if new.assignments is not None:
         assignments = [
-            create_partitions.CreatePartitionsAssignment(broker_ids=[*each]) for each in new.assignments
+            create_partitions.CreatePartitionsAssignment(broker_ids=[*brokers]) for brokers in new.assignments
         ]
     return create_partitions.CreatePartitionsTopic(name=name, count=new.count, assignments=assignments)

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import msgspec
 
 from korvet.admin.cluster import Partitions, Producer
-from korvet.admin.connection import Deadline
-from korvet.admin.errors import AdminError, error_in, raise_error_in
-from korvet.admin.routing import Attempt, ClusterClient
-from korvet.admin.types import Outcomes, TopicPartition, known, settled
-from korvet.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
-)
-from korvet.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from korvet.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
-from korvet.protocol.types import CoordinatorType
+from korvet.admin.errors import AdminError, error_in
+from korvet.admin.routing import Attempt, Requests, Route
+from korvet.admin.types import Outcomes, TopicPartition, indexes_by_topic, known, partitions_in, settled
+from korvet.protocol.messages import describe_transactions, list_transactions, write_txn_markers
 
 TIMEOUT_MS_MAX = 900_000
 """The default of transaction.max.timeout.ms: what is open for longer may have no coordinator that ends it."""
@@ -61,11 +47,8 @@ class HangingTransaction(msgspec.Struct, frozen=True):
     producer: Producer
 
 
-class Transactions:
+class Transactions(Requests):
     """The requests about transactions."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def list(
         self,
@@ -78,30 +61,25 @@ class Transactions:
         """Return the transactional ids of all brokers, by name; only those that pass the filters, if given.
 
         `older_than_ms`: whose transaction has been open for longer; `id_pattern`: a regular expression in RE2's syntax
-        that matches all of the id. Raises AdminError: UnsupportedError if a broker is too old (Kafka 3.0, for
-        `older_than_ms` 3.7, for `id_pattern` 4.1), INVALID_REGULAR_EXPRESSION.
+        that matches all of the id, UnsupportedError before Kafka 4.1. Raises AdminError: INVALID_REGULAR_EXPRESSION.
 
             >>> ongoing = admin.transactions.list(states=["Ongoing"])
         """
-        request = ListTransactionsRequest(
+        request = list_transactions.ListTransactionsRequest(
             state_filters=[*states],
             producer_id_filters=[*producer_ids],
             duration_filter=-1 if older_than_ms is None else older_than_ms,
             transactional_id_pattern=id_pattern,
         )
-
-        def attempt(deadline: Deadline) -> dict[str, Transaction]:
-            # Each broker lists those that it coordinates.
-            found: dict[str, Transaction] = {}
-            for address in self._client.topology_now((), deadline).brokers.values():
-                response = Attempt(self._client, address, deadline).send(request, ListTransactionsResponse)
-                raise_error_in(response.error_code)
-                for each in response.transaction_states:
-                    name = each.transactional_id
-                    found[name] = Transaction(name, each.producer_id, each.transaction_state)
-            return found
-
-        return [each for _, each in sorted(self._client.retry(attempt).items())]
+        # Each broker lists those that it coordinates.
+        transactions = {
+            state.transactional_id: Transaction(
+                state.transactional_id, state.producer_id, state.transaction_state
+            )
+            for response in self._client.call_all(request, list_transactions.ListTransactionsResponse)
+            for state in response.transaction_states
+        }
+        return [transaction for _, transaction in sorted(transactions.items())]
 
     def describe(self, transactional_ids: Iterable[str]) -> Outcomes[str, TransactionDescription]:
         """Return each transactional id, or an error: TransactionalIdNotFoundError if there is none.
@@ -110,12 +88,11 @@ class Transactions:
         """
 
         def ask(attempt: Attempt, keys: Sequence[str]) -> Outcomes[str, TransactionDescription]:
-            request = DescribeTransactionsRequest(transactional_ids=[*keys])
-            response = attempt.send(request, DescribeTransactionsResponse)
-            return {each.transactional_id: _description(each) for each in response.transaction_states}
+            request = describe_transactions.DescribeTransactionsRequest(transactional_ids=[*keys])
+            response = attempt.send(request, describe_transactions.DescribeTransactionsResponse)
+            return {state.transactional_id: _description(state) for state in response.transaction_states}
 
-        route = partial(self._client.to_coordinators, kind=CoordinatorType.TRANSACTION)
-        return self._client.for_each(transactional_ids, route, ask)
+        return self._client.for_each(transactional_ids, Route.TRANSACTION, ask)
 
     def abort(self, at: TopicPartition, producer: Producer) -> None:
         """Abort the transaction that a producer has open in a partition, which only a hanging one should need.
@@ -125,24 +102,25 @@ class Transactions:
         """
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, None]:
-            marker = WritableTxnMarker(
+            marker = write_txn_markers.WritableTxnMarker(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
                 transaction_result=False,
                 topics=[
-                    WritableTxnMarkerTopic(name=key.topic, partition_indexes=[key.partition]) for key in keys
+                    write_txn_markers.WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in indexes_by_topic(keys)
                 ],
                 coordinator_epoch=producer.coordinator_epoch,
             )
-            response = attempt.send(WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse)
+            request = write_txn_markers.WriteTxnMarkersRequest(markers=[marker])
+            response = attempt.send(request, write_txn_markers.WriteTxnMarkersResponse)
             return {
-                TopicPartition(topic.name, each.partition_index): error_in(each.error_code)
+                key: error_in(partition.error_code)
                 for result in response.markers
-                for topic in result.topics
-                for each in topic.partitions
+                for key, partition in partitions_in(result.topics)
             }
 
-        settled(self._client.for_each([at], self._client.to_leaders, ask))
+        settled(self._client.for_each([at], Route.LEADER, ask))
 
     def find_hanging(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int = TIMEOUT_MS_MAX
@@ -163,27 +141,26 @@ class Transactions:
         ]
         if not suspects:
             return []
-        ids = {each.producer.producer_id for each in suspects}
-        named = [each.transactional_id for each in self.list(producer_ids=ids)]
+        ids = {suspect.producer.producer_id for suspect in suspects}
+        named = [transaction.transactional_id for transaction in self.list(producer_ids=ids)]
         owned = {
-            (each.producer_id, at)
-            for each in self.describe(named).values()
-            if not isinstance(each, AdminError) and each.state in UNDECIDED
-            for at in each.partitions
+            (described.producer_id, partition)
+            for described in self.describe(named).values()
+            if not isinstance(described, AdminError) and described.state in UNDECIDED
+            for partition in described.partitions
         }
-        return [each for each in suspects if (each.producer.producer_id, each.at) not in owned]
+        return [suspect for suspect in suspects if (suspect.producer.producer_id, suspect.at) not in owned]
 
 
-def _description(found: TransactionState) -> TransactionDescription | AdminError:
-    error = error_in(found.error_code)
-    if error is not None:
-        return error
-    return TransactionDescription(
-        transactional_id=found.transactional_id,
-        state=found.transaction_state,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        timeout_ms=found.transaction_timeout_ms,
-        start_ms=known(found.transaction_start_time_ms),
-        partitions=[TopicPartition(each.topic, index) for each in found.topics for index in each.partitions],
+def _description(state: describe_transactions.TransactionState) -> TransactionDescription | AdminError:
+    return error_in(state.error_code) or TransactionDescription(
+        transactional_id=state.transactional_id,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        start_ms=known(state.transaction_start_time_ms),
+        partitions=[
+            TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions
+        ],
     )

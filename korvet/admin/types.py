@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -24,7 +25,7 @@ counts from 0 is that long."""
 
 K = TypeVar("K")
 T = TypeVar("T")
-P = TypeVar("P")
+E = TypeVar("E", bound=IntEnum)
 Outcomes = dict[K, T | AdminError]
 """What became of each key: the value, or the error of its failure."""
 
@@ -61,13 +62,13 @@ class TopicId(msgspec.Struct, frozen=True):
         True
         """
         try:
-            found = cls(base64.urlsafe_b64decode(f"{text}=="))
+            topic_id = cls(base64.urlsafe_b64decode(f"{text}=="))
         except ValueError:
-            found = None
+            topic_id = None
         # Another text that decodes to the same bytes is a slip.
-        if found is None or str(found) != text:
+        if topic_id is None or str(topic_id) != text:
             raise ValueError(f"{text!r} is not a topic id: 22 letters, as kafka-topics prints it")
-        return found
+        return topic_id
 
 
 def topic_id_in(data: bytes) -> TopicId | None:
@@ -121,7 +122,7 @@ class Topology(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, response: MetadataResponse) -> Topology:
         """Read a response of any version."""
-        brokers = {each.node_id: Address(each.host, each.port) for each in response.brokers}
+        brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
         partitions: dict[str, list[int]] = {}
         leaders: dict[TopicPartition, Address] = {}
         failed: dict[str, BrokerError] = {}
@@ -131,10 +132,10 @@ class Topology(msgspec.Struct, frozen=True):
             if error is not None:
                 failed[name] = error
                 continue
-            partitions[name] = sorted(each.partition_index for each in topic.partitions)
-            for each in topic.partitions:
-                if each.leader_id in brokers:
-                    leaders[TopicPartition(name, each.partition_index)] = brokers[each.leader_id]
+            partitions[name] = sorted(partition.partition_index for partition in topic.partitions)
+            for partition in topic.partitions:
+                if partition.leader_id in brokers:
+                    leaders[TopicPartition(name, partition.partition_index)] = brokers[partition.leader_id]
         controller = response.controller_id if response.controller_id in brokers else None
         return cls(brokers, partitions, leaders, failed, controller, response.cluster_id)
 
@@ -148,17 +149,16 @@ class Topology(msgspec.Struct, frozen=True):
         return leader or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
 
 
-def by_topic(
-    partitions: Iterable[TopicPartition], part: Callable[[TopicPartition], P]
-) -> Iterator[tuple[str, list[P]]]:
-    """Yield topics by name, each with the parts of a request about its partitions."""
-    for topic, some in groupby(sorted(partitions), key=lambda each: each.topic):
-        yield topic, list(map(part, some))
+def by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
+    """Yield topics by name, each with its partitions in order."""
+    for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
+        yield topic, list(group)
 
 
 def indexes_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
-    """Yield topics by name, each with the indexes of its partitions."""
-    return by_topic(partitions, lambda each: each.partition)
+    """Yield topics by name, each with the indexes of its partitions in order."""
+    for topic, group in by_topic(partitions):
+        yield topic, [partition.partition for partition in group]
 
 
 class LogRecord(msgspec.Struct, frozen=True):
@@ -201,13 +201,21 @@ class _PartsOfTopic(Protocol[Q_co]):
 def partitions_in(topics: Iterable[_PartsOfTopic[Q_co]]) -> Iterator[tuple[TopicPartition, Q_co]]:
     """Yield the partitions in a response."""
     for topic in topics:
-        for each in topic.partitions:
-            yield TopicPartition(topic.name, each.partition_index), each
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.partition_index), partition
 
 
 def known(number: int) -> int | None:
     """Return a number in a response; None for -1, which stands for none."""
     return None if number == -1 else number
+
+
+def enum_in(kind: type[E], number: int) -> E:
+    """Return the member in a response; UNKNOWN for one of a later Kafka."""
+    try:
+        return kind(number)
+    except ValueError:
+        return kind["UNKNOWN"]
 
 
 def settled(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:

@@ -9,28 +9,17 @@ import hashlib
 import secrets
 
 from korvet.admin.errors import raise_error_in
-from korvet.admin.routing import ClusterClient
-from korvet.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from korvet.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
+from korvet.admin.routing import Requests, Route
+from korvet.protocol.messages import alter_user_scram_credentials as altering
+from korvet.protocol.messages import describe_user_scram_credentials as describing
 from korvet.protocol.types import ScramMechanism
 
 ITERATIONS_DEFAULT = 4096
 _SALT_BYTES = 26
 
 
-class Users:
+class Users(Requests):
     """The requests about users."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
 
     def list(self) -> dict[str, dict[ScramMechanism, int]]:
         """Return for each user with SCRAM credentials their mechanisms and iterations. Raises AdminError.
@@ -39,12 +28,11 @@ class Users:
         >>> admin.users.list()["alice"]
         {<ScramMechanism.SCRAM_SHA_512: 2>: 4096}
         """
-        request = DescribeUserScramCredentialsRequest(users=None)
-        response = self._client.call_any(request, DescribeUserScramCredentialsResponse)
-        raise_error_in(response.error_code, response.error_message)
+        request = describing.DescribeUserScramCredentialsRequest(users=None)
+        response = self._client.call(request, describing.DescribeUserScramCredentialsResponse)
         return {
-            each.user: {ScramMechanism(info.mechanism): info.iterations for info in each.credential_infos}
-            for each in response.results
+            result.user: {ScramMechanism(info.mechanism): info.iterations for info in result.credential_infos}
+            for result in response.results
         }
 
     def set_password(
@@ -62,16 +50,11 @@ class Users:
             >>> admin.users.set_password("alice", "alice-secret", ScramMechanism.SCRAM_SHA_512)
         """
         salt = secrets.token_bytes(_SALT_BYTES)
-        upsertion = ScramCredentialUpsertion(
-            name=user,
-            mechanism=mechanism,
-            iterations=iterations,
-            salt=salt,
-            salted_password=hashlib.pbkdf2_hmac(
-                mechanism.digest, password.encode(), salt, max(1, iterations)
-            ),
+        salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, max(1, iterations))
+        upsertion = altering.ScramCredentialUpsertion(
+            name=user, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted
         )
-        self._alter(AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion]))
+        self._alter(altering.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion]))
 
     def delete(self, user: str, mechanism: ScramMechanism) -> None:
         """Delete a user's credential for one mechanism. Raises AdminError: RESOURCE_NOT_FOUND if there is none.
@@ -79,14 +62,10 @@ class Users:
         >>> admin.users.set_password("bob", "bob-secret", ScramMechanism.SCRAM_SHA_256)
         >>> admin.users.delete("bob", ScramMechanism.SCRAM_SHA_256)
         """
-        deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
-        self._alter(AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[]))
+        deletion = altering.ScramCredentialDeletion(name=user, mechanism=mechanism)
+        self._alter(altering.AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[]))
 
-    def _alter(self, request: AlterUserScramCredentialsRequest) -> None:
-        response = self._client.retry(
-            lambda deadline: self._client.attempt_at_controller(deadline).send(
-                request, AlterUserScramCredentialsResponse
-            )
-        )
-        for each in response.results:
-            raise_error_in(each.error_code, each.error_message)
+    def _alter(self, request: altering.AlterUserScramCredentialsRequest) -> None:
+        answer = altering.AlterUserScramCredentialsResponse
+        for result in self._client.call(request, answer, Route.CONTROLLER).results:
+            raise_error_in(result.error_code, result.error_message)

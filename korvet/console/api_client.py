@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.cluster import LogDir, log_sizes
 from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError, UnsupportedError
-from korvet.admin.routing import Routes
+from korvet.admin.routing import Place
 from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.admin.types import TopicPartition, Topology, settled
 from korvet.protocol.types import CoordinatorType
@@ -81,14 +81,11 @@ class ApiClient(AdminClient):
             controller=self.broker_id,
         )
 
-    def to_coordinators(
-        self,
-        keys: list[str],
-        deadline: Deadline,
-        kind: CoordinatorType = CoordinatorType.GROUP,  # noqa: ARG002 - one broker has all
-    ) -> Routes[str]:
-        """Route to this broker."""
-        return self.to_any(keys, deadline)
+    def coordinators(
+        self, keys: Sequence[str], _kind: CoordinatorType, _deadline: Deadline
+    ) -> dict[Any, Place | AdminError]:
+        """Route to this broker, which coordinates all."""
+        return dict.fromkeys(keys, self._address)
 
 
 class ApiClients:

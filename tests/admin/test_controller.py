@@ -1,42 +1,37 @@
-"""Which broker the admin client has changes made by, and when again: by brokers that say what a test has them say."""
+"""Which broker the admin client asks about a change or a group, and when again: by brokers that a test scripts."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
 
 from korvet.admin.client import AdminClient
-from korvet.admin.configs import Append, Change, Delete, Subtract
 from korvet.admin.errors import BadAnswerError, UnsupportedError
 from korvet.admin.topics import CreatedTopic, TopicDescription
 from korvet.admin.types import Resource, TopicId, TopicPartition
 from korvet.errors import ErrorCode
 from korvet.protocol.compile import encode
-from korvet.protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from korvet.protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
+from korvet.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
 )
-from korvet.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
+from korvet.protocol.messages.describe_configs import DescribeConfigsRequest
+from korvet.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from korvet.protocol.messages.metadata import (
     MetadataRequest,
@@ -58,15 +53,17 @@ SERVED: dict[type[Message], tuple[int, int]] = {
     CreateTopicsRequest: (2, 4),
     DeleteTopicsRequest: (1, 3),
     DescribeConfigsRequest: (1, 2),
-    AlterConfigsRequest: (0, 1),
+    FindCoordinatorRequest: (4, 4),
+    DeleteGroupsRequest: (0, 1),
 }
 
 
 class Old:
-    """A cluster of two brokers, 1 and 2, that is too old for IncrementalAlterConfigs.
+    """A cluster of two brokers, 1 and 2, that is too old for most requests. Groups are coordinated by broker 2.
 
     `controllers` are the controllers in successive responses, -1 for none, the last one repeated;
-    `creations` the codes that each broker answers CreateTopics with, the last one repeated, None for no response.
+    `creations` the codes that each broker answers CreateTopics with, the last one repeated, None for no response;
+    `coordinators` the brokers that are named for each group, the last one repeated.
     """
 
     def __init__(
@@ -74,7 +71,7 @@ class Old:
     ) -> None:
         self.controllers = controllers
         self.creations = creations or {}
-        self.configs: list[DescribeConfigsResourceResult] = []
+        self.coordinators: dict[str, list[int]] = {}
         self.addresses: dict[int, str] = {}
         self.heard: dict[int, list[bytes]] = {1: [], 2: []}
 
@@ -87,16 +84,17 @@ class Old:
         if hostile.is_versions(key):
             served = {request.api.key: versions for request, versions in SERVED.items()}
             return hostile.frame(correlation_id, hostile.versions(served, version))
-        response: Message | None = {
+        answers: dict[int, Callable[[], Message | None]] = {
             MetadataRequest.api.key: self._metadata,
             CreateTopicsRequest.api.key: lambda: self._created(broker),
-            DeleteTopicsRequest.api.key: self._deleted,
-            DescribeConfigsRequest.api.key: self._described,
-            AlterConfigsRequest.api.key: self._altered,
-        }[key]()
+            FindCoordinatorRequest.api.key: lambda: self._coordinators(broker),
+            DeleteGroupsRequest.api.key: lambda: self._deleted(broker),
+        }
+        response = answers[key]()
         if response is None:
             return None
-        return hostile.frame(correlation_id, b"".join(encode(response, version)))
+        tags = b"\0" if response.api.is_flexible(version) else b""
+        return hostile.frame(correlation_id, tags + b"".join(encode(response, version)))
 
     def _metadata(self) -> MetadataResponse:
         brokers = [
@@ -116,18 +114,28 @@ class Old:
         topics = [CreatableTopicResult(name="orders", error_code=code, error_message="why")]
         return CreateTopicsResponse(topics=topics)
 
-    def _deleted(self) -> DeleteTopicsResponse:
-        return DeleteTopicsResponse(responses=[DeletableTopicResult(name="orders")])
+    def _coordinators(self, broker: int) -> FindCoordinatorResponse:
+        named = {
+            group: _next(self.coordinators[group])
+            for group in hostile.read(FindCoordinatorRequest, self.heard[broker][-1]).coordinator_keys
+        }
+        coordinators = [
+            Coordinator(
+                key=group,
+                node_id=number,
+                host="127.0.0.1",
+                port=int(self.addresses[number].rpartition(":")[2]),
+            )
+            for group, number in named.items()
+        ]
+        return FindCoordinatorResponse(coordinators=coordinators)
 
-    def _described(self) -> DescribeConfigsResponse:
-        result = DescribeConfigsResult(
-            error_message=None, resource_type=2, resource_name="orders", configs=self.configs
+    def _deleted(self, broker: int) -> DeleteGroupsResponse:
+        code = ErrorCode.NONE if broker == 2 else ErrorCode.NOT_COORDINATOR
+        request = hostile.read(DeleteGroupsRequest, self.heard[broker][-1])
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=group, error_code=code) for group in request.groups_names]
         )
-        return DescribeConfigsResponse(results=[result])
-
-    def _altered(self) -> AlterConfigsResponse:
-        response = AlterConfigsResourceResponse(error_message=None, resource_type=2, resource_name="orders")
-        return AlterConfigsResponse(responses=[response])
 
 
 def _next(values: list[T]) -> T:
@@ -203,87 +211,38 @@ def test_what_an_old_broker_cannot_do_is_unsupported() -> None:
             admin.partitions.elect_leaders([place]),
             admin.partitions.log_dirs([1]),
             admin.configs.describe([ORDERS], documentation=True),
+            admin.configs.alter({ORDERS: {"retention.ms": "1"}}),
+            admin.topics.delete(["orders"]),
         ):
             assert [type(each) for each in outcomes.values()] == [UnsupportedError]
         for question in (
             admin.partitions.reassignments,
             admin.partitions.elect_leaders,
             admin.configs.resources,
-            lambda: admin.cluster.describe(include_fenced=True),
+            admin.cluster.describe,
         ):
             with pytest.raises(UnsupportedError):
                 question()
         assert admin.cluster.features().epoch == -1
-        described = admin.cluster.describe()
-    assert [each.broker_id for each in described.brokers] == [1, 2]
-    assert described.controller == 1
 
 
 def test_an_id_that_an_old_broker_does_not_know_keeps_no_name_from_being_answered() -> None:
     topic_id = TopicId(b"0123456789abcdef")
-    cluster = Old([1])
-    with asking(cluster) as admin:
-        deleted = admin.topics.delete([topic_id, "orders"])
+    with asking(Old([1])) as admin:
         described = admin.topics.describe([topic_id, "orders"])
-    assert isinstance(deleted[topic_id], UnsupportedError)
-    assert deleted["orders"] is None
     assert isinstance(described[topic_id], UnsupportedError)
     assert described["orders"] == TopicDescription("orders", None, internal=False, partitions=[])
 
 
-def config(
-    name: str, value: str | None, source: int, *, sensitive: bool = False
-) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
-        name=name, value=value, read_only=False, config_source=source, is_sensitive=sensitive
-    )
-
-
-PRESENT = [
-    config("retention.ms", "60000", 1),
-    config("cleanup.policy", "delete", 5),
-    config("max.message.bytes", "1000", 4),
-    config("segment.ms", "7000", 1),
-]
-
-
-@pytest.mark.parametrize(
-    ("changes", "sent"),
-    [
-        ({"flush.ms": "1"}, {"retention.ms": "60000", "segment.ms": "7000", "flush.ms": "1"}),
-        ({"retention.ms": "1"}, {"retention.ms": "1", "segment.ms": "7000"}),
-        ({"retention.ms": None, "segment.ms": Delete()}, {}),
-        (
-            {"cleanup.policy": Append("compact, delete"), "segment.ms": None},
-            {"retention.ms": "60000", "cleanup.policy": "delete,compact"},
-        ),
-        (
-            {"cleanup.policy": Subtract("delete"), "segment.ms": None},
-            {"retention.ms": "60000", "cleanup.policy": ""},
-        ),
-    ],
-)
-def test_a_broker_that_only_replaces_settings_keeps_the_others(
-    changes: dict[str, Change | str | None], sent: dict[str, str]
-) -> None:
-    cluster = Old([2])
-    cluster.configs = PRESENT
+def test_a_group_is_asked_of_its_coordinator_which_is_looked_for_again_when_it_is_another() -> None:
+    cluster = Old([1])
+    cluster.coordinators = {"billing": [2], "shipping": [1, 2]}
     with asking(cluster) as admin:
-        assert admin.configs.alter({ORDERS: changes}, validate_only=True) == {ORDERS: None}
-    [request] = [each for each in cluster.heard[2] if int.from_bytes(each[:2]) == AlterConfigsRequest.api.key]
-    altered = hostile.read(AlterConfigsRequest, request)
-    assert altered.validate_only
-    [resource] = altered.resources
-    assert (resource.resource_type, resource.resource_name) == ORDERS
-    assert {each.name: each.value for each in resource.configs} == sent
-
-
-def test_a_secret_that_only_replacing_would_lose_is_kept() -> None:
-    cluster = Old([2])
-    cluster.configs = [config("secret", None, 1, sensitive=True)]
-    with asking(cluster) as admin:
-        outcome = admin.configs.alter({ORDERS: {"retention.ms": "1"}})[ORDERS]
-        assert isinstance(outcome, UnsupportedError)
-        assert "secret" in str(outcome)
-        assert cluster.asked(2, AlterConfigsRequest) == 0
-        assert admin.configs.alter({ORDERS: {"secret": "new"}}) == {ORDERS: None}
+        assert admin.groups.delete(["billing", "shipping"]) == {"billing": None, "shipping": None}
+    asked = [
+        (broker, hostile.read(DeleteGroupsRequest, request).groups_names)
+        for broker, heard in cluster.heard.items()
+        for request in heard
+        if int.from_bytes(request[:2]) == DeleteGroupsRequest.api.key
+    ]
+    assert asked == [(1, ["shipping"]), (2, ["billing"]), (2, ["shipping"])]
