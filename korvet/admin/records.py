@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,22 +21,9 @@ from korvet.admin.errors import (
     error_in,
 )
 from korvet.admin.routing import Attempt, Requests, Route
-from korvet.admin.types import (
-    TIME_CODED_FROM,
-    LogRecord,
-    LogSlice,
-    Outcomes,
-    TopicPartition,
-    by_topic,
-)
+from korvet.admin.types import TIME_CODED_FROM, LogRecord, LogSlice, Outcomes, TopicPartition, by_topic
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from korvet.protocol.messages import fetch
 from korvet.protocol.records.batch import (
     CONTROL_BIT,
     HEADER_BYTES,
@@ -45,7 +32,7 @@ from korvet.protocol.records.batch import (
     BatchHeader,
     each_record,
 )
-from korvet.protocol.wire import Buffer
+from korvet.protocol.types import IsolationLevel
 
 # Later versions name topics by id.
 _VERSIONS = (4, 12)
@@ -54,11 +41,7 @@ _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes of a batch, and of all slices together, by default."""
 
 _WAIT_MS = 500
-_READ_COMMITTED = 1
 _SHARE_BYTES_MIN = 1024 * 1024
-
-T = TypeVar("T")
-_Part = tuple[TopicPartition, PartitionData]
 
 
 class FetchedBatch(NamedTuple):
@@ -68,14 +51,17 @@ class FetchedBatch(NamedTuple):
     batch: memoryview
 
 
-class CommittedSlice(msgspec.Struct, frozen=True):
-    """A slice of a log without markers and aborted records. The first batch may begin before the offset asked for.
+class FetchedSlice(msgspec.Struct, frozen=True):
+    """A slice of a log, without markers. The first batch may begin before the offset asked for.
 
-    `next_offset` is where the next slice begins; `stable_end` is the first offset of an open transaction, else the end.
+    `next_offset` is where the next slice begins. `start` and `end` are those of the log; `stable_end` is the first
+    offset of an open transaction, else the end.
     """
 
     batches: list[FetchedBatch]
     next_offset: int
+    start: int
+    end: int
     stable_end: int
 
 
@@ -104,73 +90,55 @@ class Records(Requests):
             >>> [record.value for record in settled(admin.records.read({key: 48}))[key].records]
             [b'value', b'value']
         """
-
-        def slices(parts: Iterable[_Part]) -> Outcomes[TopicPartition, LogSlice]:
-            room = _Room(decompressed_bytes_max, records_max)
-            return {key: _slice(key, data, offsets[key], room) for key, data in parts}
-
-        return self._fetch(offsets, slices, bytes_max=bytes_max, wait_ms=wait_ms)
+        room = _Room(decompressed_bytes_max, records_max)
+        fetched = self._fetch(offsets, IsolationLevel.READ_UNCOMMITTED, bytes_max, wait_ms)
+        return {
+            key: outcome if isinstance(outcome, AdminError) else _decoded(key, outcome, offsets[key], room)
+            for key, outcome in fetched.items()
+        }
 
     def read_committed(
         self, offsets: Mapping[TopicPartition, int], *, bytes_max: int, wait_ms: int = 0
-    ) -> Outcomes[TopicPartition, CommittedSlice]:
+    ) -> Outcomes[TopicPartition, FetchedSlice]:
         """Return for each partition the committed batches from this offset on, as they are stored, or an error.
 
         `bytes_max` and errors as for `read`. No batch is looked at beyond its header.
         """
-
-        def slices(parts: Iterable[_Part]) -> Outcomes[TopicPartition, CommittedSlice]:
-            return {key: _committed_slice(key, data, offsets[key]) for key, data in parts}
-
-        return self._fetch(
-            offsets,
-            slices,
-            bytes_max=bytes_max,
-            wait_ms=wait_ms,
-            # Shares of thousands of partitions would be less than their batches.
-            share_min=min(bytes_max, _SHARE_BYTES_MIN),
-            isolation_level=_READ_COMMITTED,
-        )
+        return self._fetch(offsets, IsolationLevel.READ_COMMITTED, bytes_max, wait_ms)
 
     def _fetch(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        slices: Callable[[Iterable[_Part]], Outcomes[TopicPartition, T]],
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        share_min: int = 1,
-        isolation_level: int = 0,
-    ) -> Outcomes[TopicPartition, T]:
-        """Send fetch requests, and return what `slices` makes of the partitions of each response."""
+        self, offsets: Mapping[TopicPartition, int], isolation: IsolationLevel, bytes_max: int, wait_ms: int
+    ) -> Outcomes[TopicPartition, FetchedSlice]:
+        # Shares of thousands of partitions would be less than their batches.
+        share_min = 1 if isolation is IsolationLevel.READ_UNCOMMITTED else min(bytes_max, _SHARE_BYTES_MIN)
 
-        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, T]:
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, FetchedSlice]:
             share = max(bytes_max // len(keys), share_min)
-            request = FetchRequest(
+            topics = [
+                fetch.FetchTopic(
+                    topic=name,
+                    partitions=[
+                        fetch.FetchPartition(
+                            partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
+                        )
+                        for key in group
+                    ],
+                )
+                for name, group in by_topic(keys)
+            ]
+            request = fetch.FetchRequest(
                 max_wait_ms=min(wait_ms, attempt.timeout_ms),
                 min_bytes=1,
                 max_bytes=bytes_max,
-                isolation_level=isolation_level,
-                topics=[
-                    FetchTopic(
-                        topic=name,
-                        partitions=[
-                            FetchPartition(
-                                partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
-                            )
-                            for key in group
-                        ],
-                    )
-                    for name, group in by_topic(keys)
-                ],
+                isolation_level=isolation,
+                topics=topics,
             )
-            response = attempt.send(request, FetchResponse, _VERSIONS)
-            return slices(
-                (key, data)
-                for topic in response.responses
+            return {
+                key: _fetched(key, data, offsets[key])
+                for topic in attempt.send(request, fetch.FetchResponse, _VERSIONS).responses
                 for data in topic.partitions
                 if (key := TopicPartition(topic.topic, data.partition_index)) in offsets
-            )
+            }
 
         return self._client.for_each(offsets, Route.LEADER, ask)
 
@@ -193,7 +161,7 @@ class Records(Requests):
         until = time.monotonic() + wait_ms / 1000
 
         def offsets(first: int, last: int, count_max: int) -> list[int] | None:
-            found: list[int] = []
+            counted: list[int] = []
             while first < last:
                 left_ms = max(int((until - time.monotonic()) * 1000), 0)
                 slice_ = self.read(
@@ -210,13 +178,13 @@ class Records(Requests):
                         raise slice_
                     first = slice_.next_offset
                     continue
-                found += [each.offset for each in slice_.records if each.offset < last]
-                if len(found) > count_max:
+                counted += [record.offset for record in slice_.records if record.offset < last]
+                if len(counted) > count_max:
                     return None
                 if slice_.next_offset <= first and not left_ms:
                     break
                 first = max(first, slice_.next_offset)
-            return found
+            return counted
 
         return offset_of_last(begin, end, count, offsets)
 
@@ -246,21 +214,21 @@ def offset_of_last(begin: int, end: int, count: int, offsets: OffsetsBetween) ->
         if end <= begin:
             return begin
         first = max(begin, end - length)
-        found = offsets(first, end, left + _SPARE)
-        if found is None:
+        between = offsets(first, end, left + _SPARE)
+        if between is None:
             # Never reached with length 1: one offset is one record.
             length, factor = max(1, (end - first) // 2), 2
-        elif len(found) >= left:
-            return found[-left]
+        elif len(between) >= left:
+            return between[-left]
         else:
-            left -= len(found)
+            left -= len(between)
             end = first
             length *= factor
     return end
 
 
 class _Room:
-    """What the slices of one response may hold: `bytes_left` in all, each batch less than `batch_bytes`."""
+    """What the slices of one call may hold: `bytes_left` in all, each batch less than `batch_bytes`."""
 
     def __init__(self, bytes_max: int, records_max: int) -> None:
         self.batch_bytes = self.bytes_left = bytes_max
@@ -273,49 +241,45 @@ class _Room:
         self.bytes_left -= names + sum(len(part) for part in parts if part is not None)
 
 
-def _slice(key: TopicPartition, data: PartitionData, offset: int, room: _Room) -> LogSlice | AdminError:
-    error = error_in(data.error_code, subject=f"partition {key}")
-    if error is not None:
-        return error
+def _decoded(key: TopicPartition, fetched: FetchedSlice, offset: int, room: _Room) -> LogSlice | AdminError:
     records: list[LogRecord] = []
-    next_offset = batch_end = batch_first = offset
-    try:
-        for header, batch in _batches(_joined(data.records)):
-            if room.bytes_left <= 0 or len(records) >= room.records_max:
-                break
-            batch_first = header.base_offset
-            batch_end = max(batch_end, header.base_offset + header.last_offset_delta + 1)
-            _take(records, header, batch, offset, room)
-            next_offset = batch_end if len(records) < room.records_max else records[-1].offset + 1
-    except KafkaError as failed:
-        if next_offset > offset:
-            pass  # the records before the error are a slice, and the next slice has the error
-        elif batch_end > offset:
+    next_offset = offset
+    for header, batch in fetched.batches:
+        if room.bytes_left <= 0 or len(records) >= room.records_max:
+            break
+        batch_end = max(next_offset, header.base_offset + header.last_offset_delta + 1)
+        try:
+            records += _records_of(header, batch, offset, room, room.records_max - len(records))
+        except KafkaError as failed:
+            if next_offset > offset:
+                break  # the records before the error are a slice, and the next slice has the error
             kind = AnswerTooLargeError if failed.code is ErrorCode.MESSAGE_TOO_LARGE else UnreadableBatchError
-            return kind(
-                f"partition {key}, offsets {batch_first} to {batch_end - 1}: {failed.message}", batch_end
-            )
-        else:
-            return BadAnswerError(f"partition {key}: {failed.message}")
-    return LogSlice(records, next_offset, data.log_start_offset, data.high_watermark)
+            span = f"offsets {header.base_offset} to {batch_end - 1}"
+            return kind(f"partition {key}, {span}: {failed.message}", batch_end)
+        next_offset = batch_end if len(records) < room.records_max else records[-1].offset + 1
+    else:
+        if len(records) < room.records_max:
+            next_offset = fetched.next_offset
+    return LogSlice(records, next_offset, fetched.start, fetched.end)
 
 
-def _take(records: list[LogRecord], header: BatchHeader, batch: memoryview, offset: int, room: _Room) -> None:
-    """Add the records of a batch from `offset` on, up to `records_max`. Raises KafkaError and then adds none."""
-    if header.attributes & CONTROL_BIT:
-        return
-    found: list[LogRecord] = []
+def _records_of(
+    header: BatchHeader, batch: memoryview, offset: int, room: _Room, records_max: int
+) -> list[LogRecord]:
+    """Return the records of a batch from `offset` on, `records_max` at most. Raises KafkaError."""
+    records: list[LogRecord] = []
     for record in each_record(batch, header.base_offset, room.batch_bytes):
         # A broker returns the whole batch that contains the offset.
         if record[0] >= offset:
-            found.append(LogRecord(*record))
-            room.take(found[-1])
-            if len(records) + len(found) >= room.records_max:
+            records.append(LogRecord(*record))
+            room.take(records[-1])
+            if len(records) >= records_max:
                 break
-    records += found
+    return records
 
 
-def _committed_slice(key: TopicPartition, data: PartitionData, offset: int) -> CommittedSlice | AdminError:
+def _fetched(key: TopicPartition, data: fetch.PartitionData, offset: int) -> FetchedSlice | AdminError:
+    """Return the batches of a response, without markers, without those of aborted transactions that it names."""
     error = error_in(data.error_code, subject=f"partition {key}")
     if error is not None:
         return error
@@ -323,8 +287,9 @@ def _committed_slice(key: TopicPartition, data: PartitionData, offset: int) -> C
     aborted: set[int] = set()  # producers with an aborted transaction that the marker has not ended yet
     batches = []
     next_offset = offset
+    joined = b"".join(data.records) if isinstance(data.records, list) else bytes(data.records or b"")
     try:
-        for header, batch in _batches(_joined(data.records)):
+        for header, batch in _batches(joined):
             next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
             while begun and begun[-1].first_offset < next_offset:
                 aborted.add(begun.pop().producer_id)
@@ -333,15 +298,15 @@ def _committed_slice(key: TopicPartition, data: PartitionData, offset: int) -> C
             elif not (header.attributes & TRANSACTIONAL_BIT and header.producer_id in aborted):
                 batches.append(FetchedBatch(header, batch))
     except KafkaError as failed:
-        return BadAnswerError(f"partition {key}: {failed.message}")
-    return CommittedSlice(batches, next_offset, data.last_stable_offset)
+        if next_offset == offset:
+            return BadAnswerError(f"partition {key}: {failed.message}")
+        # What precedes the error is a slice, and the next slice has the error.
+    return FetchedSlice(
+        batches, next_offset, data.log_start_offset, data.high_watermark, data.last_stable_offset
+    )
 
 
-def _joined(records: Buffer | list[Buffer] | None) -> bytes:
-    return b"".join(records) if isinstance(records, list) else bytes(records or b"")
-
-
-def _batches(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+def _batches(data: bytes) -> Iterator[FetchedBatch]:
     """Yield the batches, without a last one that is cut off: the next slice has it."""
     view, at = memoryview(data), 0
     while at + HEADER_BYTES <= len(view):
@@ -351,5 +316,5 @@ def _batches(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
         if at + header.size_bytes > len(view):
             return
-        yield header, view[at : at + header.size_bytes]
+        yield FetchedBatch(header, view[at : at + header.size_bytes])
         at += header.size_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import groupby, islice, zip_longest
 from typing import NamedTuple
 
 import korvet_core
@@ -22,36 +22,22 @@ from korvet.admin.errors import AdminError, OffsetOutOfRangeError, UnknownTopicO
 from korvet.admin.groups import EMPTY, SHARE
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
-from korvet.admin.records import CommittedSlice, FetchedBatch
+from korvet.admin.records import FetchedBatch, FetchedSlice
 from korvet.admin.topics import NewTopic
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import (
-    CRC_FROM,
-    HEADER_BYTES,
-    LOG_APPEND_TIME_BIT,
-    BatchHeader,
-    each_record,
-    produced_batch,
-    sealed,
-)
+from korvet.protocol.records.batch import CRC_FROM, BatchHeader, each_record
 from korvet.protocol.records.record import StoredRecord
 
 _FETCH_BYTES = 16 * 1024 * 1024
 _WAIT_MS = 500
 _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-_REBUILT_BYTES = 256 * 1024
-_SMALL_BYTES = 16 * 1024
-"""Smaller batches are joined: a request for each would take longer than decoding them."""
-
-_RECORDS_MAX = 10_000
-"""Larger batches are divided: Korvet limits those of format record, by max.message.records."""
+_BATCH_BYTES = 256 * 1024
+_BATCH_RECORDS = 2_000
+"""Far below the default of max.message.records, by which Korvet limits batches of topics of format record."""
 
 _LAYOUT = ("offset.encoding", "offset.sequence.bits", "storage.format")
 """Configs that Korvet gives to each topic at its creation, which the copy is to have as well."""
-
-_RECORD_BYTES, _HEADER_OF_RECORD_BYTES = 30, 6
-"""Most bytes that lengths, deltas and attributes of a record, and of a header of it, take in a rebuilt batch."""
 
 
 class CopyError(AdminError):
@@ -175,7 +161,7 @@ class TopicCopy:
     def _in_target(self, key: TopicPartition) -> TopicPartition:
         return key._replace(topic=self._target)
 
-    def _read(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, CommittedSlice]:
+    def _read(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, FetchedSlice]:
         """Return the next slices; of partitions whose next records retention has deleted, only move the position."""
         outcomes = self._admin.records.read_committed(positions, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)
         deleted = [key for key, outcome in outcomes.items() if isinstance(outcome, OffsetOutOfRangeError)]
@@ -187,7 +173,7 @@ class TopicCopy:
         return settled(outcomes)
 
     def _batches(
-        self, key: TopicPartition, slice_: CommittedSlice, bytes_max: int, on_skipped: Callable[[str], None]
+        self, key: TopicPartition, slice_: FetchedSlice, bytes_max: int, on_skipped: Callable[[str], None]
     ) -> list[tuple[TopicPartition, _CopiedBatch]]:
         """Return the batches to append of a slice, and move the position past it."""
 
@@ -197,7 +183,7 @@ class TopicCopy:
 
         begin, self._positions[key] = self._positions[key], slice_.next_offset
         try:
-            return [(key, batch) for batch in _batches_of(slice_.batches, begin, bytes_max, skip)]
+            return [(key, batch) for batch in _rebuilt(slice_.batches, begin, bytes_max, skip)]
         except KafkaError as error:
             raise CopyError(f"partition {key}, after offset {begin}: {error.message}") from error
 
@@ -226,9 +212,7 @@ class TopicCopy:
             offset = awaited.pop(0)
             self._reached[key, offset] = base_offset + bisect_left(offsets, offset)
 
-    def _check_more_can_come(
-        self, slices: Mapping[TopicPartition, CommittedSlice], deadline: Deadline
-    ) -> None:
+    def _check_more_can_come(self, slices: Mapping[TopicPartition, FetchedSlice], deadline: Deadline) -> None:
         """Raise CopyError if the slices, which are empty, will not have records, or had none until the deadline."""
         for key, slice_ in slices.items():
             if slice_.stable_end <= self._positions[key]:
@@ -279,86 +263,40 @@ class TopicCopy:
         return copied
 
 
-def _batches_of(
+def _rebuilt(
     batches: Iterable[FetchedBatch], begin: int, bytes_max: int, skip: Callable[[BatchHeader, str], None]
 ) -> Iterator[_CopiedBatch]:
-    """Yield batches of the records from offset `begin` on, of `bytes_max` at most unless a record takes more.
+    """Yield batches of the records from offset `begin` on as a producer sends them, each in the codec that it had.
 
-    A batch that a producer could send is passed on; others lose records to compaction, have gaps between offsets or the
-    broker's times, or begin before `begin`. `skip` is called for one that cannot be read. Raises KafkaError
-    MESSAGE_TOO_LARGE.
+    They have `bytes_max` bytes at most unless a record takes more. `skip` is called for a batch that cannot be read.
+    Raises KafkaError MESSAGE_TOO_LARGE.
     """
-    room = min(_REBUILT_BYTES, bytes_max - HEADER_BYTES)
-    size, records = 0, list[StoredRecord]()
-    before: BatchHeader | None = None
+    for codec, group in groupby(batches, key=lambda fetched: fetched.header.codec):
+        records = _records(group, begin, skip)
+        left: list[StoredRecord] = []
+        while left := [*left, *islice(records, _BATCH_RECORDS - len(left))]:
+            builder = korvet_core.BatchesBuilder(
+                codec=codec, leader_epoch=-1, bytes_max=min(_BATCH_BYTES, bytes_max), at_least_one=True
+            )
+            builder.add([(index, *record[1:]) for index, record in enumerate(left)])
+            count = builder.record_count
+            [batch] = builder.finish()
+            yield _CopiedBatch(bytes(batch), [offset for offset, *_ in left[:count]])
+            del left[:count]
+
+
+def _records(
+    batches: Iterable[FetchedBatch], begin: int, skip: Callable[[BatchHeader, str], None]
+) -> Iterator[StoredRecord]:
     for header, batch in batches:
-        passed = _passed_on(header, batch, begin, bytes_max)
-        if before is not None and records and (passed or before.codec != header.codec):
-            yield _rebuilt(before, records)
-            size, records = 0, []
-        if passed is not None:
-            yield passed
+        if korvet_core.crc32c(batch[CRC_FROM:]) != header.crc:
+            skip(header, "the CRC does not match the batch")
             continue
         try:
-            stored = _stored(header, batch)
+            records = list(each_record(batch, header.base_offset, _DECOMPRESSED_BYTES_MAX))
         except KafkaError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 raise
             skip(header, error.message)
-            continue
-        before = header
-        for record in stored:
-            if record[0] < begin:
-                continue
-            record_size = _size(record)
-            if records and size + record_size > room:
-                yield _rebuilt(header, records)
-                size, records = 0, []
-            size += record_size
-            records.append(record)
-    if before is not None and records:
-        yield _rebuilt(before, records)
-
-
-def _passed_on(header: BatchHeader, batch: memoryview, begin: int, bytes_max: int) -> _CopiedBatch | None:
-    """Return the batch as a producer could send it, None if it is to be rebuilt."""
-    is_whole = header.base_offset >= begin and header.record_count == header.last_offset_delta + 1
-    is_large = _SMALL_BYTES <= header.size_bytes <= bytes_max and header.record_count <= _RECORDS_MAX
-    if not is_whole or not is_large or header.attributes & LOG_APPEND_TIME_BIT:
-        return None
-    content = sealed(header._replace(base_offset=0, attributes=header.codec), batch[HEADER_BYTES:])
-    try:
-        _check_crc(header, batch)
-        produced_batch(content, bytes_max).as_stored(_DECOMPRESSED_BYTES_MAX)
-    except KafkaError:
-        return None
-    return _CopiedBatch(content, range(header.base_offset, header.base_offset + header.record_count))
-
-
-def _stored(header: BatchHeader, batch: memoryview) -> list[StoredRecord]:
-    """Return the records of a batch; raises KafkaError."""
-    _check_crc(header, batch)
-    return list(each_record(batch, header.base_offset, _DECOMPRESSED_BYTES_MAX))
-
-
-def _check_crc(header: BatchHeader, batch: memoryview) -> None:
-    if korvet_core.crc32c(batch[CRC_FROM:]) != header.crc:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
-
-
-def _rebuilt(header: BatchHeader, records: Sequence[StoredRecord]) -> _CopiedBatch:
-    """Return a batch of these records as a producer sends it, compressed as the batch with this header."""
-    offsets = [record[0] for record in records]
-    builder = korvet_core.BatchesBuilder(
-        codec=header.codec, leader_epoch=-1, bytes_max=sys.maxsize, at_least_one=True
-    )
-    builder.add([(index, *record[1:]) for index, record in enumerate(records)])
-    [batch] = builder.finish()
-    return _CopiedBatch(bytes(batch), offsets)
-
-
-def _size(record: StoredRecord) -> int:
-    _, _, key, value, headers = record
-    contents = [key, value, *(content for _, content in headers)]
-    names = sum(len(name.encode()) + _HEADER_OF_RECORD_BYTES for name, _ in headers)
-    return _RECORD_BYTES + names + sum(len(content) for content in contents if content is not None)
+        else:
+            yield from (record for record in records if record[0] >= begin)

@@ -38,7 +38,7 @@ LAYOUTS = {
 KINDS = {"classic": 3, "consumer": 1, "share": 2}
 """The groups of a test by their types, and the records that each has read."""
 
-LARGE = 20_000  # bytes of a value whose batch is copied undecoded
+LARGE = 20_000  # bytes of a value, and of a fetch of the copy
 
 
 @pytest.fixture
