@@ -1,4 +1,4 @@
-"""A typed admin client that speaks Kafka's wire protocol: to Korvet, and to any other Kafka broker.
+"""A typed admin client that speaks Kafka's wire protocol: to Korvet, and to Apache Kafka 4.
 
     >>> from korvet.admin import AdminClient, TopicPartition
     >>> with AdminClient("127.0.0.1:9092", timeout=10) as admin:

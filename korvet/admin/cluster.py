@@ -270,20 +270,20 @@ class Partitions(Requests):
             >>> admin.partitions.reassign({TopicPartition("orders", 0): [0]})
             {TopicPartition(topic='orders', partition=0): None}
         """
-
-        def wanted(key: TopicPartition) -> reassigning.ReassignablePartition:
-            brokers = replicas[key]
-            return reassigning.ReassignablePartition(
+        parts = {
+            key: reassigning.ReassignablePartition(
                 partition_index=key.partition, replicas=None if brokers is None else [*brokers]
             )
+            for key, brokers in replicas.items()
+        }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, None]:
             request = reassigning.AlterPartitionReassignmentsRequest(
                 timeout_ms=attempt.timeout_ms,
                 allow_replication_factor_change=allow_replication_factor_change,
                 topics=[
-                    reassigning.ReassignableTopic(name=name, partitions=[wanted(key) for key in group])
-                    for name, group in by_topic(keys)
+                    reassigning.ReassignableTopic(name=name, partitions=group)
+                    for name, group in by_topic(parts, keys)
                 ],
             )
             response = attempt.send(request, reassigning.AlterPartitionReassignmentsResponse)

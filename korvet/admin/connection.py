@@ -124,7 +124,7 @@ def parse_address(text: str, port_default: int = PORT_DEFAULT) -> Address:
 
 
 class Connection:
-    """A connection to one broker. After any error but BrokerError and UnsupportedError it is unusable."""
+    """A connection to one broker. Any error but UnsupportedError closes it."""
 
     def __init__(
         self,
@@ -169,6 +169,11 @@ class Connection:
         """Close the connection."""
         self._socket.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, by its owner or after an error."""
+        return self._socket.fileno() < 0
+
     def call(
         self, request: Message, answer: type[M], deadline: Deadline, versions: tuple[int, int] | None = None
     ) -> M:
@@ -177,19 +182,26 @@ class Connection:
         `versions` limits them. Raises UnsupportedError before anything is sent if no version can carry the request;
         ConnectionFailedError if the broker is gone or silent too long; BadAnswerError, AnswerTooLargeError.
         """
-        if time.monotonic() >= self._reauthenticate_at:
-            self._authenticate(deadline)
-        version = self._version(request, versions or request.api.versions)
         try:
+            if time.monotonic() >= self._reauthenticate_at:
+                self._authenticate(deadline)
+            version = self._version(request, versions or request.api.versions)
             frame = self._exchange(request, version, deadline)
-        except ConnectionFailedError:
-            if not (
-                self._was_answered or self._security.mechanism or isinstance(request, SaslHandshakeRequest)
+            self._was_answered = True
+            return self._decode(answer, version, frame)
+        except UnsupportedError:
+            raise
+        except BaseException as error:
+            # Also if it is interrupted half-way: the response that is still to come has no reader.
+            self.close()
+            may_need_login = not (self._was_answered or self._security.mechanism)
+            if (
+                may_need_login
+                and isinstance(error, ConnectionFailedError)
+                and answer is not SaslHandshakeResponse
             ):
                 self._check_no_login_is_needed()
             raise
-        self._was_answered = True
-        return self._decode(answer, version, frame)
 
     def _negotiate(self, deadline: Deadline) -> ApiVersionsResponse:
         """Ask what the broker serves; one that does not know this version answers in version 0 (KIP-511)."""

@@ -68,20 +68,21 @@ _SENTENCES = {
 class AdminError(Exception):
     """A request failed.
 
-    `retriable`: the same request may succeed later. `ends_connection`: the state of the connection is not known.
+    `retriable`: the same request may succeed later.
     `next_offset`: where to continue after a batch that does not decode; None with any other error.
     """
 
     retriable: bool = False
-    ends_connection: bool = False
-    next_offset: int | None = None
+
+    def __init__(self, message: str, next_offset: int | None = None) -> None:
+        super().__init__(message)
+        self.next_offset = next_offset
 
 
 class ConnectionFailedError(AdminError):
     """No broker was reached, or the connection was lost or silent. The request may have been executed or not."""
 
     retriable = True
-    ends_connection = True
 
 
 class UnresolvedError(ConnectionFailedError):
@@ -91,31 +92,17 @@ class UnresolvedError(ConnectionFailedError):
 class BadAnswerError(AdminError):
     """The peer does not speak Kafka's protocol, or broke it."""
 
-    ends_connection = True
-
 
 class AuthenticationFailedError(AdminError):
     """The broker does not accept who this client says it is, or has not shown to this client who it is itself."""
-
-    ends_connection = True
 
 
 class AnswerTooLargeError(AdminError):
     """The response, or one batch in it, exceeds the caller's limit."""
 
-    ends_connection = True
-
-    def __init__(self, message: str, next_offset: int | None = None) -> None:
-        super().__init__(message)
-        self.next_offset = next_offset
-
 
 class UnreadableBatchError(AdminError):
     """A batch of a log does not decode: its producer wrote it so."""
-
-    def __init__(self, message: str, next_offset: int) -> None:
-        super().__init__(message)
-        self.next_offset = next_offset
 
 
 class UnsupportedError(AdminError):

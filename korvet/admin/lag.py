@@ -13,7 +13,6 @@ import http.client
 import math
 import re
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from http import HTTPStatus
 
 import msgspec
@@ -81,74 +80,63 @@ def progress_of(
     is as its broker answers; with `assigned_only` it is asked for partitions that members have, not for all that
     there are: a broker of Korvet looks at each.
     """
-    found = {}
-    known: dict[GroupPartition, int | None] = {**counted}
-    phantoms: dict[str, AbstractSet[TopicPartition]] = {}
     groups = list(groups)
-    shares = _of_share_groups(admin, groups, assigned_only=assigned_only)
-    for group in groups:
-        group_id = group.group_id
-        readers: dict[TopicPartition, Member | None] = {
+    readers: dict[str, dict[TopicPartition, Member | None]] = {
+        group.group_id: {
             key: None if group.type == SHARE else member
             for member in group.members
             for key in member.partitions or ()
         }
-        if group.type == STREAMS:
-            phantoms[group_id] = readers.keys()  # some of which may not exist
-        if group.type == SHARE:
-            begun = shares[group_id]
-            known.update({(group_id, key): each.lag for key, each in begun.items()})
-            committed = {key: CommittedOffset(each.start, each.leader_epoch) for key, each in begun.items()}
-        else:
-            committed = admin.offsets.committed(group_id)
-        found[group_id] = (readers, committed)
+        for group in groups
+    }
+    shares = settled(
+        admin.offsets.of_share_groups(
+            {
+                group.group_id: readers[group.group_id] if assigned_only else None
+                for group in groups
+                if group.type == SHARE
+            }
+        )
+    )
+    committed = {
+        name: _begun(shares[name]) if name in shares else admin.offsets.committed(name) for name in readers
+    }
     # After the committed offsets, and at once for all groups, so that these are in the logs.
-    partitions = {key for readers, committed in found.values() for key in (*readers, *committed)}
+    partitions = {key for name in readers for key in (*readers[name], *committed[name])}
     starts = _existing(admin.offsets.at(dict.fromkeys(partitions, EARLIEST)))
     ends = _existing(admin.offsets.at(dict.fromkeys(partitions, LATEST)))
+    lags = {**counted, **{(name, key): share.lag for name in shares for key, share in shares[name].items()}}
     progress = {}
-    for group_id, (readers, committed) in found.items():
-        rows = []
-        for key in sorted(readers.keys() | committed.keys()):
-            offset, start, end = committed.get(key), starts.get(key), ends.get(key)
-            if key in phantoms.get(group_id, ()) and not (offset or end):
-                continue
+    for group in groups:
+        name, rows = group.group_id, []
+        for key in sorted(readers[name].keys() | committed[name].keys()):
+            offset, start, end = committed[name].get(key), starts.get(key), ends.get(key)
+            if group.type == STREAMS and offset is None and end is None:
+                continue  # such partitions of its members may not exist
             lag: int | None = None
             seconds: float | None = None
-            if offset and start and end:
-                lag = lag_of(offset.offset, start.offset, end.offset)
+            if offset and start is not None and end is not None:
+                lag = lag_of(offset.offset, start, end)
                 if lag != 0:
-                    lag = known.get((group_id, key), lag)
-                seconds = 0.0 if lag == 0 else (ages or {}).get((group_id, key))
-            log_start = start.offset if start else None
-            log_end = end.offset if end else None
-            rows.append(PartitionProgress(key, offset, log_end, lag, readers.get(key), seconds, log_start))
-        progress[group_id] = rows
+                    lag = lags.get((name, key), lag)
+                seconds = 0.0 if lag == 0 else (ages or {}).get((name, key))
+            rows.append(PartitionProgress(key, offset, end, lag, readers[name].get(key), seconds, start))
+        progress[name] = rows
     return progress
 
 
-def _of_share_groups(
-    admin: AdminClient, groups: Iterable[GroupDescription], *, assigned_only: bool
-) -> dict[str, dict[TopicPartition, ShareGroupOffset]]:
-    asked = {
-        group.group_id: [key for member in group.members for key in member.partitions or ()]
-        if assigned_only
-        else None
-        for group in groups
-        if group.type == SHARE
+def _begun(shares: Mapping[TopicPartition, ShareGroupOffset]) -> dict[TopicPartition, CommittedOffset]:
+    return {key: CommittedOffset(share.start, share.leader_epoch) for key, share in shares.items()}
+
+
+def _existing(outcomes: Mapping[TopicPartition, LogOffset | AdminError]) -> dict[TopicPartition, int]:
+    """Return the offsets, without deleted partitions. Raises any other error."""
+    existing = {
+        key: outcome
+        for key, outcome in outcomes.items()
+        if not isinstance(outcome, UnknownTopicOrPartitionError)
     }
-    return settled(admin.offsets.of_share_groups(asked))
-
-
-def _existing(outcomes: Mapping[TopicPartition, LogOffset | AdminError]) -> dict[TopicPartition, LogOffset]:
-    """Leave out deleted partitions. Raises any other error."""
-    existing = {}
-    for key, outcome in outcomes.items():
-        if isinstance(outcome, LogOffset):
-            existing[key] = outcome
-        elif not isinstance(outcome, UnknownTopicOrPartitionError):
-            raise outcome
-    return existing
+    return {key: offset.offset for key, offset in settled(existing).items()}
 
 
 PAGE_BYTES_MAX = 128 * 1024 * 1024
@@ -195,17 +183,17 @@ def counted_lags(address: Address, timeout: float) -> CountedLags:
 
 def parse_lags(page: str) -> CountedLags:
     """Return the lags in a metrics page, without sums; malformed lines are skipped."""
-    found = CountedLags({}, {})
+    lags = CountedLags({}, {})
     for line in _LINE.finditer(page):
         labels = {
-            each["name"]: _ESCAPED.sub(lambda escaped: escaped[1].replace("n", "\n"), each["value"])
-            for each in _LABEL.finditer(line["labels"])
+            label["name"]: _ESCAPED.sub(lambda escaped: escaped[1].replace("n", "\n"), label["value"])
+            for label in _LABEL.finditer(line["labels"])
         }
         with contextlib.suppress(KeyError, ValueError):
             partition = TopicPartition(labels["topic"], int(labels["partition"]))
             key, value = (labels["group"], partition), float(line["value"])
             if math.isfinite(value) and line["unit"] == "records":
-                found.records[key] = int(value)
+                lags.records[key] = int(value)
             elif math.isfinite(value):
-                found.seconds[key] = value
-    return found
+                lags.seconds[key] = value
+    return lags

@@ -143,18 +143,21 @@ class Offsets(Requests):
 
             >>> shares = admin.offsets.of_share_groups({"jobs": None})
         """
-
-        def wanted(group_id: str) -> sharing.DescribeShareGroupOffsetsRequestGroup:
-            partitions, topics = groups[group_id], None
-            if partitions is not None:
-                topics = [
+        parts = {
+            group_id: sharing.DescribeShareGroupOffsetsRequestGroup(
+                group_id=group_id,
+                topics=None
+                if partitions is None
+                else [
                     sharing.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=indexes)
-                    for name, indexes in indexes_by_topic(set(partitions))
-                ]
-            return sharing.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
+                    for name, indexes in indexes_by_topic(partitions)
+                ],
+            )
+            for group_id, partitions in groups.items()
+        }
 
         def ask(attempt: Attempt, keys: Sequence[str]) -> Outcomes[str, _Starts]:
-            request = sharing.DescribeShareGroupOffsetsRequest(groups=[wanted(key) for key in keys])
+            request = sharing.DescribeShareGroupOffsetsRequest(groups=[parts[key] for key in keys])
             response = attempt.send(request, sharing.DescribeShareGroupOffsetsResponse)
             return {group.group_id: _share_offsets(group) for group in response.groups}
 
@@ -168,21 +171,23 @@ class Offsets(Requests):
             >>> admin.offsets.alter("billing", {TopicPartition("orders", 0): 42})
             {TopicPartition(topic='orders', partition=0): None}
         """
-
-        def wanted(key: TopicPartition) -> offset_commit.OffsetCommitRequestPartition:
-            given = offsets[key]
-            commit = CommittedOffset(given) if isinstance(given, int) else given
-            return offset_commit.OffsetCommitRequestPartition(
+        commits = {
+            key: CommittedOffset(given) if isinstance(given, int) else given for key, given in offsets.items()
+        }
+        parts = {
+            key: offset_commit.OffsetCommitRequestPartition(
                 partition_index=key.partition,
                 committed_offset=commit.offset,
                 committed_leader_epoch=commit.leader_epoch,
                 committed_metadata=commit.metadata,
             )
+            for key, commit in commits.items()
+        }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                offset_commit.OffsetCommitRequestTopic(name=name, partitions=[wanted(key) for key in group])
-                for name, group in by_topic(keys)
+                offset_commit.OffsetCommitRequestTopic(name=name, partitions=group)
+                for name, group in by_topic(parts, keys)
             ]
             request = offset_commit.OffsetCommitRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, offset_commit.OffsetCommitResponse, _COMMIT_VERSIONS)
@@ -197,18 +202,17 @@ class Offsets(Requests):
 
             >>> altered = admin.offsets.alter_share_group("jobs", {TopicPartition("orders", 0): 42})
         """
-
-        def wanted(key: TopicPartition) -> moving.AlterShareGroupOffsetsRequestPartition:
-            return moving.AlterShareGroupOffsetsRequestPartition(
-                partition_index=key.partition, start_offset=offsets[key]
+        parts = {
+            key: moving.AlterShareGroupOffsetsRequestPartition(
+                partition_index=key.partition, start_offset=offset
             )
+            for key, offset in offsets.items()
+        }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                moving.AlterShareGroupOffsetsRequestTopic(
-                    topic_name=name, partitions=[wanted(key) for key in group]
-                )
-                for name, group in by_topic(keys)
+                moving.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=group)
+                for name, group in by_topic(parts, keys)
             ]
             request = moving.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, moving.AlterShareGroupOffsetsResponse)
@@ -230,36 +234,36 @@ class Offsets(Requests):
 
             >>> deleted = admin.offsets.delete("billing", [TopicPartition("orders", 0)])
         """
+        parts = {
+            key: offset_delete.OffsetDeleteRequestPartition(partition_index=key.partition)
+            for key in partitions
+        }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                offset_delete.OffsetDeleteRequestTopic(
-                    name=name,
-                    partitions=[
-                        offset_delete.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
-                    ],
-                )
-                for name, indexes in indexes_by_topic(keys)
+                offset_delete.OffsetDeleteRequestTopic(name=name, partitions=group)
+                for name, group in by_topic(parts, keys)
             ]
             request = offset_delete.OffsetDeleteRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, offset_delete.OffsetDeleteResponse)
             return {key: error_in(result.error_code) for key, result in partitions_in(response.topics)}
 
-        return self._client.for_each(partitions, Route.GROUP, ask, group=group_id)
+        return self._client.for_each(parts, Route.GROUP, ask, group=group_id)
 
     def at(self, timestamps: Mapping[TopicPartition, int]) -> Outcomes[TopicPartition, LogOffset]:
         """Return for each partition the first offset at or after a timestamp (ms), or EARLIEST or LATEST, or an error.
 
         >>> ends = admin.offsets.at({TopicPartition("orders", 0): LATEST})
         """
-
-        def wanted(key: TopicPartition) -> list_offsets.ListOffsetsPartition:
-            return list_offsets.ListOffsetsPartition(partition_index=key.partition, timestamp=timestamps[key])
+        parts = {
+            key: list_offsets.ListOffsetsPartition(partition_index=key.partition, timestamp=timestamp)
+            for key, timestamp in timestamps.items()
+        }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, LogOffset]:
             topics = [
-                list_offsets.ListOffsetsTopic(name=name, partitions=[wanted(key) for key in group])
-                for name, group in by_topic(keys)
+                list_offsets.ListOffsetsTopic(name=name, partitions=group)
+                for name, group in by_topic(parts, keys)
             ]
             request = list_offsets.ListOffsetsRequest(
                 replica_id=_CONSUMER_REPLICA, topics=topics, timeout_ms=attempt.timeout_ms

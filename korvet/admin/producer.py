@@ -96,9 +96,12 @@ class IdempotentProducer:
         """
         is_transactional = self.transactional_id is not None
         # The same bytes at each attempt: a copy that is still in flight must be recognized.
-        sealed = {
-            key: with_producer(
-                batch, *self.identity, self.sequences.get(key, 0), transactional=is_transactional
+        parts = {
+            key: produce.PartitionProduceData(
+                index=key.partition,
+                records=with_producer(
+                    batch, *self.identity, self.sequences.get(key, 0), transactional=is_transactional
+                ),
             )
             for key, batch in batches.items()
         }
@@ -106,14 +109,8 @@ class IdempotentProducer:
 
         def ask(attempt: Attempt, keys: list[TopicPartition]) -> Outcomes[TopicPartition, int]:
             topics = [
-                produce.TopicProduceData(
-                    name=name,
-                    partition_data=[
-                        produce.PartitionProduceData(index=key.partition, records=memoryview(sealed[key]))
-                        for key in group
-                    ],
-                )
-                for name, group in by_topic(keys)
+                produce.TopicProduceData(name=name, partition_data=group)
+                for name, group in by_topic(parts, keys)
             ]
             request = produce.ProduceRequest(
                 transactional_id=self.transactional_id,
@@ -157,27 +154,24 @@ class TransactionalProducer(IdempotentProducer):
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit what was sent since the last commit, and offsets of a group with it. Raises AdminError."""
-        topics = [
-            txn_offset_commit.TxnOffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    txn_offset_commit.TxnOffsetCommitRequestPartition(
-                        partition_index=key.partition,
-                        committed_offset=offsets[key].offset,
-                        committed_leader_epoch=offsets[key].leader_epoch,
-                        committed_metadata=offsets[key].metadata,
-                    )
-                    for key in group
-                ],
+        parts = {
+            key: txn_offset_commit.TxnOffsetCommitRequestPartition(
+                partition_index=key.partition,
+                committed_offset=commit.offset,
+                committed_leader_epoch=commit.leader_epoch,
+                committed_metadata=commit.metadata,
             )
-            for name, group in by_topic(offsets)
-        ]
+            for key, commit in offsets.items()
+        }
         request = txn_offset_commit.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
-            topics=topics,
+            topics=[
+                txn_offset_commit.TxnOffsetCommitRequestTopic(name=name, partitions=group)
+                for name, group in by_topic(parts, parts)
+            ],
         )
 
         def ask(attempt: Attempt, keys: list[str]) -> Outcomes[str, None]:

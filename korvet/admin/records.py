@@ -114,17 +114,14 @@ class Records(Requests):
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, FetchedSlice]:
             share = max(bytes_max // len(keys), share_min)
-            topics = [
-                fetch.FetchTopic(
-                    topic=name,
-                    partitions=[
-                        fetch.FetchPartition(
-                            partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
-                        )
-                        for key in group
-                    ],
+            parts = {
+                key: fetch.FetchPartition(
+                    partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
                 )
-                for name, group in by_topic(keys)
+                for key in keys
+            }
+            topics = [
+                fetch.FetchTopic(topic=name, partitions=group) for name, group in by_topic(parts, parts)
             ]
             request = fetch.FetchRequest(
                 max_wait_ms=min(wait_ms, attempt.timeout_ms),

@@ -284,17 +284,20 @@ class ClusterClient:
             topology = self.topology_now([key.topic for key in keys], deadline)
             return {key: topology.leader(key) for key in keys}
         own = {key: key if route is Route.BROKER else _own_broker(key) for key in keys}
-        others: Place | AdminError = None
-        if route is Route.ANY and all(number is None for number in own.values()):
-            return dict.fromkeys(keys, others)
+        if route is Route.ANY and set(own.values()) <= {None}:
+            return dict.fromkeys(keys)
         topology = self.topology_now((), deadline)
+        brokers: dict[int | None, Place | AdminError] = {None: None}
+        brokers.update(topology.brokers.items())
         if route is Route.CONTROLLER:
-            no_controller = broker_error(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
-            others = no_controller if topology.controller is None else topology.brokers[topology.controller]
-        return {
-            key: others if number is None else topology.brokers.get(number) or _no_broker(number)
-            for key, number in own.items()
-        }
+            missing = broker_error(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+            brokers[None] = brokers[topology.controller] or missing
+        for number in own.values():
+            brokers.setdefault(
+                number,
+                broker_error(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {number} now"),
+            )
+        return {key: brokers[number] for key, number in own.items()}
 
     def coordinators(
         self, keys: Sequence[str], kind: CoordinatorType, deadline: Deadline
@@ -322,7 +325,13 @@ class ClusterClient:
         failed: list[ConnectionFailedError] = []
         for address in [place] if place else dict.fromkeys([*self._known, *self._bootstrap]):
             try:
-                response = self._send(address, request, answer, deadline, versions)
+                connection = self._connections.get(address)
+                if connection is None or connection.is_closed:
+                    connection = Connection(
+                        address, self._client_id, deadline, self._answer_bytes_max, self._security
+                    )
+                    self._connections[address] = connection
+                response = connection.call(request, answer, deadline, versions)
             except ConnectionFailedError as error:
                 failed.append(error)
             else:
@@ -332,29 +341,6 @@ class ClusterClient:
             # A slip, more often than a name server that is away for a moment.
             failed[-1].retriable = deadline.spent() < _UNRESOLVED_SECONDS_MAX
         raise failed[-1]
-
-    def _send(
-        self,
-        address: Address,
-        request: Message,
-        answer: type[M],
-        deadline: Deadline,
-        versions: tuple[int, int] | None,
-    ) -> M:
-        """Send a request on the connection to a broker, a new one if there is none."""
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = Connection(
-                address, self._client_id, deadline, self._answer_bytes_max, self._security
-            )
-            self._connections[address] = connection
-        try:
-            return connection.call(request, answer, deadline, versions)
-        except BaseException as error:
-            # Interrupted half-way: the response that is still to come has no reader.
-            if not isinstance(error, AdminError) or error.ends_connection:
-                self._connections.pop(address, connection).close()
-            raise
 
 
 class Requests:
@@ -377,10 +363,6 @@ def _own_broker(key: object) -> int | None:
     if not isinstance(key, Resource) or key.type not in _OF_ONE_BROKER:
         return None
     return int(key.name) if key.name.isascii() and key.name.isdigit() else None
-
-
-def _no_broker(broker_id: int) -> BrokerError:
-    return broker_error(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {broker_id} now")
 
 
 def _may_retry(error: AdminError, *, idempotent: bool) -> bool:

@@ -185,10 +185,25 @@ class Topics(Requests):
             >>> admin.topics.create_partitions({"orders": 4}, validate_only=True)
             {'orders': None}
         """
+        new = {
+            name: NewPartitions(count) if isinstance(count, int) else count for name, count in counts.items()
+        }
+        assignments = {
+            name: [
+                create_partitions.CreatePartitionsAssignment(broker_ids=[*ids]) for ids in wanted.assignments
+            ]
+            for name, wanted in new.items()
+            if wanted.assignments is not None
+        }
 
         def ask(attempt: Attempt, names: Sequence[str]) -> Outcomes[str, None]:
             request = create_partitions.CreatePartitionsRequest(
-                topics=[_growing(name, counts[name]) for name in names],
+                topics=[
+                    create_partitions.CreatePartitionsTopic(
+                        name=name, count=new[name].count, assignments=assignments.get(name)
+                    )
+                    for name in names
+                ],
                 timeout_ms=attempt.timeout_ms,
                 validate_only=validate_only,
             )
@@ -236,19 +251,15 @@ class Topics(Requests):
             >>> admin.topics.delete_records({TopicPartition("orders", 0): 10})
             {TopicPartition(topic='orders', partition=0): 10}
         """
+        parts = {
+            key: delete_records.DeleteRecordsPartition(partition_index=key.partition, offset=offset)
+            for key, offset in offsets.items()
+        }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, int]:
             topics = [
-                delete_records.DeleteRecordsTopic(
-                    name=name,
-                    partitions=[
-                        delete_records.DeleteRecordsPartition(
-                            partition_index=key.partition, offset=offsets[key]
-                        )
-                        for key in group
-                    ],
-                )
-                for name, group in by_topic(keys)
+                delete_records.DeleteRecordsTopic(name=name, partitions=group)
+                for name, group in by_topic(parts, keys)
             ]
             request = delete_records.DeleteRecordsRequest(topics=topics, timeout_ms=attempt.timeout_ms)
             response = attempt.send(request, delete_records.DeleteRecordsResponse)
@@ -319,13 +330,3 @@ def _created(topic: create_topics.CreatableTopicResult) -> CreatedTopic | AdminE
     }
     numbers = known(topic.num_partitions), known(topic.replication_factor)
     return CreatedTopic(topic.name, topic_id_in(topic.topic_id), *numbers, configs)
-
-
-def _growing(name: str, wanted: int | NewPartitions) -> create_partitions.CreatePartitionsTopic:
-    new = NewPartitions(wanted) if isinstance(wanted, int) else wanted
-    assignments = None
-    if new.assignments is not None:
-        assignments = [
-            create_partitions.CreatePartitionsAssignment(broker_ids=[*brokers]) for brokers in new.assignments
-        ]
-    return create_partitions.CreatePartitionsTopic(name=name, count=new.count, assignments=assignments)

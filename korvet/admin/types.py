@@ -25,6 +25,7 @@ counts from 0 is that long."""
 
 K = TypeVar("K")
 T = TypeVar("T")
+P = TypeVar("P")
 E = TypeVar("E", bound=IntEnum)
 Outcomes = dict[K, T | AdminError]
 """What became of each key: the value, or the error of its failure."""
@@ -149,16 +150,18 @@ class Topology(msgspec.Struct, frozen=True):
         return leader or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
-    """Yield topics by name, each with its partitions in order."""
+def by_topic(
+    parts: Mapping[TopicPartition, P], partitions: Iterable[TopicPartition]
+) -> Iterator[tuple[str, list[P]]]:
+    """Yield topics by name, each with the parts of a request about its partitions, in order."""
     for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
-        yield topic, list(group)
+        yield topic, [parts[partition] for partition in group]
 
 
 def indexes_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
     """Yield topics by name, each with the indexes of its partitions in order."""
-    for topic, group in by_topic(partitions):
-        yield topic, [partition.partition for partition in group]
+    indexes = {partition: partition.partition for partition in partitions}
+    return by_topic(indexes, indexes)
 
 
 class LogRecord(msgspec.Struct, frozen=True):
