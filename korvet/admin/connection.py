@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import math
 import queue
-import random
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from korvet_core import skip_tagged_fields
@@ -31,7 +29,7 @@ from korvet.admin.errors import (
     error_in,
     raise_error_in,
 )
-from korvet.admin.security import PLAINTEXT, ClientSecurity
+from korvet.admin.security import PLAINTEXT, ClientSecurity, reason
 from korvet.config import values
 
 # Part of this module's names: applications get it from here.
@@ -56,8 +54,6 @@ _ANSWER_SECONDS_MAX = 15.0
 # The time of a broker for one attempt. It is below _ANSWER_SECONDS_MAX, so that the broker itself reports a timeout
 # before it is taken for one that hangs.
 _BROKER_SECONDS_MAX = 10.0
-_PAUSE_FIRST = 0.05
-_PAUSE_MAX = 1.0
 _SESSION_SHARE = 0.85  # of the lifetime of a session after which clients authenticate again, as Kafka's do
 
 _PROBE_SECONDS_MAX = 1.0
@@ -100,20 +96,6 @@ class Deadline:
         """Return the milliseconds that a broker may take for a request sent now."""
         return int(min(self.left(), _BROKER_SECONDS_MAX) * 1000)
 
-    def attempts(self) -> Iterator[int]:
-        """Yield 0, 1, 2, ...: once at least, then after growing pauses until the time is over."""
-        pause = _PAUSE_FIRST
-        number = 0
-        while True:
-            yield number
-            # Clients that lost the same broker must not come back in step.
-            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - no cryptography
-            if wait >= self.left():
-                return
-            time.sleep(wait)
-            pause = min(pause * 2, _PAUSE_MAX)
-            number += 1
-
 
 def parse_address(text: str, port_default: int = PORT_DEFAULT) -> Address:
     """Read HOST:PORT, HOST, [IPv6]:PORT or [IPv6]; raises ValueError."""
@@ -148,7 +130,7 @@ class Connection:
         except (OSError, UnicodeError) as error:
             is_unresolved = isinstance(error, socket.gaierror | UnicodeError)
             failed = UnresolvedError if is_unresolved else ConnectionFailedError
-            raise failed(f"no connection to {address}: {_reason(error)}") from error
+            raise failed(f"no connection to {address}: {reason(error)}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.uses_tls:
@@ -250,7 +232,7 @@ class Connection:
             raise ConnectionFailedError(f"{self.address} ends the handshake of TLS") from error
         except (OSError, ValueError) as error:
             self._raise_refusal(error)
-            raise BadAnswerError(f"{self.address}: no connection by TLS: {_reason(error)}") from error
+            raise BadAnswerError(f"{self.address}: no connection by TLS: {reason(error)}") from error
 
     def _raise_refusal(self, error: Exception) -> None:
         """Raise AuthenticationFailedError if the broker has refused this client by an alert of TLS."""
@@ -338,7 +320,7 @@ class Connection:
             raise ConnectionFailedError(f"{self.address} does not respond in time") from error
         except OSError as error:
             self._raise_refusal(error)
-            raise ConnectionFailedError(f"lost the connection to {self.address}: {_reason(error)}") from error
+            raise ConnectionFailedError(f"lost the connection to {self.address}: {reason(error)}") from error
         (correlation_id,) = _SIZE.unpack_from(frame)
         if correlation_id != self._correlation_id:
             raise BadAnswerError(f"{self.address} responds to a request that was not sent")
@@ -447,8 +429,3 @@ def _trusting() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _reason(error: Exception) -> str:
-    """Return the message of the system without its number."""
-    return getattr(error, "strerror", None) or str(error)

@@ -13,7 +13,6 @@ import msgspec
 
 from korvet.admin.errors import (
     AdminError,
-    BrokerError,
     GroupIdNotFoundError,
     UnsupportedError,
     error_in,
@@ -38,6 +37,10 @@ EMPTY = "Empty"
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 """The types of groups: of the classic protocol, of the consumer protocol, share groups, and streams groups."""
+
+
+_OF_ANOTHER_TYPE = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""The answers of a request about one type for a group of another type, and if the cluster does not have the type."""
 
 
 class AssignedTopic(Part):
@@ -123,9 +126,8 @@ class Groups(Requests):
                 if not left:
                     break
                 for group in _described(attempt, kind, left):
-                    outcome = _description(kind, group)
-                    if kind == CLASSIC or not _is_of_another_kind(outcome):
-                        outcomes[group.group_id] = outcome
+                    if kind == CLASSIC or group.error_code not in _OF_ANOTHER_TYPE:
+                        outcomes[group.group_id] = _description(kind, group)
                 left = [key for key in left if isinstance(outcomes.get(key), GroupIdNotFoundError)]
             return outcomes
 
@@ -173,13 +175,6 @@ def _described(
         return []
     request = describe_groups.DescribeGroupsRequest(groups=ids)
     return attempt.send(request, describe_groups.DescribeGroupsResponse).groups
-
-
-def _is_of_another_kind(outcome: GroupDescription | AdminError) -> bool:
-    """Return whether a request about one type knows nothing of the group, or the cluster has not the type."""
-    return isinstance(outcome, GroupIdNotFoundError) or (
-        isinstance(outcome, BrokerError) and outcome.code is ErrorCode.UNSUPPORTED_VERSION
-    )
 
 
 def _description(

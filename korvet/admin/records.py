@@ -305,13 +305,13 @@ def _fetched(key: TopicPartition, data: fetch.PartitionData, offset: int) -> Fet
 
 def _batches(data: bytes) -> Iterator[FetchedBatch]:
     """Yield the batches, without a last one that is cut off: the next slice has it."""
-    view, at = memoryview(data), 0
-    while at + HEADER_BYTES <= len(view):
-        header = BatchHeader.read(view, at)
+    view, position = memoryview(data), 0
+    while position + HEADER_BYTES <= len(view):
+        header = BatchHeader.read(view, position)
         if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
             message = f"a batch of magic {header.magic} and {header.size_bytes} bytes"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
-        if at + header.size_bytes > len(view):
+        if position + header.size_bytes > len(view):
             return
-        yield FetchedBatch(header, view[at : at + header.size_bytes])
-        at += header.size_bytes
+        yield FetchedBatch(header, view[position : position + header.size_bytes])
+        position += header.size_bytes

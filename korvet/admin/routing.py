@@ -8,6 +8,8 @@ an outcome for each thing, and retries those whose error is retriable.
 from __future__ import annotations
 
 import contextlib
+import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, TypeVar
@@ -30,7 +32,6 @@ from korvet.admin.types import (
     ResourceType,
     TopicPartition,
     Topology,
-    group_name_error,
     name_error,
 )
 from korvet.errors import ErrorCode
@@ -41,6 +42,8 @@ from korvet.protocol.types import CoordinatorType
 
 # With the pause before the next attempt it is five seconds.
 _UNRESOLVED_SECONDS_MAX = 4.0
+_PAUSE_FIRST = 0.05
+_PAUSE_MAX = 1.0
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -67,15 +70,15 @@ class Route(Enum):
 _OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 _COORDINATORS = {Route.GROUP: CoordinatorType.GROUP, Route.TRANSACTION: CoordinatorType.TRANSACTION}
 
-Place = Address | None
+Destination = Address | None
 """Where a request goes; None is the first broker that can be reached."""
 
 
 class Attempt:
     """One attempt at one broker: where its requests go, and until when."""
 
-    def __init__(self, client: ClusterClient, place: Place, deadline: Deadline) -> None:
-        self._client, self._place, self._deadline = client, place, deadline
+    def __init__(self, client: ClusterClient, destination: Destination, deadline: Deadline) -> None:
+        self._client, self._destination, self._deadline = client, destination, deadline
 
     @property
     def timeout_ms(self) -> int:
@@ -84,7 +87,7 @@ class Attempt:
 
     def send(self, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
         """Send a request; see ClusterClient.send."""
-        return self._client.send(self._place, request, answer, self._deadline, versions)
+        return self._client.send(self._destination, request, answer, self._deadline, versions)
 
 
 class ClusterClient:
@@ -168,10 +171,10 @@ class ClusterClient:
         """
 
         def attempt(deadline: Deadline) -> M:
-            place = self._places([key], route, deadline)[key]
-            if isinstance(place, AdminError):
-                raise place
-            return self.send(place, request, answer, deadline, versions)
+            destination = self._destinations([key], route, deadline)[key]
+            if isinstance(destination, AdminError):
+                raise destination
+            return self.send(destination, request, answer, deadline, versions)
 
         return self.retry(attempt)
 
@@ -187,18 +190,19 @@ class ClusterClient:
     def retry(self, attempt: Callable[[Deadline], T]) -> T:
         """Return the result of `attempt`, which is retried on retriable errors. Raises its last AdminError."""
         deadline = self.deadline()
-        failed: AdminError | None = None
-        for _ in deadline.attempts():
-            if failed is not None:
-                self._on_retry(failed, deadline.left())
+        pause = _PAUSE_FIRST
+        while True:
             try:
                 return attempt(deadline)
             except AdminError as error:
-                if not error.retriable:
+                # Clients that lost the same broker must not come back in step.
+                wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - no cryptography
+                if not error.retriable or wait >= deadline.left():
                     raise
                 failed = error
-        assert failed is not None  # noqa: S101 - there is at least one attempt
-        raise failed
+            time.sleep(wait)
+            pause = min(pause * 2, _PAUSE_MAX)
+            self._on_retry(failed, deadline.left())
 
     def for_each(
         self,
@@ -221,8 +225,10 @@ class ClusterClient:
         broker's REQUEST_TIMED_OUT is final.
         """
         given = list(dict.fromkeys(keys))
+        invalid = None if group is None else name_error(group, is_group=True)
+        is_group = route is Route.GROUP and group is None
         outcomes: Outcomes[K, T] = {
-            key: error for key in given if (error := _name_error(key, route, group)) is not None
+            key: error for key in given if (error := invalid or name_error(key, is_group=is_group))
         }
         left = [key for key in given if key not in outcomes]
 
@@ -248,35 +254,39 @@ class ClusterClient:
         leaders: dict[K, Address] | None,
     ) -> Outcomes[K, T]:
         known = leaders or {}
-        places: dict[K, Place | AdminError] = {key: known.pop(key) for key in keys if key in known}
-        unknown = [key for key in keys if key not in places]
+        destinations: dict[K, Destination | AdminError] = {
+            key: known.pop(key) for key in keys if key in known
+        }
+        unknown = [key for key in keys if key not in destinations]
         try:
             if group is not None:
-                places = dict.fromkeys(keys, self._places([group], route, deadline)[group])
+                destinations = dict.fromkeys(keys, self._destinations([group], route, deadline)[group])
             elif unknown:
-                places |= self._places(unknown, route, deadline)
+                destinations |= self._destinations(unknown, route, deadline)
         except AdminError as error:
             return dict.fromkeys(keys, error)
         outcomes: Outcomes[K, T] = {}
-        requests: dict[tuple[Place, type], list[K]] = {}
+        requests: dict[tuple[Destination, type], list[K]] = {}
         for key in keys:
-            place = places[key]
-            if isinstance(place, AdminError):
-                outcomes[key] = place
+            destination = destinations[key]
+            if isinstance(destination, AdminError):
+                outcomes[key] = destination
             else:
-                requests.setdefault((place, type(key)), []).append(key)
-        for (place, _), asked in requests.items():
-            missing = BadAnswerError(f"{place or 'the broker'} leaves out a part of its response")
+                requests.setdefault((destination, type(key)), []).append(key)
+        for (destination, _), asked in requests.items():
+            missing = BadAnswerError(f"{destination or 'the broker'} leaves out a part of its response")
             try:
-                answered = ask(Attempt(self, place, deadline), asked)
+                answered = ask(Attempt(self, destination, deadline), asked)
                 outcomes |= {key: answered.get(key, missing) for key in asked}
             except AdminError as error:
                 outcomes |= dict.fromkeys(asked, error)
-            if leaders is not None and place is not None:
-                leaders |= {key: place for key in asked if not isinstance(outcomes[key], AdminError)}
+            if leaders is not None and destination is not None:
+                leaders |= {key: destination for key in asked if not isinstance(outcomes[key], AdminError)}
         return outcomes
 
-    def _places(self, keys: Sequence[Any], route: Route, deadline: Deadline) -> dict[Any, Place | AdminError]:
+    def _destinations(
+        self, keys: Sequence[Any], route: Route, deadline: Deadline
+    ) -> dict[Any, Destination | AdminError]:
         """Return who answers for each key, or why there is nobody now, in one attempt. Raises AdminError."""
         if route in _COORDINATORS:
             return self.coordinators(keys, _COORDINATORS[route], deadline)
@@ -287,35 +297,33 @@ class ClusterClient:
         if route is Route.ANY and set(own.values()) <= {None}:
             return dict.fromkeys(keys)
         topology = self.topology_now((), deadline)
-        brokers: dict[int | None, Place | AdminError] = {None: None}
+        brokers: dict[int | None, Destination | AdminError] = {None: None}
         brokers.update(topology.brokers.items())
         if route is Route.CONTROLLER:
             missing = broker_error(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
             brokers[None] = brokers[topology.controller] or missing
-        for number in own.values():
-            brokers.setdefault(
-                number,
-                broker_error(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {number} now"),
-            )
+        for number in set(own.values()) - brokers.keys():
+            absent = f"the cluster has no broker {number} now"
+            brokers[number] = broker_error(ErrorCode.BROKER_NOT_AVAILABLE, absent)
         return {key: brokers[number] for key, number in own.items()}
 
     def coordinators(
         self, keys: Sequence[str], kind: CoordinatorType, deadline: Deadline
-    ) -> dict[Any, Place | AdminError]:
+    ) -> dict[Any, Destination | AdminError]:
         """Return the coordinator of each group, or transactional id, in one attempt. Raises AdminError."""
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[*keys])
         response = self.send(None, request, FindCoordinatorResponse, deadline)
-        places: dict[Any, Place | AdminError] = dict.fromkeys(
+        destinations: dict[Any, Destination | AdminError] = dict.fromkeys(
             keys, ConnectionFailedError("the broker leaves out a coordinator")
         )
         for answered in response.coordinators:
             error = error_in(answered.error_code, answered.error_message)
-            places[answered.key] = error or Address(answered.host, answered.port)
-        return places
+            destinations[answered.key] = error or Address(answered.host, answered.port)
+        return destinations
 
     def send(
         self,
-        place: Place,
+        destination: Destination,
         request: Message,
         answer: type[M],
         deadline: Deadline,
@@ -323,7 +331,7 @@ class ClusterClient:
     ) -> M:
         """Send a request in one attempt; see Connection.call. Raises AdminError, also for the error of a response."""
         failed: list[ConnectionFailedError] = []
-        for address in [place] if place else dict.fromkeys([*self._known, *self._bootstrap]):
+        for address in [destination] if destination else dict.fromkeys([*self._known, *self._bootstrap]):
             try:
                 connection = self._connections.get(address)
                 if connection is None or connection.is_closed:
@@ -337,7 +345,7 @@ class ClusterClient:
             else:
                 raise_error_in(getattr(response, "error_code", 0), getattr(response, "error_message", None))
                 return response
-        if place is None and all(isinstance(error, UnresolvedError) for error in failed):
+        if destination is None and all(isinstance(error, UnresolvedError) for error in failed):
             # A slip, more often than a name server that is away for a moment.
             failed[-1].retriable = deadline.spent() < _UNRESOLVED_SECONDS_MAX
         raise failed[-1]
@@ -348,14 +356,6 @@ class Requests:
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
-
-
-def _name_error(key: object, route: Route, group: str | None) -> AdminError | None:
-    if route is Route.GROUP:
-        invalid = group_name_error(str(key) if group is None else group)
-        if invalid is not None or group is None:
-            return invalid
-    return name_error(key)
 
 
 def _own_broker(key: object) -> int | None:

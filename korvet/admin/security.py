@@ -109,7 +109,7 @@ class ClientSecurity(msgspec.Struct, frozen=True, kw_only=True):
             )
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"ssl.truststore.location: {location or 'certificates'}: {_reason(error)}"
+                f"ssl.truststore.location: {location or 'certificates'}: {reason(error)}"
             ) from None
         # As Java does, trust what is in the trust store, be it the end of a chain or not.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -126,7 +126,7 @@ class ClientSecurity(msgspec.Struct, frozen=True, kw_only=True):
                     password = configs.get("ssl.key.password", "")
                     context.load_cert_chain(made or chain_file or "", key_file, lambda: password)
         except (OSError, ValueError) as error:
-            raise ValueError(f"ssl.keystore.location: {chain_file or 'key'}: {_reason(error)}") from None
+            raise ValueError(f"ssl.keystore.location: {chain_file or 'key'}: {reason(error)}") from None
         return context
 
 
@@ -159,7 +159,7 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"cannot read {path}: it is not UTF-8 text") from None
-    found = {}
+    properties = {}
     for first in lines:
         line = first.lstrip()
         if not line or line[0] in "#!":
@@ -169,8 +169,8 @@ def read_properties(path: Path) -> dict[str, str]:
         parts = _PROPERTY.fullmatch(line)
         if parts is None:
             raise ValueError(f"{path}: a line has no name of a config")
-        found[_unescaped(parts["name"])] = _unescaped(parts["value"])
-    return found
+        properties[_unescaped(parts["name"])] = _unescaped(parts["value"])
+    return properties
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
@@ -227,5 +227,6 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))", one, text)
 
 
-def _reason(error: OSError | ValueError) -> str:
+def reason(error: Exception) -> str:
+    """Return the message of the system without its number."""
     return getattr(error, "strerror", None) or str(error)

@@ -141,10 +141,7 @@ class TopicCopy:
                 if group_id in starts
                 else self._admin.offsets.committed(group_id, self._partitions, stable=True)
             )
-        # Old brokers list no states; they refuse the commit then.
-        live = [
-            group.group_id for group in groups if commits[group.group_id] and group.state not in ("", EMPTY)
-        ]
+        live = [group.group_id for group in groups if commits[group.group_id] and group.state != EMPTY]
         if live:
             raise CopyError("; ".join(f"group {group_id} has members: stop them" for group_id in live))
         return {group_id: offsets for group_id, offsets in commits.items() if offsets}

@@ -31,7 +31,6 @@ Outcomes = dict[K, T | AdminError]
 """What became of each key: the value, or the error of its failure."""
 
 _TOPIC_ID_BYTES = 16
-_NAME_RULE = f"a name is UTF-8 of {STRING_BYTES_MAX} bytes or fewer"
 
 
 class TopicId(msgspec.Struct, frozen=True):
@@ -231,28 +230,20 @@ def settled(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
     return values
 
 
-def name_error(key: object) -> AdminError | None:
-    """Return the outcome for a topic, partition or resource with a name that a broker would close the connection on.
+def name_error(key: object, *, is_group: bool = False) -> AdminError | None:
+    """Return the outcome for a key with a name that a broker would close the connection on.
 
-    None for a name that can be sent, and for ids.
+    None for a name of a topic, partition, resource or group that can be sent, and for ids.
     """
-    if isinstance(key, Resource):
-        return None if _can_be_sent(key.name) else broker_error(ErrorCode.INVALID_REQUEST, _NAME_RULE)
-    name = key.topic if isinstance(key, TopicPartition) else key
-    valid = not isinstance(name, str) or _can_be_sent(name)
-    return None if valid else broker_error(ErrorCode.INVALID_TOPIC_EXCEPTION, _NAME_RULE)
-
-
-def group_name_error(group_id: str) -> AdminError | None:
-    """Return the same for a group."""
-    return None if _can_be_sent(group_id) else broker_error(ErrorCode.INVALID_GROUP_ID, _NAME_RULE)
-
-
-def _can_be_sent(name: str) -> bool:
+    name = key.topic if isinstance(key, TopicPartition) else key.name if isinstance(key, Resource) else key
     try:
-        return len(name.encode()) <= STRING_BYTES_MAX
+        if not isinstance(name, str) or len(name.encode()) <= STRING_BYTES_MAX:
+            return None
     except UnicodeEncodeError:  # the command line had bytes that are not UTF-8
-        return False
+        pass
+    code = ErrorCode.INVALID_GROUP_ID if is_group else ErrorCode.INVALID_TOPIC_EXCEPTION
+    code = ErrorCode.INVALID_REQUEST if isinstance(key, Resource) else code
+    return broker_error(code, f"a name is UTF-8 of {STRING_BYTES_MAX} bytes or fewer")
 
 
 class QuotaFilter(msgspec.Struct, frozen=True):

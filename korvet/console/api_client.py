@@ -19,7 +19,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.cluster import LogDir, log_sizes
 from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError, UnsupportedError
-from korvet.admin.routing import Place
+from korvet.admin.routing import Destination
 from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.admin.types import TopicPartition, Topology, settled
 from korvet.protocol.types import CoordinatorType
@@ -83,7 +83,7 @@ class ApiClient(AdminClient):
 
     def coordinators(
         self, keys: Sequence[str], _kind: CoordinatorType, _deadline: Deadline
-    ) -> dict[Any, Place | AdminError]:
+    ) -> dict[Any, Destination | AdminError]:
         """Route to this broker, which coordinates all."""
         return dict.fromkeys(keys, self._address)
 
