@@ -39,14 +39,14 @@ def exchange(security: ClientSecurity, timeout: float) -> Exchange:
     """Begin the exchange of a mechanism; a token server has `timeout` seconds. It raises AuthenticationFailedError."""
     match security.mechanism:
         case "PLAIN":
-            return _plain(security)
+            yield f"\0{security.username}\0{security.password}".encode()
         case "OAUTHBEARER":
-            return _oauthbearer(token(security, timeout))
-    return _scram(security, _DIGESTS[security.mechanism])
-
-
-def _plain(security: ClientSecurity) -> Exchange:
-    yield f"\0{security.username}\0{security.password}".encode()
+            bearer = token(security, timeout)
+            refusal = yield f"n,,\x01auth=Bearer {bearer}\x01\x01".encode()
+            if refusal:
+                yield b"\x01"  # the broker ends the exchange with its error then
+        case scram:
+            yield from _scram(security, _DIGESTS[scram])
 
 
 def _scram(security: ClientSecurity, digest: str) -> Exchange:
@@ -85,12 +85,6 @@ def _scram(security: ClientSecurity, digest: str) -> Exchange:
 
 def _attributes(text: str) -> dict[str, str]:
     return {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
-
-
-def _oauthbearer(bearer: str) -> Exchange:
-    refusal = yield f"n,,\x01auth=Bearer {bearer}\x01\x01".encode()
-    if refusal:
-        yield b"\x01"  # the broker ends the exchange with its error then
 
 
 def token(security: ClientSecurity, timeout: float) -> str:
