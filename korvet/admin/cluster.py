@@ -16,11 +16,11 @@ from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     Outcomes,
     TopicPartition,
-    by_topic,
-    indexes_by_topic,
+    errors_in,
     known,
     name_error,
     partitions_in,
+    topics_of,
 )
 from korvet.protocol.messages import (
     all_messages,
@@ -281,16 +281,10 @@ class Partitions(Requests):
             request = reassigning.AlterPartitionReassignmentsRequest(
                 timeout_ms=attempt.timeout_ms,
                 allow_replication_factor_change=allow_replication_factor_change,
-                topics=[
-                    reassigning.ReassignableTopic(name=name, partitions=group)
-                    for name, group in by_topic(parts, keys)
-                ],
+                topics=topics_of(reassigning.ReassignableTopic, keys, parts),
             )
             response = attempt.send(request, reassigning.AlterPartitionReassignmentsResponse)
-            return {
-                key: error_in(result.error_code, result.error_message)
-                for key, result in partitions_in(response.responses)
-            }
+            return errors_in(response.responses)
 
         return self._client.for_each(replicas, Route.CONTROLLER, ask, idempotent=False)
 
@@ -302,14 +296,11 @@ class Partitions(Requests):
         >>> admin.partitions.reassignments()
         {}
         """
+        topics = None
+        if partitions is not None:
+            topics = topics_of(reassigned.ListPartitionReassignmentsTopics, _checked(partitions))
         request = reassigned.ListPartitionReassignmentsRequest(
-            timeout_ms=self._client.deadline().broker_ms(),
-            topics=None
-            if partitions is None
-            else [
-                reassigned.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
-                for name, indexes in indexes_by_topic(_checked(partitions))
-            ],
+            timeout_ms=self._client.deadline().broker_ms(), topics=topics
         )
         answer = reassigned.ListPartitionReassignmentsResponse
         return {
@@ -335,24 +326,14 @@ class Partitions(Requests):
             timeout_ms=self._client.deadline().broker_ms(),
         )
 
-        def outcomes(response: elect_leaders.ElectLeadersResponse) -> Outcomes[TopicPartition, None]:
-            return {
-                TopicPartition(topic.topic, result.partition_id): error_in(
-                    result.error_code, result.error_message
-                )
-                for topic in response.replica_election_results
-                for result in topic.partition_result
-            }
+        answer = elect_leaders.ElectLeadersResponse
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, None]:
-            request.topic_partitions = [
-                elect_leaders.TopicPartitions(topic=name, partitions=indexes)
-                for name, indexes in indexes_by_topic(keys)
-            ]
-            return outcomes(attempt.send(request, elect_leaders.ElectLeadersResponse))
+            request.topic_partitions = topics_of(elect_leaders.TopicPartitions, keys)
+            return errors_in(attempt.send(request, answer).replica_election_results)
 
         if partitions is None:
-            return outcomes(self._client.call(request, elect_leaders.ElectLeadersResponse, Route.CONTROLLER))
+            return errors_in(self._client.call(request, answer, Route.CONTROLLER).replica_election_results)
         return self._client.for_each(partitions, Route.CONTROLLER, ask, idempotent=False)
 
     def log_dirs(
@@ -367,10 +348,7 @@ class Partitions(Requests):
         ids = [*self._client.topology().brokers] if brokers is None else brokers
         topics = None
         if partitions is not None:
-            topics = [
-                describe_log_dirs.DescribableLogDirTopic(topic=name, partitions=indexes)
-                for name, indexes in indexes_by_topic(_checked(partitions))
-            ]
+            topics = topics_of(describe_log_dirs.DescribableLogDirTopic, _checked(partitions))
 
         def ask(attempt: Attempt, keys: Sequence[int]) -> Outcomes[int, Sequence[LogDir]]:
             request = describe_log_dirs.DescribeLogDirsRequest(topics=topics)
@@ -391,10 +369,7 @@ class Partitions(Requests):
         def ask(
             attempt: Attempt, keys: Sequence[TopicPartition]
         ) -> Outcomes[TopicPartition, Sequence[Producer]]:
-            topics = [
-                describe_producers.TopicRequest(name=name, partition_indexes=indexes)
-                for name, indexes in indexes_by_topic(keys)
-            ]
+            topics = topics_of(describe_producers.TopicRequest, keys)
             request = describe_producers.DescribeProducersRequest(topics=topics)
             response = attempt.send(request, describe_producers.DescribeProducersResponse)
             return {key: _producers(result) for key, result in partitions_in(response.topics)}
@@ -413,7 +388,7 @@ def log_sizes(dirs: Iterable[LogDir]) -> dict[TopicPartition, int]:
 
 
 def _checked(partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-    """Return the partitions, each once. Raises the error of one whose name cannot be sent."""
+    """Return the partitions. Raises the error of one whose name cannot be sent."""
     checked = set(partitions)
     for error in filter(None, map(name_error, checked)):
         raise error

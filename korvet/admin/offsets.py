@@ -15,11 +15,11 @@ from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     Outcomes,
     TopicPartition,
-    by_topic,
-    indexes_by_topic,
+    errors_in,
     known,
     partitions_in,
     settled,
+    topics_of,
 )
 from korvet.protocol.messages import alter_share_group_offsets as moving
 from korvet.protocol.messages import describe_share_group_offsets as sharing
@@ -122,10 +122,7 @@ class Offsets(Requests):
         """
         topics = None
         if partitions is not None:
-            topics = [
-                offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
-                for name, indexes in indexes_by_topic(set(partitions))
-            ]
+            topics = topics_of(offset_fetch.OffsetFetchRequestTopics, partitions)
         request = offset_fetch.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable)
 
         def ask(attempt: Attempt, _: Sequence[str]) -> Outcomes[str, _Committed]:
@@ -148,10 +145,7 @@ class Offsets(Requests):
                 group_id=group_id,
                 topics=None
                 if partitions is None
-                else [
-                    sharing.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=indexes)
-                    for name, indexes in indexes_by_topic(partitions)
-                ],
+                else topics_of(sharing.DescribeShareGroupOffsetsRequestTopic, partitions),
             )
             for group_id, partitions in groups.items()
         }
@@ -185,13 +179,10 @@ class Offsets(Requests):
         }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
-            topics = [
-                offset_commit.OffsetCommitRequestTopic(name=name, partitions=group)
-                for name, group in by_topic(parts, keys)
-            ]
+            topics = topics_of(offset_commit.OffsetCommitRequestTopic, keys, parts)
             request = offset_commit.OffsetCommitRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, offset_commit.OffsetCommitResponse, _COMMIT_VERSIONS)
-            return {key: error_in(result.error_code) for key, result in partitions_in(response.topics)}
+            return errors_in(response.topics)
 
         return self._client.for_each(offsets, Route.GROUP, ask, group=group_id)
 
@@ -210,19 +201,10 @@ class Offsets(Requests):
         }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
-            topics = [
-                moving.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=group)
-                for name, group in by_topic(parts, keys)
-            ]
+            topics = topics_of(moving.AlterShareGroupOffsetsRequestTopic, keys, parts)
             request = moving.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, moving.AlterShareGroupOffsetsResponse)
-            return {
-                TopicPartition(topic.topic_name, result.partition_index): error_in(
-                    result.error_code, result.error_message
-                )
-                for topic in response.responses
-                for result in topic.partitions
-            }
+            return errors_in(response.responses)
 
         return self._client.for_each(offsets, Route.GROUP, ask, group=group_id)
 
@@ -240,13 +222,10 @@ class Offsets(Requests):
         }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
-            topics = [
-                offset_delete.OffsetDeleteRequestTopic(name=name, partitions=group)
-                for name, group in by_topic(parts, keys)
-            ]
+            topics = topics_of(offset_delete.OffsetDeleteRequestTopic, keys, parts)
             request = offset_delete.OffsetDeleteRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, offset_delete.OffsetDeleteResponse)
-            return {key: error_in(result.error_code) for key, result in partitions_in(response.topics)}
+            return errors_in(response.topics)
 
         return self._client.for_each(parts, Route.GROUP, ask, group=group_id)
 
@@ -261,10 +240,7 @@ class Offsets(Requests):
         }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, LogOffset]:
-            topics = [
-                list_offsets.ListOffsetsTopic(name=name, partitions=group)
-                for name, group in by_topic(parts, keys)
-            ]
+            topics = topics_of(list_offsets.ListOffsetsTopic, keys, parts)
             request = list_offsets.ListOffsetsRequest(
                 replica_id=_CONSUMER_REPLICA, topics=topics, timeout_ms=attempt.timeout_ms
             )

@@ -22,7 +22,7 @@ from korvet.admin.connection import Address
 from korvet.admin.errors import AdminError, BrokerError, error_in, raise_error_in
 from korvet.admin.offsets import CommittedOffset
 from korvet.admin.routing import Attempt, Route
-from korvet.admin.types import Outcomes, Resource, TopicPartition, by_topic, partitions_in, settled
+from korvet.admin.types import Outcomes, Resource, TopicPartition, partitions_in, settled, topics_of
 from korvet.errors import ErrorCode
 from korvet.protocol.messages import end_txn, init_producer_id, produce, txn_offset_commit
 from korvet.protocol.records.batch import SEQUENCES, BatchHeader, with_producer
@@ -108,15 +108,11 @@ class IdempotentProducer:
         versions = _TRANSACTIONAL_PRODUCE_VERSIONS if is_transactional else _PRODUCE_VERSIONS
 
         def ask(attempt: Attempt, keys: list[TopicPartition]) -> Outcomes[TopicPartition, int]:
-            topics = [
-                produce.TopicProduceData(name=name, partition_data=group)
-                for name, group in by_topic(parts, keys)
-            ]
             request = produce.ProduceRequest(
                 transactional_id=self.transactional_id,
                 acks=ACKS_ALL,
                 timeout_ms=attempt.timeout_ms,
-                topic_data=topics,
+                topic_data=topics_of(produce.TopicProduceData, keys, parts),
             )
             response = attempt.send(request, produce.ProduceResponse, versions)
             return {
@@ -168,10 +164,7 @@ class TransactionalProducer(IdempotentProducer):
             group_id=group_id,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
-            topics=[
-                txn_offset_commit.TxnOffsetCommitRequestTopic(name=name, partitions=group)
-                for name, group in by_topic(parts, parts)
-            ],
+            topics=topics_of(txn_offset_commit.TxnOffsetCommitRequestTopic, parts, parts),
         )
 
         def ask(attempt: Attempt, keys: list[str]) -> Outcomes[str, None]:

@@ -21,7 +21,7 @@ from korvet.admin.errors import (
     error_in,
 )
 from korvet.admin.routing import Attempt, Requests, Route
-from korvet.admin.types import TIME_CODED_FROM, LogRecord, LogSlice, Outcomes, TopicPartition, by_topic
+from korvet.admin.types import TIME_CODED_FROM, LogRecord, LogSlice, Outcomes, TopicPartition, topics_of
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages import fetch
 from korvet.protocol.records.batch import (
@@ -120,15 +120,12 @@ class Records(Requests):
                 )
                 for key in keys
             }
-            topics = [
-                fetch.FetchTopic(topic=name, partitions=group) for name, group in by_topic(parts, parts)
-            ]
             request = fetch.FetchRequest(
                 max_wait_ms=min(wait_ms, attempt.timeout_ms),
                 min_bytes=1,
                 max_bytes=bytes_max,
                 isolation_level=isolation,
-                topics=topics,
+                topics=topics_of(fetch.FetchTopic, keys, parts),
             )
             return {
                 key: _fetched(key, data, offsets[key])

@@ -18,11 +18,11 @@ from korvet.admin.types import (
     Outcomes,
     TopicId,
     TopicPartition,
-    by_topic,
     enum_in,
     known,
     partitions_in,
     topic_id_in,
+    topics_of,
 )
 from korvet.errors import ErrorCode
 from korvet.protocol.messages import (
@@ -257,10 +257,7 @@ class Topics(Requests):
         }
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, int]:
-            topics = [
-                delete_records.DeleteRecordsTopic(name=name, partitions=group)
-                for name, group in by_topic(parts, keys)
-            ]
+            topics = topics_of(delete_records.DeleteRecordsTopic, keys, parts)
             request = delete_records.DeleteRecordsRequest(topics=topics, timeout_ms=attempt.timeout_ms)
             response = attempt.send(request, delete_records.DeleteRecordsResponse)
             return {

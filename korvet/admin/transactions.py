@@ -10,7 +10,7 @@ import msgspec
 from korvet.admin.cluster import Partitions, Producer
 from korvet.admin.errors import AdminError, error_in
 from korvet.admin.routing import Attempt, Requests, Route
-from korvet.admin.types import Outcomes, TopicPartition, indexes_by_topic, known, partitions_in, settled
+from korvet.admin.types import Outcomes, TopicPartition, errors_in, known, settled, topics_of
 from korvet.protocol.messages import describe_transactions, list_transactions, write_txn_markers
 
 TIMEOUT_MS_MAX = 900_000
@@ -106,19 +106,12 @@ class Transactions(Requests):
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
                 transaction_result=False,
-                topics=[
-                    write_txn_markers.WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
-                    for name, indexes in indexes_by_topic(keys)
-                ],
+                topics=topics_of(write_txn_markers.WritableTxnMarkerTopic, keys),
                 coordinator_epoch=producer.coordinator_epoch,
             )
             request = write_txn_markers.WriteTxnMarkersRequest(markers=[marker])
             response = attempt.send(request, write_txn_markers.WriteTxnMarkersResponse)
-            return {
-                key: error_in(partition.error_code)
-                for result in response.markers
-                for key, partition in partitions_in(result.topics)
-            }
+            return errors_in(topic for result in response.markers for topic in result.topics)
 
         settled(self._client.for_each([at], Route.LEADER, ask))
 

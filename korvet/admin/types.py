@@ -15,6 +15,7 @@ from korvet.admin.errors import AdminError, BrokerError, broker_error, error_in
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.metadata import MetadataResponse
 from korvet.protocol.records.record import Header
+from korvet.protocol.schema import Part
 from korvet.protocol.types import ConfigSource, ConfigType, ResourceType, TopicPartition
 from korvet.protocol.wire import STRING_BYTES_MAX, ZERO_UUID
 
@@ -25,7 +26,7 @@ counts from 0 is that long."""
 
 K = TypeVar("K")
 T = TypeVar("T")
-P = TypeVar("P")
+Q = TypeVar("Q", bound=Part)
 E = TypeVar("E", bound=IntEnum)
 Outcomes = dict[K, T | AdminError]
 """What became of each key: the value, or the error of its failure."""
@@ -149,18 +150,31 @@ class Topology(msgspec.Struct, frozen=True):
         return leader or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
 
 
-def by_topic(
-    parts: Mapping[TopicPartition, P], partitions: Iterable[TopicPartition]
-) -> Iterator[tuple[str, list[P]]]:
-    """Yield topics by name, each with the parts of a request about its partitions, in order."""
-    for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
-        yield topic, [parts[partition] for partition in group]
+def topics_of(
+    kind: type[Q],
+    partitions: Iterable[TopicPartition],
+    parts: Mapping[TopicPartition, object] | None = None,
+) -> list[Q]:
+    """Return the topics of a request, by name, each with its partitions in order: these parts of it, or their indexes.
+
+    `kind` is a topic of the request: its first field is the name, and its last field the partitions, as in all of them.
+    """
+    name, *_, members = kind.__struct_fields__
+    return [
+        kind(**{name: topic, members: [parts[key] if parts else key.partition for key in group]})
+        for topic, group in groupby(sorted(set(partitions)), key=lambda partition: partition.topic)
+    ]
 
 
-def indexes_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
-    """Yield topics by name, each with the indexes of its partitions in order."""
-    indexes = {partition: partition.partition for partition in partitions}
-    return by_topic(indexes, indexes)
+def errors_in(topics: Iterable[Part]) -> Outcomes[TopicPartition, None]:
+    """Return None or an error for each partition in a response whose topics begin and end as in `topics_of`."""
+    outcomes: Outcomes[TopicPartition, None] = {}
+    for topic in topics:
+        name, *_, partitions = msgspec.structs.astuple(topic)
+        for partition in partitions:
+            key = TopicPartition(name, msgspec.structs.astuple(partition)[0])
+            outcomes[key] = error_in(partition.error_code, getattr(partition, "error_message", None))
+    return outcomes
 
 
 class LogRecord(msgspec.Struct, frozen=True):
