@@ -12,19 +12,19 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from korvet.admin.acls import Acls
 from korvet.admin.cluster import Cluster, Partitions
 from korvet.admin.configs import Configs
 from korvet.admin.groups import Groups
 from korvet.admin.offsets import Offsets
-from korvet.admin.quotas import Quotas
 from korvet.admin.routing import ClusterClient
 from korvet.admin.topics import Topics
-from korvet.admin.transactions import Transactions
 from korvet.admin.users import Users
 
 if TYPE_CHECKING:
+    from korvet.admin.acls import Acls
+    from korvet.admin.quotas import Quotas
     from korvet.admin.records import Records
+    from korvet.admin.transactions import Transactions
 
 
 class AdminClient(ClusterClient):
@@ -43,9 +43,29 @@ class AdminClient(ClusterClient):
     groups = cached_property(Groups)
     offsets = cached_property(Offsets)
     users = cached_property(Users)
-    acls = cached_property(Acls)
-    quotas = cached_property(Quotas)
-    transactions = cached_property(Transactions)
+
+    # Few commands need the messages of these, so that others start without them.
+
+    @cached_property
+    def acls(self) -> Acls:
+        """The requests about ACLs."""
+        from korvet.admin.acls import Acls  # noqa: PLC0415 - as said above
+
+        return Acls(self)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """The requests about quotas."""
+        from korvet.admin.quotas import Quotas  # noqa: PLC0415 - as said above
+
+        return Quotas(self)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """The requests about transactions."""
+        from korvet.admin.transactions import Transactions  # noqa: PLC0415 - as said above
+
+        return Transactions(self)
 
     @cached_property
     def records(self) -> Records:
