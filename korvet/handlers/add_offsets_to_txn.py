@@ -10,6 +10,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, on_group, on_transactional_id
 from korvet.protocol.messages import add_offsets_to_txn as wire
 
 PRODUCER_FENCED_VERSION_FIRST = 2
@@ -34,11 +35,10 @@ def refuse(
 
 
 register(
-    wire.AddOffsetsToTxnRequest,
-    TransactionApi,
     handle,
     refuse,
-    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    rights=[on_transactional_id(), on_group(READ)],
+    abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -13,8 +13,18 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import group_error_code, transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    THE_CLUSTER,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    RequestRule,
+    by_handler,
+)
 from korvet.protocol.messages import add_partitions_to_txn as wire
-from korvet.protocol.types import AclOperation, AclResourceType, TopicPartition
+from korvet.protocol.types import TopicPartition
 from korvet.security.authorizer import refusal
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.turns import in_turns
@@ -89,12 +99,12 @@ def _partitions(
     """Return the partitions, or for each why it cannot be written to."""
     if caller.version < OF_BROKERS_VERSION_FIRST:
         may_write = {
-            topic: caller.rights.allows(AclOperation.WRITE, AclResourceType.TOPIC, topic)
+            topic: caller.rights.allows(WRITE, TOPIC, topic)
             for topic in {place.topic for place in in_turns(places)}
         }
     else:
         may_write = {}
-    refusal_of_topic = refusal(AclResourceType.TOPIC)
+    refusal_of_topic = refusal(TOPIC)
     refs: list[PartitionRef[None] | KafkaError] = [
         PartitionRef(TopicRef(place.topic), place.partition, None)
         if may_write.get(place.topic, True)
@@ -143,11 +153,22 @@ def _code(error: KafkaError | None, caller: Caller) -> ErrorCode:
 
 
 register(
-    wire.AddPartitionsToTxnRequest,
-    TransactionApi,
     handle,
     refuse,
-    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    rights=[
+        RequestRule(
+            CLUSTER_ACTION, (CLUSTER,), lambda request: THE_CLUSTER if request.transactions else None
+        ),
+        RequestRule(
+            WRITE,
+            (TRANSACTIONAL_ID,),
+            lambda request: (
+                None if request.transactions else (TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+            ),
+        ),
+        by_handler((WRITE, TOPIC)),
+    ],
+    abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.INVALID_PRODUCER_EPOCH,

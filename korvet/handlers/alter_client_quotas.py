@@ -7,11 +7,13 @@ them, and every other worker of the cluster once it is notified of them.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Outcome, register
+from korvet.handlers.rights import ALTER_CONFIGS, on_cluster
 from korvet.protocol.messages import alter_client_quotas as wire
 from korvet.security.quotas import parse_changes, parse_entity
 
@@ -44,7 +46,7 @@ def refuse(
     return wire.AlterClientQuotasResponse(entries=[_result(each, error) for each in request.entries])
 
 
-def _pairs(entry: wire.EntryData) -> tuple[tuple[str, str | None], ...]:
+def _pairs(entry: wire.EntryData | wire.EntryResult) -> tuple[tuple[str, str | None], ...]:
     return tuple((each.entity_type, each.entity_name) for each in entry.entity)
 
 
@@ -54,11 +56,22 @@ def _result(entry: wire.EntryData, error: KafkaError | None) -> wire.EntryResult
     )
 
 
+def _changes(
+    request: wire.AlterClientQuotasRequest, response: wire.AlterClientQuotasResponse
+) -> Iterator[Outcome]:
+    ops = {frozenset(_pairs(entry)): entry.ops for entry in request.entries}
+    for result in response.entries:
+        entity = sorted(_pairs(result), key=lambda pair: (pair[0], pair[1] or ""))
+        names = ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in entity)
+        values = (f"{op.key} {'removed' if op.remove else op.value}" for op in ops[frozenset(entity)])
+        yield f"{names} ({', '.join(values)})", result.error_code
+
+
 register(
-    wire.AlterClientQuotasRequest,
-    SecurityApi,
     handle,
     refuse,
+    rights=[on_cluster(ALTER_CONFIGS)],
+    changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={ErrorCode.INVALID_REQUEST},
 )

@@ -6,15 +6,16 @@ It serves clients older than IncrementalAlterConfigs. What is fixed when a topic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Outcome, register
+from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import alter_configs as wire
-from korvet.protocol.types import ConfigOperation
+from korvet.protocol.types import ConfigOperation, ResourceType
 from korvet.topics.config_admin import ConfigChange, ConfigResource
 
 
@@ -74,11 +75,26 @@ def result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterCo
     )
 
 
+def configs_changed(request: Any, response: Any) -> Iterator[Outcome]:  # noqa: ANN401 - of two APIs
+    """Yield the outcome of each resource, with the names of its configs."""
+    names = {
+        (resource.resource_type, resource.resource_name): ", ".join(
+            config.name for config in resource.configs
+        )
+        for resource in request.resources
+    }
+    kinds: Mapping[int, str] = {kind.value: kind.name.lower() for kind in ResourceType}
+    for result in response.responses:
+        kind = kinds.get(result.resource_type, str(result.resource_type))
+        configs = names.get((result.resource_type, result.resource_name), "")
+        yield f"{kind} {result.resource_name} ({configs})", result.error_code
+
+
 register(
-    wire.AlterConfigsRequest,
-    ClusterApi,
     handle,
     refuse,
+    rights=[on_configs(ALTER_CONFIGS, "responses")],
+    changes=configs_changed,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.INVALID_CONFIG,

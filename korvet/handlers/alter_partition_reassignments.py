@@ -12,9 +12,11 @@ from itertools import repeat
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import error_code, error_message, require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_partition_reassignments as wire
 from korvet.topics.placement import Target, reassign
 
@@ -90,10 +92,10 @@ def _result(
 
 
 register(
-    wire.AlterPartitionReassignmentsRequest,
-    TopicApi,
     handle,
     refuse,
+    rights=[on_cluster(ALTER)],
+    changes=lambda _request, response: partitions_changed(response.responses),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.INVALID_REPLICATION_FACTOR,

@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import ALTER, on_cluster
 from korvet.log.stats import LogDirs
 from korvet.protocol.messages import alter_replica_log_dirs as wire
 from korvet.topics.registry import Topic
@@ -91,10 +92,14 @@ def _response(outcomes: Mapping[str, Mapping[int, ErrorCode]]) -> wire.AlterRepl
 
 
 register(
-    wire.AlterReplicaLogDirsRequest,
-    ClusterApi,
     handle,
     refuse,
+    rights=[on_cluster(ALTER)],
+    changes=lambda _request, response: (
+        (f"{topic.topic_name}:{partition.partition_index}", partition.error_code)
+        for topic in response.results
+        for partition in topic.partitions
+    ),
     errors={
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.LOG_DIR_NOT_FOUND,

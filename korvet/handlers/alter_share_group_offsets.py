@@ -10,8 +10,8 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
 from korvet.handlers.context import Caller, ShareApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import alter_share_group_offsets as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import Topic
@@ -51,10 +51,10 @@ def _starts(
     """Return where to begin in each partition of the request, or why it may not be altered."""
     starts: list[_Start | KafkaError] = []
     for topic in request.topics:
-        readable = caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, topic.topic_name)
+        readable = caller.rights.allows(READ, TOPIC, topic.topic_name)
         for partition in topic.partitions:
             if not readable:
-                starts.append(refusal(AclResourceType.TOPIC))
+                starts.append(refusal(TOPIC))
                 continue
             try:
                 known = api.topics.partition(TopicRef(topic.topic_name), partition.partition_index)
@@ -70,12 +70,10 @@ def _partition(index: int, error: KafkaError | None) -> wire.AlterShareGroupOffs
     )
 
 
-refuse = refuse_whole(wire.AlterShareGroupOffsetsResponse, group_error_code)
 register(
-    wire.AlterShareGroupOffsetsRequest,
-    ShareApi,
     handle,
-    refuse,
+    refuse_whole(wire.AlterShareGroupOffsetsResponse, group_error_code),
+    rights=[on_group(READ), by_handler((READ, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.GROUP_ID_NOT_FOUND,

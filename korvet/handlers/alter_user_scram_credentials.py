@@ -7,11 +7,15 @@ if that has one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Outcome, register
+from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_user_scram_credentials as wire
+from korvet.protocol.types import ScramMechanism
 from korvet.security.credentials import Deletion, Upsertion
 
 
@@ -58,11 +62,29 @@ def _result(user: str, error: KafkaError | None) -> wire.AlterUserScramCredentia
     )
 
 
+def _changes(
+    request: wire.AlterUserScramCredentialsRequest, response: wire.AlterUserScramCredentialsResponse
+) -> Iterator[Outcome]:
+    for result in response.results:
+        changes = ", ".join(
+            f"{_mechanism_name(change.mechanism)} {what}"
+            for what, credentials in (("deleted", request.deletions), ("set", request.upsertions))
+            for change in credentials
+            if change.name == result.user
+        )
+        yield f"user {result.user} ({changes})", result.error_code
+
+
+def _mechanism_name(number: int) -> str:
+    known = number in tuple(ScramMechanism)
+    return ScramMechanism(number).sasl_name if known else f"mechanism {number}"
+
+
 register(
-    wire.AlterUserScramCredentialsRequest,
-    SecurityApi,
     handle,
     refuse,
+    rights=[on_cluster(ALTER)],
+    changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.DUPLICATE_RESOURCE,

@@ -60,5 +60,9 @@ def _row(api: Api) -> wire.ApiVersion:
     return wire.ApiVersion(api_key=api.key, min_version=first, max_version=last)
 
 
-refuse = refuse_whole(wire.ApiVersionsResponse)
-register(wire.ApiVersionsRequest, ClusterApi, handle, refuse, errors={ErrorCode.INVALID_REQUEST})
+register(
+    handle,
+    refuse_whole(wire.ApiVersionsResponse),
+    rights=(),
+    errors={ErrorCode.INVALID_REQUEST},
+)

@@ -11,8 +11,8 @@ from korvet.groups.types import instance_id_of
 from korvet.handlers.common import authorized, error_message, group_error_code, hidden_topics
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import consumer_group_describe as wire
-from korvet.protocol.types import AclResourceType
 from korvet.topics.registry import id_bytes
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -29,9 +29,7 @@ def handle(
         if error is not None or isinstance(outcome, KafkaError):
             groups.append(_refused(group, error))
             continue
-        operations = authorized(
-            caller, AclResourceType.GROUP, group, requested=request.include_authorized_operations
-        )
+        operations = authorized(caller, GROUP, group, requested=request.include_authorized_operations)
         groups.append(_described(group, outcome, operations))
     return wire.ConsumerGroupDescribeResponse(groups=groups)
 
@@ -91,9 +89,8 @@ def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
 
 
 register(
-    wire.ConsumerGroupDescribeRequest,
-    GroupApi,
     handle,
     refuse,
+    rights=[on_names(GROUP, DESCRIBE, "group_ids", "groups"), by_handler((DESCRIBE, TOPIC))],
     errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID},
 )

@@ -15,8 +15,8 @@ from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import consumer_group_heartbeat as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import id_bytes, id_text
 
@@ -33,11 +33,11 @@ def handle(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
 
     def is_visible(name: str, *, log: bool = False) -> bool:
-        return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=log)
+        return caller.rights.allows(DESCRIBE, TOPIC, name, log=log)
 
     names = request.subscribed_topic_names
     if names is not None and not all(is_visible(name, log=True) for name in names):
-        raise refusal(AclResourceType.TOPIC)
+        raise refusal(TOPIC)
     gets_id = caller.version < OWN_ID_VERSION_FIRST and request.member_epoch == JOIN_EPOCH
     unchanged = request.rebalance_timeout_ms == UNCHANGED
     report = MemberReport(
@@ -91,12 +91,10 @@ def _assignment(assigned: Owned) -> wire.Assignment:
     )
 
 
-refuse = refuse_whole(wire.ConsumerGroupHeartbeatResponse, group_error_code)
 register(
-    wire.ConsumerGroupHeartbeatRequest,
-    GroupApi,
     handle,
-    refuse,
+    refuse_whole(wire.ConsumerGroupHeartbeatResponse, group_error_code),
+    rights=[on_group(READ), by_handler((DESCRIBE, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,

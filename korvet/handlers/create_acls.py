@@ -11,6 +11,7 @@ from korvet.handlers.common import error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.describe_acls import authorizer_of, enum_of
 from korvet.handlers.registry import register
+from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import create_acls as wire
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.security.acls import Acl, ResourcePattern, Rule
@@ -25,7 +26,7 @@ def handle(request: wire.CreateAclsRequest, _caller: Caller, api: SecurityApi) -
     if len(request.creations) > CREATIONS_MAX:
         message = f"One request may create {CREATIONS_MAX} ACLs."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-    errors = authorizer.add([acl_of(each) for each in request.creations])
+    errors = authorizer.add([_acl(creation) for creation in request.creations])
     return wire.CreateAclsResponse(results=[_result(error) for error in errors])
 
 
@@ -34,8 +35,7 @@ def refuse(request: wire.CreateAclsRequest, _caller: Caller, error: KafkaError) 
     return wire.CreateAclsResponse(results=[_result(error) for _ in request.creations])
 
 
-def acl_of(creation: wire.AclCreation) -> Acl:
-    """Return the ACL that is to be created, which may be none that can be."""
+def _acl(creation: wire.AclCreation) -> Acl:
     return Acl(
         ResourcePattern(
             enum_of(AclResourceType, creation.resource_type),
@@ -56,10 +56,13 @@ def _result(error: KafkaError | None) -> wire.AclCreationResult:
 
 
 register(
-    wire.CreateAclsRequest,
-    SecurityApi,
     handle,
     refuse,
+    rights=[on_cluster(ALTER)],
+    changes=lambda request, response: (
+        (str(_acl(creation)), result.error_code)
+        for creation, result in zip(request.creations, response.results, strict=True)
+    ),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION, ErrorCode.SECURITY_DISABLED},
 )

@@ -52,9 +52,8 @@ def refuse(
 
 
 register(
-    wire.CreateDelegationTokenRequest,
-    SecurityApi,
     handle,
     refuse,
+    rights=(),
     errors={ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
 )

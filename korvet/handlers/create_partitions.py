@@ -9,9 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_done, each_named_once, error_code, error_message, require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
+from korvet.handlers.rights import ALTER, on_topics
 from korvet.protocol.messages import create_partitions as wire
 from korvet.security.quotas import Quota
 from korvet.topics.placement import with_partitions
@@ -58,10 +60,10 @@ def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire
 
 
 register(
-    wire.CreatePartitionsRequest,
-    TopicApi,
     handle,
     refuse,
+    rights=[on_topics(ALTER, answers="results")],
+    changes=lambda _request, response: topics_changed(response.results),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.INVALID_PARTITIONS,

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_done, each_named_once, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
+from korvet.handlers.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, by_handler, on_topics
 from korvet.protocol.messages import create_topics as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.quotas import Quota
 from korvet.topics.placement import new_assignment, replication_factor
 from korvet.topics.registry import Topic, TopicSpec
@@ -41,9 +42,7 @@ def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> 
         if not request.validate_only:
             mutations.take(new.partitions if new.partitions > 0 else api.live.settings.num_partitions)
         created = api.topics.create(new, validate_only=request.validate_only, until=until)
-        if not caller.rights.allows(
-            AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, topic.name, log=False
-        ):
+        if not caller.rights.allows(DESCRIBE_CONFIGS, TOPIC, topic.name, log=False):
             return wire.CreatableTopicResult(
                 name=created.name,
                 topic_id=created.id,
@@ -110,10 +109,10 @@ def _failed(topic: wire.CreatableTopic, error: KafkaError) -> wire.CreatableTopi
 
 
 register(
-    wire.CreateTopicsRequest,
-    TopicApi,
     handle,
     refuse,
+    rights=[on_topics(CREATE, cluster=CREATE), by_handler((DESCRIBE_CONFIGS, TOPIC))],
+    changes=lambda _request, response: topics_changed(response.topics),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.INVALID_CONFIG,

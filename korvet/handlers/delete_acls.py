@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.describe_acls import acl_filter, authorizer_of
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Outcome, register
+from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import delete_acls as wire
-from korvet.security.acls import Acl
+from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.security.acls import Acl, ResourcePattern, Rule
 from korvet.turns import in_turns
 
 FILTERS_MAX = 1_000
@@ -62,11 +66,23 @@ def _failed(_asked: wire.DeleteAclsFilter, error: KafkaError) -> wire.DeleteAcls
     return wire.DeleteAclsFilterResult(error_code=error.code, error_message=error_message(error))
 
 
+def _changes(_request: wire.DeleteAclsRequest, response: wire.DeleteAclsResponse) -> Iterator[Outcome]:
+    for result in response.filter_results:
+        if result.error_code:
+            yield "filter", result.error_code
+        for acl in result.matching_acls:
+            resource = ResourcePattern(
+                AclResourceType(acl.resource_type), PatternType(acl.pattern_type), acl.resource_name
+            )
+            operation, permission = AclOperation(acl.operation), AclPermissionType(acl.permission_type)
+            yield str(Acl(resource, Rule(acl.principal, acl.host, operation, permission))), acl.error_code
+
+
 register(
-    wire.DeleteAclsRequest,
-    SecurityApi,
     handle,
     refuse,
+    rights=[on_cluster(ALTER)],
+    changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION, ErrorCode.SECURITY_DISABLED},
 )

@@ -9,6 +9,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DELETE, GROUP, on_names
 from korvet.protocol.messages import delete_groups as wire
 
 
@@ -38,10 +39,12 @@ def _result(group: str, error: KafkaError | None) -> wire.DeletableGroupResult:
 
 
 register(
-    wire.DeleteGroupsRequest,
-    GroupApi,
     handle,
     refuse,
+    rights=[on_names(GROUP, DELETE, "groups_names", "results")],
+    changes=lambda _request, response: (
+        (f"group {result.group_id}", result.error_code) for result in response.results
+    ),
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP},
 )

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.handlers.audit import partitions_changed
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DELETE, on_topics
 from korvet.log.types import LogPosition
 from korvet.protocol.messages import delete_records as wire
 from korvet.topics.registry import Topic
@@ -69,10 +71,10 @@ def _result(index: int, answer: int | KafkaError) -> wire.DeleteRecordsPartition
 
 
 register(
-    wire.DeleteRecordsRequest,
-    LogApi,
     handle,
     refuse,
+    rights=[on_topics(DELETE)],
+    changes=lambda _request, response: partitions_changed(response.topics),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.OFFSET_NOT_AVAILABLE,

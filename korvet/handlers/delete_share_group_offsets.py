@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
 from korvet.handlers.context import Caller, ShareApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Outcome, register
+from korvet.handlers.rights import DELETE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import delete_share_group_offsets as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import Topic
@@ -23,8 +25,8 @@ def handle(
     is_refused = bool(request.topics)
     for name in dict.fromkeys(each.topic_name for each in request.topics):
         try:
-            if not caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, name):
-                raise refusal(AclResourceType.TOPIC)
+            if not caller.rights.allows(READ, TOPIC, name):
+                raise refusal(TOPIC)
             is_refused = False
             outcomes[name] = api.topics.get(name)
         except KafkaError as error:
@@ -48,12 +50,21 @@ def handle(
     )
 
 
-refuse = refuse_whole(wire.DeleteShareGroupOffsetsResponse, group_error_code)
+def _changes(
+    request: wire.DeleteShareGroupOffsetsRequest, response: wire.DeleteShareGroupOffsetsResponse
+) -> Iterator[Outcome]:
+    group = f"group {request.group_id}"
+    if response.error_code:
+        yield group, response.error_code
+    for topic in response.responses:
+        yield f"{group} topic {topic.topic_name}", topic.error_code
+
+
 register(
-    wire.DeleteShareGroupOffsetsRequest,
-    ShareApi,
     handle,
-    refuse,
+    refuse_whole(wire.DeleteShareGroupOffsetsResponse, group_error_code),
+    rights=[on_group(DELETE), by_handler((READ, TOPIC))],
+    changes=_changes,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.GROUP_ID_NOT_FOUND,

@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_done, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
+from korvet.handlers.rights import DELETE, DESCRIBE, TOPIC, ItemRule, Resource, ResourceOfItem, topic_of_id
 from korvet.protocol.messages import delete_topics as wire
+from korvet.protocol.types import AclOperation
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.quotas import Quota
-from korvet.topics.registry import Topic
+from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import TopicRef
 from korvet.turns import in_parts, in_turns
 
@@ -116,11 +119,39 @@ def _failed(each: _Given, error: KafkaError) -> wire.DeletableTopicResult:
     )
 
 
+def _named(topic: wire.DeleteTopicState | str) -> str | None:
+    return topic if isinstance(topic, str) else topic.name
+
+
+def _resource(_request: object, topic: wire.DeleteTopicState | str, topics: TopicRegistry) -> Resource | None:
+    name = _named(topic)
+    return topic_of_id(_request, topic, topics) if name is None else (TOPIC, name)
+
+
+def _known_resource(
+    _request: object, topic: wire.DeleteTopicState | str, topics: TopicRegistry
+) -> Resource | None:
+    """Return the resource of a topic that is there; raises KafkaError for another one, which is refused as unknown."""
+    name = _named(topic)
+    return None if name is None else (TOPIC, topics.known(TopicRef(name)).name)
+
+
+def _rule(operation: AclOperation, items: str, on: ResourceOfItem) -> ItemRule:
+    return ItemRule(operation, (TOPIC,), items, "responses", on, DELETE)
+
+
 register(
-    wire.DeleteTopicsRequest,
-    TopicApi,
     handle,
     refuse,
+    # Whether a name exists is said to a caller that may describe it.
+    rights=[
+        _rule(DESCRIBE, "topics", _resource),
+        _rule(DESCRIBE, "topic_names", _resource),
+        _rule(DELETE, "topics", _known_resource),
+        _rule(DELETE, "topic_names", _known_resource),
+        _rule(DELETE, "topics", _resource),
+    ],
+    changes=lambda _request, response: topics_changed(response.responses),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.INVALID_REQUEST,

@@ -13,6 +13,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import delete_acls
 from korvet.protocol.messages import describe_acls as wire
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
@@ -80,11 +81,9 @@ def enum_of(kind: type[E], number: int) -> E:
         return kind(0)
 
 
-refuse = refuse_whole(wire.DescribeAclsResponse)
 register(
-    wire.DescribeAclsRequest,
-    SecurityApi,
     handle,
-    refuse,
+    refuse_whole(wire.DescribeAclsResponse),
+    rights=[on_cluster(DESCRIBE)],
     errors={ErrorCode.INVALID_REQUEST, ErrorCode.SECURITY_DISABLED},
 )

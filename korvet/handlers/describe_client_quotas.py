@@ -6,6 +6,7 @@ from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE_CONFIGS, on_cluster
 from korvet.protocol.messages import describe_client_quotas as wire
 from korvet.security.quotas import is_matched, parse_filter
 
@@ -29,11 +30,9 @@ def handle(
     )
 
 
-refuse = refuse_whole(wire.DescribeClientQuotasResponse, entries=None)
 register(
-    wire.DescribeClientQuotasRequest,
-    SecurityApi,
     handle,
-    refuse,
+    refuse_whole(wire.DescribeClientQuotasResponse, entries=None),
+    rights=[on_cluster(DESCRIBE_CONFIGS)],
     errors={ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION},
 )

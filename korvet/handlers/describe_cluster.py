@@ -9,6 +9,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import authorized_on_cluster, refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import CLUSTER, DESCRIBE, by_handler
 from korvet.protocol.messages import describe_cluster as wire
 
 
@@ -35,11 +36,9 @@ def handle(
     )
 
 
-refuse = refuse_whole(wire.DescribeClusterResponse, cluster_id="")
 register(
-    wire.DescribeClusterRequest,
-    ClusterApi,
     handle,
-    refuse,
+    refuse_whole(wire.DescribeClusterResponse, cluster_id=""),
+    rights=[by_handler((DESCRIBE, CLUSTER))],
     errors={ErrorCode.MISMATCHED_ENDPOINT_TYPE, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE},
 )

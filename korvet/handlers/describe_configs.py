@@ -15,6 +15,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE_CONFIGS, on_configs
 from korvet.protocol.messages import describe_configs as wire
 from korvet.topics.config_admin import ConfigResource
 
@@ -97,10 +98,9 @@ def _failed(resource: wire.DescribeConfigsResource, error: KafkaError) -> wire.D
 
 
 register(
-    wire.DescribeConfigsRequest,
-    ClusterApi,
     handle,
     refuse,
+    rights=[on_configs(DESCRIBE_CONFIGS, "results")],
     errors={
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_TOPIC_EXCEPTION,

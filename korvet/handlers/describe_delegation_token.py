@@ -17,11 +17,9 @@ def handle(
     raise disabled(caller)
 
 
-refuse = refuse_whole(wire.DescribeDelegationTokenResponse, tokens=[])
 register(
-    wire.DescribeDelegationTokenRequest,
-    SecurityApi,
     handle,
-    refuse,
+    refuse_whole(wire.DescribeDelegationTokenResponse, tokens=[]),
+    rights=(),
     errors={ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
 )

@@ -12,8 +12,8 @@ from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember, instanc
 from korvet.handlers.common import authorized, error_message, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, GROUP, on_names
 from korvet.protocol.messages import describe_groups as wire
-from korvet.protocol.types import AclResourceType
 
 NOT_FOUND_VERSION_FIRST = 6
 
@@ -35,9 +35,7 @@ def handle(request: wire.DescribeGroupsRequest, caller: Caller, api: GroupApi) -
             error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
             groups.append(_refused(group, caller, error))
         else:
-            operations = authorized(
-                caller, AclResourceType.GROUP, group, requested=request.include_authorized_operations
-            )
+            operations = authorized(caller, GROUP, group, requested=request.include_authorized_operations)
             groups.append(_described(group, outcome, operations))
     return wire.DescribeGroupsResponse(groups=groups)
 
@@ -83,4 +81,9 @@ def _refused(group: str, caller: Caller, error: KafkaError) -> wire.DescribedGro
     )
 
 
-register(wire.DescribeGroupsRequest, GroupApi, handle, refuse, errors={ErrorCode.GROUP_ID_NOT_FOUND})
+register(
+    handle,
+    refuse,
+    rights=[on_names(GROUP, DESCRIBE, "groups", "groups")],
+    errors={ErrorCode.GROUP_ID_NOT_FOUND},
+)

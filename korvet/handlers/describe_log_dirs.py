@@ -14,6 +14,7 @@ from korvet.errors import ErrorCode, StorageUnavailableError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.log.stats import LogDirUsage
 from korvet.protocol.messages import describe_log_dirs as wire
 from korvet.topics.registry import Topic
@@ -78,5 +79,8 @@ def _topics(sizes: Iterable[tuple[Partition, int | None]]) -> list[wire.Describe
     return list(topics.values())
 
 
-refuse = refuse_whole(wire.DescribeLogDirsResponse)
-register(wire.DescribeLogDirsRequest, ClusterApi, handle, refuse)
+register(
+    handle,
+    refuse_whole(wire.DescribeLogDirsResponse),
+    rights=[on_cluster(DESCRIBE)],
+)

@@ -13,6 +13,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, on_topics
 from korvet.log.producers import ActiveProducer
 from korvet.protocol.messages import describe_producers as wire
 from korvet.topics.registry import check_name
@@ -85,9 +86,8 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.Pa
 
 
 register(
-    wire.DescribeProducersRequest,
-    LogApi,
     handle,
     refuse,
+    rights=[on_topics(READ)],
     errors={ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
 )

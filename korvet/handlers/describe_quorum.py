@@ -12,6 +12,7 @@ from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_quorum as wire
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -72,11 +73,9 @@ def _unknown(index: int) -> wire.PartitionData:
     )
 
 
-refuse = refuse_whole(wire.DescribeQuorumResponse)
 register(
-    wire.DescribeQuorumRequest,
-    ClusterApi,
     handle,
-    refuse,
+    refuse_whole(wire.DescribeQuorumResponse),
+    rights=[on_cluster(DESCRIBE)],
     errors={ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
 )

@@ -14,8 +14,8 @@ from korvet.errors import KafkaError
 from korvet.handlers.common import error_message, group_error_code
 from korvet.handlers.context import Caller, ShareApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler
 from korvet.protocol.messages import describe_share_group_offsets as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
 from korvet.share.offsets import UNKNOWN_START, GroupPosition
@@ -34,8 +34,8 @@ def handle(
     groups = []
     for asked in request.groups:
         try:
-            if not caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, asked.group_id):
-                raise refusal(AclResourceType.GROUP)
+            if not caller.rights.allows(DESCRIBE, GROUP, asked.group_id):
+                raise refusal(GROUP)
             topics = (
                 _every(asked.group_id, caller, api)
                 if asked.topics is None
@@ -78,7 +78,7 @@ def _topic(
 ) -> wire.DescribeShareGroupOffsetsResponseTopic:
     name = asked.topic_name
     if not _may_describe(name, caller):
-        error = refusal(AclResourceType.TOPIC)
+        error = refusal(TOPIC)
         return _described(name, ZERO_UUID, [(index, error) for index in asked.partitions])
     topic = api.topics.get_cached(name)
     if topic is None:
@@ -91,7 +91,7 @@ def _topic(
 
 
 def _may_describe(topic: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, log=log)
+    return caller.rights.allows(DESCRIBE, TOPIC, topic, log=log)
 
 
 def _described(
@@ -124,4 +124,8 @@ def _refused(group: str, error: KafkaError) -> wire.DescribeShareGroupOffsetsRes
     )
 
 
-register(wire.DescribeShareGroupOffsetsRequest, ShareApi, handle, refuse)
+register(
+    handle,
+    refuse,
+    rights=[by_handler((DESCRIBE, GROUP), (DESCRIBE, TOPIC))],
+)

@@ -10,9 +10,10 @@ from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, TOPIC, by_handler
 from korvet.log.epochs import NO_EPOCH, EpochsNow
 from korvet.protocol.messages import describe_topic_partitions as wire
-from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
+from korvet.protocol.types import UNKNOWN_OPERATIONS
 from korvet.topics.registry import Topic, check_name
 
 PARTITIONS_MAX = 2000
@@ -48,7 +49,7 @@ def handle(
             described.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         topic = api.topics.get_cached(name)
-        operations = caller.rights.operations(AclResourceType.TOPIC, name)
+        operations = caller.rights.operations(TOPIC, name)
         if topic is None:
             # One that was asked for: this worker knows each of all topics.
             described.append(_failed(name, _why_unknown(name, unknown), operations))
@@ -76,7 +77,7 @@ def refuse(
 
 
 def _may_describe(name: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=log)
+    return caller.rights.allows(DESCRIBE, TOPIC, name, log=log)
 
 
 def _refresh(api: TopicApi) -> ErrorCode:
@@ -143,10 +144,9 @@ def _failed(
 
 
 register(
-    wire.DescribeTopicPartitionsRequest,
-    TopicApi,
     handle,
     refuse,
+    rights=[by_handler((DESCRIBE, TOPIC))],
     errors={
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -9,8 +9,8 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, TOPIC, TRANSACTIONAL_ID, by_handler, on_names
 from korvet.protocol.messages import describe_transactions as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.transactions.types import StoredTransaction
 
 
@@ -48,7 +48,7 @@ def _described(name: str, found: StoredTransaction, caller: Caller) -> wire.Tran
         topics=[
             wire.TopicData(topic=topic, partitions=partitions)
             for topic, partitions in topics.items()
-            if caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, log=False)
+            if caller.rights.allows(DESCRIBE, TOPIC, topic, log=False)
         ],
     )
 
@@ -58,9 +58,11 @@ def _refused(name: str, error: KafkaError) -> wire.TransactionState:
 
 
 register(
-    wire.DescribeTransactionsRequest,
-    TransactionApi,
     handle,
     refuse,
+    rights=[
+        on_names(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", "transaction_states"),
+        by_handler((DESCRIBE, TOPIC)),
+    ],
     errors={ErrorCode.INVALID_REQUEST, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
 )

@@ -9,6 +9,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_user_scram_credentials as wire
 from korvet.protocol.types import ScramMechanism
 
@@ -40,11 +41,9 @@ def _result(
     )
 
 
-refuse = refuse_whole(wire.DescribeUserScramCredentialsResponse)
 register(
-    wire.DescribeUserScramCredentialsRequest,
-    SecurityApi,
     handle,
-    refuse,
+    refuse_whole(wire.DescribeUserScramCredentialsResponse),
+    rights=[on_cluster(DESCRIBE)],
     errors={ErrorCode.DUPLICATE_RESOURCE, ErrorCode.RESOURCE_NOT_FOUND},
 )

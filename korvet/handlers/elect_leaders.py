@@ -15,6 +15,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import elect_leaders as wire
 from korvet.protocol.types import ElectionType
 from korvet.topics.placement import election_outcome
@@ -90,10 +91,14 @@ def _result(
 
 
 register(
-    wire.ElectLeadersRequest,
-    TopicApi,
     handle,
     refuse,
+    rights=[on_cluster(ALTER)],
+    changes=lambda _request, response: (
+        (f"{topic.topic}:{partition.partition_id}", partition.error_code)
+        for topic in response.replica_election_results
+        for partition in topic.partition_result
+    ),
     errors={
         ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.INVALID_REQUEST,

@@ -10,6 +10,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import on_transactional_id
 from korvet.protocol.messages import end_txn as wire
 
 PRODUCER_FENCED_VERSION_FIRST = 2
@@ -35,11 +36,10 @@ def refuse(_request: wire.EndTxnRequest, caller: Caller, error: KafkaError) -> w
 
 
 register(
-    wire.EndTxnRequest,
-    TransactionApi,
     handle,
     refuse,
-    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    rights=[on_transactional_id()],
+    abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,

@@ -21,9 +21,9 @@ from korvet.errors import ErrorCode, KafkaError, ProtocolError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.produce import THROTTLED_BY, Client
 from korvet.handlers.registry import Reply, register
+from korvet.handlers.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, by_handler
 from korvet.log.partition_finder import PartitionFinder
 from korvet.protocol.messages import fetch as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, refusal
 from korvet.security.quotas import Quota
@@ -95,10 +95,10 @@ class FetchDecisions:
         rights = ALL_RIGHTS if authorizer is None else authorizer.rights(client.session, "Fetch")
         rights.check_fresh()
         if kind == "cluster":
-            if not rights.allows_cluster(AclOperation.CLUSTER_ACTION):
-                raise refusal(AclResourceType.TOPIC)
-        elif not rights.allows(AclOperation.READ, AclResourceType.TOPIC, named):
-            raise refusal(AclResourceType.TOPIC)
+            if not rights.allows_cluster(CLUSTER_ACTION):
+                raise refusal(TOPIC)
+        elif not rights.allows(READ, TOPIC, named):
+            raise refusal(TOPIC)
         self._api.appends.core.grant(client.number, False, kind, name)  # noqa: FBT003 - it does not write
 
 
@@ -133,10 +133,10 @@ def refuse(request: wire.FetchRequest, _caller: Caller, error: KafkaError) -> wi
 
 
 register(
-    wire.FetchRequest,
-    LogApi,
     handle,
     refuse,
+    # Of a session's partitions, most of which no request names; of a follower.
+    rights=[by_handler((READ, TOPIC), (CLUSTER_ACTION, CLUSTER))],
     errors={
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,

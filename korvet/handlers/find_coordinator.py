@@ -13,6 +13,17 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    GROUP,
+    THE_CLUSTER,
+    TRANSACTIONAL_ID,
+    ItemRule,
+    RequestRule,
+    Resource,
+)
 from korvet.protocol.messages import find_coordinator as wire
 from korvet.protocol.types import CoordinatorType
 
@@ -69,4 +80,30 @@ def _response(
     )
 
 
-register(wire.FindCoordinatorRequest, ClusterApi, handle, refuse, errors={ErrorCode.INVALID_REQUEST})
+def _coordinated(request: wire.FindCoordinatorRequest, key: str, _topics: object = None) -> Resource | None:
+    match request.key_type:
+        case CoordinatorType.GROUP:
+            return GROUP, key
+        case CoordinatorType.TRANSACTION:
+            return TRANSACTIONAL_ID, key
+    return None
+
+
+register(
+    handle,
+    refuse,
+    rights=[
+        RequestRule(
+            CLUSTER_ACTION,
+            (CLUSTER,),
+            lambda request: THE_CLUSTER if request.key_type == CoordinatorType.SHARE else None,
+        ),
+        RequestRule(
+            DESCRIBE,
+            (GROUP, TRANSACTIONAL_ID),
+            lambda request: None if request.coordinator_keys else _coordinated(request, request.key),
+        ),
+        ItemRule(DESCRIBE, (GROUP, TRANSACTIONAL_ID), "coordinator_keys", "coordinators", _coordinated),
+    ],
+    errors={ErrorCode.INVALID_REQUEST},
+)

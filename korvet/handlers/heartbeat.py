@@ -7,6 +7,7 @@ from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import heartbeat as wire
 
 
@@ -17,13 +18,11 @@ def handle(request: wire.HeartbeatRequest, _caller: Caller, api: GroupApi) -> wi
     return wire.HeartbeatResponse()
 
 
-refuse = refuse_whole(wire.HeartbeatResponse, group_error_code)
 register(
-    wire.HeartbeatRequest,
-    GroupApi,
     handle,
-    refuse,
-    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    refuse_whole(wire.HeartbeatResponse, group_error_code),
+    rights=[on_group(READ)],
+    abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.ILLEGAL_GENERATION,

@@ -7,9 +7,10 @@ on the new configs, and every other worker of the cluster once it is notified of
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.alter_configs import alter_each, result
+from korvet.handlers.alter_configs import alter_each, configs_changed, result
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import incremental_alter_configs as wire
 from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import ConfigChange, ConfigResource
@@ -47,10 +48,10 @@ def _change(config: wire.AlterableConfig) -> ConfigChange:
 
 
 register(
-    wire.IncrementalAlterConfigsRequest,
-    ClusterApi,
     handle,
     refuse,
+    rights=[on_configs(ALTER_CONFIGS, "responses")],
+    changes=configs_changed,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.INVALID_CONFIG,

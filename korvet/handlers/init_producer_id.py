@@ -11,9 +11,10 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import CLUSTER, TOPIC, WRITE, by_handler, on_transactional_id
 from korvet.log.producers import new_producer_id
 from korvet.protocol.messages import init_producer_id as wire
-from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.protocol.types import AclOperation
 from korvet.security.authorizer import refusal
 
 PRODUCER_FENCED_VERSION_FIRST = 4
@@ -30,10 +31,10 @@ def handle(
     if request.transactional_id is None:
         # Who may write to some topic may do so idempotently (KIP-679).
         if not (
-            caller.rights.allows_any(AclOperation.WRITE, AclResourceType.TOPIC)
+            caller.rights.allows_any(WRITE, TOPIC)
             or caller.rights.allows_cluster(AclOperation.IDEMPOTENT_WRITE)
         ):
-            raise refusal(AclResourceType.CLUSTER)
+            raise refusal(CLUSTER)
         return wire.InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
     identity = api.coordinator.init(
         request.transactional_id, request.transaction_timeout_ms, producer_id, epoch
@@ -50,11 +51,10 @@ def refuse(
 
 
 register(
-    wire.InitProducerIdRequest,
-    TransactionApi,
     handle,
     refuse,
-    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    rights=[on_transactional_id(), by_handler((AclOperation.IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC))],
+    abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.INVALID_PRODUCER_EPOCH,

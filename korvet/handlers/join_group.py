@@ -11,8 +11,8 @@ from korvet.groups.types import JoinError, JoinRequest, instance_id_of, instance
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, READ, TOPIC, on_group
 from korvet.protocol.messages import join_group as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 
 REBALANCE_TIMEOUT_VERSION_FIRST = 1
 MEMBER_ID_REQUIRED_VERSION_FIRST = 4
@@ -24,7 +24,7 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
     """Join, waiting for the other members."""
 
     def is_visible(name: str) -> bool:
-        return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=False)
+        return caller.rights.allows(DESCRIBE, TOPIC, name, log=False)
 
     # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
@@ -73,10 +73,9 @@ def refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) ->
 
 
 register(
-    wire.JoinGroupRequest,
-    GroupApi,
     handle,
     refuse,
+    rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.FENCED_INSTANCE_ID,

@@ -7,6 +7,7 @@ from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import leave_group as wire
 
 BATCH_VERSION_FIRST = 3
@@ -29,13 +30,11 @@ def handle(request: wire.LeaveGroupRequest, caller: Caller, api: GroupApi) -> wi
     )
 
 
-refuse = refuse_whole(wire.LeaveGroupResponse, group_error_code)
 register(
-    wire.LeaveGroupRequest,
-    GroupApi,
     handle,
-    refuse,
+    refuse_whole(wire.LeaveGroupResponse, group_error_code),
+    rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    abandoned=lambda _request: ErrorCode.NONE,  # clients close the connection right after it
+    abandoned=ErrorCode.NONE,  # clients close the connection right after it
     errors={ErrorCode.FENCED_INSTANCE_ID, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNKNOWN_MEMBER_ID},
 )

@@ -12,6 +12,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE_CONFIGS, on_cluster
 from korvet.protocol.messages import list_config_resources as wire
 from korvet.protocol.types import ResourceType
 
@@ -43,5 +44,9 @@ def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[wir
             yield wire.ConfigResource(resource_name=name, resource_type=ResourceType.GROUP)
 
 
-refuse = refuse_whole(wire.ListConfigResourcesResponse)
-register(wire.ListConfigResourcesRequest, ClusterApi, handle, refuse, errors={ErrorCode.UNSUPPORTED_VERSION})
+register(
+    handle,
+    refuse_whole(wire.ListConfigResourcesResponse),
+    rights=[on_cluster(DESCRIBE_CONFIGS)],
+    errors={ErrorCode.UNSUPPORTED_VERSION},
+)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import CLUSTER, DESCRIBE, GROUP, by_handler
 from korvet.protocol.messages import list_groups as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 
 
 def handle(request: wire.ListGroupsRequest, caller: Caller, api: GroupApi) -> wire.ListGroupsResponse:
     """List the groups in the states and of the types that are asked for."""
     found = api.admin.list_groups(request.states_filter, request.types_filter)
-    sees_all = caller.rights.allows_cluster(AclOperation.DESCRIBE, log=False)
+    sees_all = caller.rights.allows_cluster(DESCRIBE, log=False)
     groups = [
         wire.ListedGroup(
             group_id=each.group,
@@ -24,11 +24,13 @@ def handle(request: wire.ListGroupsRequest, caller: Caller, api: GroupApi) -> wi
             group_type=each.kind,
         )
         for each in found
-        if sees_all
-        or caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, each.group, log=False)
+        if sees_all or caller.rights.allows(DESCRIBE, GROUP, each.group, log=False)
     ]
     return wire.ListGroupsResponse(groups=groups)
 
 
-refuse = refuse_whole(wire.ListGroupsResponse, group_error_code)
-register(wire.ListGroupsRequest, GroupApi, handle, refuse)
+register(
+    handle,
+    refuse_whole(wire.ListGroupsResponse, group_error_code),
+    rights=[by_handler((DESCRIBE, CLUSTER), (DESCRIBE, GROUP))],
+)

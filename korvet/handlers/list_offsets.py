@@ -14,6 +14,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, on_topics
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.messages import list_offsets as wire
 from korvet.protocol.types import IsolationLevel, SpecialTimestamp
@@ -92,10 +93,9 @@ def _partition(
 
 
 register(
-    wire.ListOffsetsRequest,
-    LogApi,
     handle,
     refuse,
+    rights=[on_topics(DESCRIBE)],
     errors={
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.INVALID_REQUEST,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import list_partition_reassignments as wire
 
 
@@ -18,5 +19,8 @@ def handle(
     return wire.ListPartitionReassignmentsResponse(error_message=None)
 
 
-refuse = refuse_whole(wire.ListPartitionReassignmentsResponse)
-register(wire.ListPartitionReassignmentsRequest, TopicApi, handle, refuse)
+register(
+    handle,
+    refuse_whole(wire.ListPartitionReassignmentsResponse),
+    rights=[on_cluster(DESCRIBE)],
+)

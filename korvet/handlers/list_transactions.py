@@ -12,8 +12,8 @@ from korvet.errors import ErrorCode
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, TRANSACTIONAL_ID, by_handler
 from korvet.protocol.messages import list_transactions as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.topics.pattern import compile_pattern
 from korvet.transactions.types import OTHER_STATES, STATES, TransactionFilter
 
@@ -46,18 +46,14 @@ def handle(
             )
             for each in api.coordinator.list(wanted)
             if is_coordinated(each.transactional_id)
-            and caller.rights.allows(
-                AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, each.transactional_id, log=False
-            )
+            and caller.rights.allows(DESCRIBE, TRANSACTIONAL_ID, each.transactional_id, log=False)
         ],
     )
 
 
-refuse = refuse_whole(wire.ListTransactionsResponse, group_error_code)
 register(
-    wire.ListTransactionsRequest,
-    TransactionApi,
     handle,
-    refuse,
+    refuse_whole(wire.ListTransactionsResponse, group_error_code),
+    rights=[by_handler((DESCRIBE, TRANSACTIONAL_ID))],
     errors={ErrorCode.INVALID_REGULAR_EXPRESSION},
 )

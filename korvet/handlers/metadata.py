@@ -20,11 +20,12 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import authorized, authorized_on_cluster
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
+from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, TOPIC, by_handler
 from korvet.log.epochs import NO_EPOCH
 from korvet.protocol.compile import encode_part
 from korvet.protocol.messages import metadata as wire
 from korvet.protocol.schema import VERSION_MAX
-from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.protocol.types import AclOperation
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security import audit
 from korvet.security.authorizer import ALL_RIGHTS, refusal
@@ -92,7 +93,7 @@ def _asked(
     mutations: Mutations,
 ) -> list[wire.MetadataResponseTopic]:
     creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
-    creates_all = creates and caller.rights.allows_cluster(AclOperation.CREATE, log=False)
+    creates_all = creates and caller.rights.allows_cluster(CREATE, log=False)
     found: dict[str | bytes, Topic | KafkaError] = {}
     missing: list[str] = []
     topics = request.topics or ()
@@ -110,10 +111,10 @@ def _asked(
             continue
         answer = found[key] = _find(name, topic.topic_id, caller, api, outage)
         if creates and name is not None and _is_unknown(answer):
-            if creates_all or _may(AclOperation.CREATE, name, caller):
+            if creates_all or _may(CREATE, name, caller):
                 missing.append(name)
             else:
-                found[key] = refusal(AclResourceType.TOPIC)
+                found[key] = refusal(TOPIC)
     if missing:
         found |= _create(missing, caller, api, mutations)
     return [
@@ -123,7 +124,7 @@ def _asked(
 
 
 def _may(operation: AclOperation, name: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(operation, AclResourceType.TOPIC, name, log=log)
+    return caller.rights.allows(operation, TOPIC, name, log=log)
 
 
 def _find(
@@ -135,14 +136,14 @@ def _find(
     """
     try:
         if name is not None:
-            if not _may(AclOperation.DESCRIBE, name, caller):
-                return refusal(AclResourceType.TOPIC)
+            if not _may(DESCRIBE, name, caller):
+                return refusal(TOPIC)
             check_name(name)  # a topic with a reserved name may exist, but is not created
             return api.topics.known(TopicRef(name))
         topic = api.topics.known(TopicRef("", topic_id))
     except KafkaError as error:
         return outage or error.without_frames()
-    return topic if _may(AclOperation.DESCRIBE, topic.name, caller) else refusal(AclResourceType.TOPIC)
+    return topic if _may(DESCRIBE, topic.name, caller) else refusal(TOPIC)
 
 
 def _is_unknown(answer: Topic | KafkaError) -> bool:
@@ -212,9 +213,7 @@ class _Describer:
         topics = self._topics.list_cached()
         if not sees_all:
             topics = [
-                topic
-                for topic in in_turns(topics)
-                if _may(AclOperation.DESCRIBE, topic.name, self._caller, log=False)
+                topic for topic in in_turns(topics) if _may(DESCRIBE, topic.name, self._caller, log=False)
             ]
         described = [self.describe(topic) for part in in_parts(topics, CALLS_PER_LOOK) for topic in part]
         if kept is not None:
@@ -257,9 +256,7 @@ def _described(
         name=topic.name,
         topic_id=topic.id,
         partitions=partitions,
-        topic_authorized_operations=authorized(
-            caller, AclResourceType.TOPIC, topic.name, requested=requested
-        ),
+        topic_authorized_operations=authorized(caller, TOPIC, topic.name, requested=requested),
     )
 
 
@@ -284,10 +281,9 @@ def _abandoned(request: wire.MetadataRequest) -> ErrorCode:
 
 
 register(
-    wire.MetadataRequest,
-    TopicApi,
     handle,
     refuse,
+    rights=[by_handler((DESCRIBE, TOPIC), (CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER))],
     abandoned=_abandoned,
     errors={
         ErrorCode.INVALID_REQUEST,

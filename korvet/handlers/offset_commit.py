@@ -15,6 +15,7 @@ from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, on_group, on_topics_then_ids
 from korvet.protocol.messages import offset_commit as wire
 from korvet.topics.types import PartitionRef, TopicRef
 
@@ -80,12 +81,11 @@ def _response(
 
 
 register(
-    wire.OffsetCommitRequest,
-    GroupApi,
     handle,
     refuse,
+    rights=[on_group(READ), *on_topics_then_ids(READ, "topics", "topics", ids_since=10)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    abandoned=lambda _request: ErrorCode.NONE,  # clients close the connection right after it
+    abandoned=ErrorCode.NONE,  # clients close the connection right after it
     errors={
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.GROUP_ID_NOT_FOUND,

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode
+from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import group_error_code, refuse_whole, require_group_id
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DELETE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import offset_delete as wire
-from korvet.protocol.types import AclOperation, AclResourceType, TopicPartition
+from korvet.protocol.types import TopicPartition
 from korvet.security.authorizer import refusal
 
 
 def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> wire.OffsetDeleteResponse:
     """Delete each partition's offset."""
     require_group_id(request.group_id)
-    readable = {
-        topic.name
-        for topic in request.topics
-        if caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, topic.name)
-    }
+    readable = {topic.name for topic in request.topics if caller.rights.allows(READ, TOPIC, topic.name)}
     partitions = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
@@ -32,9 +30,7 @@ def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> 
             partitions=[
                 wire.OffsetDeleteResponsePartition(
                     partition_index=each.partition_index,
-                    error_code=group_error_code(
-                        next(errors) if topic.name in readable else refusal(AclResourceType.TOPIC)
-                    ),
+                    error_code=group_error_code(next(errors) if topic.name in readable else refusal(TOPIC)),
                 )
                 for each in topic.partitions
             ],
@@ -44,12 +40,11 @@ def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> 
     return wire.OffsetDeleteResponse(topics=topics)
 
 
-refuse = refuse_whole(wire.OffsetDeleteResponse, group_error_code)
 register(
-    wire.OffsetDeleteRequest,
-    GroupApi,
     handle,
-    refuse,
+    refuse_whole(wire.OffsetDeleteResponse, group_error_code),
+    rights=[on_group(DELETE), by_handler((READ, TOPIC))],
+    changes=lambda request, response: partitions_changed(response.topics, f"group {request.group_id} "),
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.GROUP_ID_NOT_FOUND,

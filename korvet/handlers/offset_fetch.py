@@ -18,8 +18,9 @@ from korvet.groups.types import GROUPS_AT_ONCE
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler
 from korvet.protocol.messages import offset_fetch as wire
-from korvet.protocol.types import AclOperation, AclResourceType, TopicPartition
+from korvet.protocol.types import TopicPartition
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import id_bytes
@@ -91,8 +92,8 @@ def _answers(
 ) -> list[wire.OffsetFetchResponseGroup]:
     groups = [_NamedGroup(group) for group in asked]
     for group in groups:
-        if not caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.asked.group_id):
-            group.error = refusal(AclResourceType.GROUP)
+        if not caller.rights.allows(DESCRIBE, GROUP, group.asked.group_id):
+            group.error = refusal(GROUP)
     # First: what is committed between the two reads is then stable.
     allowed = [group for group in groups if not group.error] if require_stable else []
     for group, unstable in _settled(allowed, api.pending.unstable(_ids(allowed))):
@@ -175,11 +176,11 @@ def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -
         name = api.topics.resolve(TopicRef("", topic.topic_id)).name if by_id else topic.name
     except KafkaError as error:
         return error.without_frames()
-    return name if _may_describe(name, caller) else refusal(AclResourceType.TOPIC)
+    return name if _may_describe(name, caller) else refusal(TOPIC)
 
 
 def _may_describe(topic: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, log=log)
+    return caller.rights.allows(DESCRIBE, TOPIC, topic, log=log)
 
 
 def _every(
@@ -237,10 +238,9 @@ def _response(groups: Sequence[wire.OffsetFetchResponseGroup], caller: Caller) -
 
 
 register(
-    wire.OffsetFetchRequest,
-    GroupApi,
     handle,
     refuse,
+    rights=[by_handler((DESCRIBE, GROUP), (DESCRIBE, TOPIC))],
     errors={
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.UNKNOWN_MEMBER_ID,

@@ -12,6 +12,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import CLUSTER_ACTION, DESCRIBE, on_topics
 from korvet.log.offsets import OffsetFound
 from korvet.protocol.messages import offset_for_leader_epoch as wire
 from korvet.topics.registry import Topic
@@ -64,10 +65,9 @@ def _partition(index: int, answer: OffsetFound | KafkaError) -> wire.EpochEndOff
 
 
 register(
-    wire.OffsetForLeaderEpochRequest,
-    LogApi,
     handle,
     refuse,
+    rights=[on_topics(DESCRIBE, cluster=CLUSTER_ACTION, name=lambda topic: topic.topic)],
     errors={
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,

@@ -27,10 +27,10 @@ from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailab
 from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import Reply, register
+from korvet.handlers.rights import TOPIC, TRANSACTIONAL_ID, WRITE, on_topics_then_ids, on_transactional_id
 from korvet.log.appends import Decision, Question, refused
 from korvet.log.partition_finder import PartitionFinder
 from korvet.protocol.messages import produce as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, refusal
 from korvet.security.quotas import Quota
@@ -124,8 +124,8 @@ class ProduceDecisions:
         rights = ALL_RIGHTS if authorizer is None else authorizer.rights(client.session, "Produce")
         rights.check_fresh()
         is_id = kind == "transactional id"
-        resource = AclResourceType.TRANSACTIONAL_ID if is_id else AclResourceType.TOPIC
-        if not rights.allows(AclOperation.WRITE, resource, named):
+        resource = TRANSACTIONAL_ID if is_id else TOPIC
+        if not rights.allows(WRITE, resource, named):
             raise refusal(resource)
         self._appends.core.grant(client.number, True, kind, name)  # noqa: FBT003 - it writes
         return None
@@ -188,10 +188,9 @@ def refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> 
 
 
 register(
-    wire.ProduceRequest,
-    LogApi,
     handle,
     refuse,
+    rights=[on_transactional_id(), *on_topics_then_ids(WRITE, "topic_data", "responses", ids_since=13)],
     errors={
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INVALID_PRODUCER_EPOCH,

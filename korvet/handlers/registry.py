@@ -5,13 +5,14 @@ Each handler file registers itself. Dispatch finds the handler of a request here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller
+from korvet.handlers.rights import Rule
 from korvet.protocol.schema import Message
 
 MEMORY = "memory"
@@ -29,6 +30,9 @@ class Reply(NamedTuple):
 Answer: TypeAlias = Message | Reply
 """What a handler returns; a plain response throttles nobody."""
 
+Outcome: TypeAlias = tuple[str, int]
+"""What was to be changed, and the error code."""
+
 R = TypeVar("R", bound=Message)
 C = TypeVar("C")
 
@@ -36,18 +40,21 @@ C = TypeVar("C")
 class Handler(msgspec.Struct, frozen=True):
     """How requests of one class are served.
 
-    `handle` is given the context of the class `context`. `timed`: metrics show how long each stage takes. `unconfirmed`
-    is the error that is
-    answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas. `abandoned`
-    gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is begun.
-    `confirms` says of a single request whether replicas are asked for. `errors` are those that it may answer, besides
-    those for missing rights, and for a Redis, or replicas of it, that are away.
+    `handle` is given the context of the class `context`; `refuse` makes the response that answers all of a request with
+    an error. `rights` are the rules that are looked at first. `changes` reads from a response what an administrator has
+    changed, for the audit log; None: nothing. `timed`: metrics show how long each stage takes. `unconfirmed` is the
+    error that is answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas.
+    `abandoned` gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is
+    begun. `confirms` says of a single request whether replicas are asked for. `errors` are those that it may answer,
+    besides those for missing rights, and for a Redis, or replicas of it, that are away.
     """
 
     request: type[Message]
     context: type[object]
     handle: Callable[[Any, Caller, Any], Any]
     refuse: Callable[[Any, Caller, KafkaError], Message | None]
+    rights: tuple[Rule, ...] = ()
+    changes: Callable[[Any, Any], Iterable[Outcome]] | None = None
     timed: bool = False
     unconfirmed: ErrorCode = ErrorCode.NONE
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
@@ -60,29 +67,33 @@ HANDLERS: dict[int, Handler] = {}
 
 
 def register(  # noqa: PLR0913 - what Handler has, each by its name
-    request: type[R],
-    context: type[C],
     handle: Callable[[R, Caller, C], Answer],
     refuse: Callable[[R, Caller, KafkaError], Message | None],
     *,
+    rights: Collection[Rule],
+    changes: Callable[[R, Any], Iterable[Outcome]] | None = None,
     errors: Collection[ErrorCode] = (),
     timed: bool = False,
     unconfirmed: ErrorCode = ErrorCode.NONE,
-    abandoned: Callable[[R], ErrorCode] | None = None,
+    abandoned: ErrorCode | Callable[[R], ErrorCode] | None = None,
     confirms: Callable[[R], bool] = lambda _request: True,
 ) -> None:
-    """Serve requests of this class by `handle`; `refuse` makes the response that answers all of one with an error.
+    """Serve the requests that `handle` takes, by its annotations.
 
     What is abandoned is answered with `unconfirmed` if nothing else is said.
     """
+    request, _, context, *_ = get_type_hints(handle).values()
+    code = unconfirmed if abandoned is None else abandoned
     HANDLERS[request.api.key] = Handler(
         request,
         context,
         handle,
         refuse,
+        rights=tuple(rights),
+        changes=changes,
         timed=timed,
         unconfirmed=unconfirmed,
-        abandoned=abandoned or (lambda _request: unconfirmed),
+        abandoned=code if callable(code) else lambda _request: code,
         confirms=confirms,
         errors=frozenset(errors),
     )

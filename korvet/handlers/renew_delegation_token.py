@@ -17,11 +17,9 @@ def handle(
     raise disabled(caller)
 
 
-refuse = refuse_whole(wire.RenewDelegationTokenResponse, expiry_timestamp_ms=NO_TIME)
 register(
-    wire.RenewDelegationTokenRequest,
-    SecurityApi,
     handle,
-    refuse,
+    refuse_whole(wire.RenewDelegationTokenResponse, expiry_timestamp_ms=NO_TIME),
+    rights=(),
     errors={ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
 )

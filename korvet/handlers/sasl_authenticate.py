@@ -22,11 +22,9 @@ def handle(
     )
 
 
-refuse = refuse_whole(wire.SaslAuthenticateResponse)
 register(
-    wire.SaslAuthenticateRequest,
-    SecurityApi,
     handle,
-    refuse,
+    refuse_whole(wire.SaslAuthenticateResponse),
+    rights=(),
     errors={ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.SASL_AUTHENTICATION_FAILED},
 )

@@ -34,9 +34,8 @@ def refuse(
 
 
 register(
-    wire.SaslHandshakeRequest,
-    SecurityApi,
     handle,
     refuse,
+    rights=(),
     errors={ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.UNSUPPORTED_SASL_MECHANISM},
 )

@@ -18,6 +18,7 @@ from korvet.handlers.common import (
 )
 from korvet.handlers.context import Caller, ShareApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import share_acknowledge as wire
 from korvet.protocol.messages.share_fetch import ShareFetchRequest
 from korvet.protocol.wire import ZERO_UUID
@@ -126,12 +127,10 @@ def _topics(
     ]
 
 
-refuse = refuse_whole(wire.ShareAcknowledgeResponse, responses=[], node_endpoints=[])
 register(
-    wire.ShareAcknowledgeRequest,
-    ShareApi,
     handle,
-    refuse,
+    refuse_whole(wire.ShareAcknowledgeResponse, responses=[], node_endpoints=[]),
+    rights=[on_group(READ), by_handler((READ, TOPIC))],
     errors={
         ErrorCode.INVALID_RECORD_STATE,
         ErrorCode.INVALID_REQUEST,

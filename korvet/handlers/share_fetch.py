@@ -15,6 +15,7 @@ from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
 from korvet.handlers.context import Caller, ShareApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.handlers.share_acknowledge import acknowledge, acknowledged_in, check_member
 from korvet.log.types import FetchLimits
 from korvet.protocol.messages import share_fetch as wire
@@ -234,14 +235,12 @@ def _data(index: int, result: ShareResult, outcome: KafkaError | None) -> wire.P
     )
 
 
-refuse = refuse_whole(wire.ShareFetchResponse, responses=[], node_endpoints=[])
 register(
-    wire.ShareFetchRequest,
-    ShareApi,
     handle,
-    refuse,
+    refuse_whole(wire.ShareFetchResponse, responses=[], node_endpoints=[]),
+    rights=[on_group(READ), by_handler((READ, TOPIC))],
     timed=True,
-    abandoned=lambda _request: ErrorCode.KAFKA_STORAGE_ERROR,  # nobody would get what it acquires
+    abandoned=ErrorCode.KAFKA_STORAGE_ERROR,  # nobody would get what it acquires
     errors={
         ErrorCode.INVALID_RECORD_STATE,
         ErrorCode.INVALID_REQUEST,

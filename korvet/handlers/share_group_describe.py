@@ -16,8 +16,8 @@ from korvet.handlers.common import (
 )
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import share_group_describe as wire
-from korvet.protocol.types import AclResourceType
 from korvet.topics.registry import id_bytes
 
 
@@ -33,9 +33,7 @@ def handle(
         if error is not None or isinstance(outcome, KafkaError):
             groups.append(_refused(group, error))
             continue
-        operations = authorized(
-            caller, AclResourceType.GROUP, group, requested=request.include_authorized_operations
-        )
+        operations = authorized(caller, GROUP, group, requested=request.include_authorized_operations)
         groups.append(_described(group, outcome, operations))
     return wire.ShareGroupDescribeResponse(groups=groups)
 
@@ -82,9 +80,8 @@ def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
 
 
 register(
-    wire.ShareGroupDescribeRequest,
-    GroupApi,
     handle,
     refuse,
+    rights=[on_names(GROUP, DESCRIBE, "group_ids", "groups"), by_handler((DESCRIBE, TOPIC))],
     errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNSUPPORTED_VERSION},
 )

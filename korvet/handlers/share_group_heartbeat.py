@@ -12,8 +12,8 @@ from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, text_of
 from korvet.handlers.common import group_error_code, refuse_whole, require_share_groups
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import share_group_heartbeat as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import id_bytes
 
@@ -24,10 +24,8 @@ def handle(
     """Take the heartbeat."""
     require_share_groups(api.features)
     names = request.subscribed_topic_names
-    if not all(
-        caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names or ()
-    ):
-        raise refusal(AclResourceType.TOPIC)
+    if not all(caller.rights.allows(DESCRIBE, TOPIC, name) for name in names or ()):
+        raise refusal(TOPIC)
     report = MemberReport(
         group=request.group_id,
         member_id=request.member_id,
@@ -64,12 +62,10 @@ def _joins_or_leaves(request: wire.ShareGroupHeartbeatRequest) -> bool:
     return request.member_epoch <= JOIN_EPOCH
 
 
-refuse = refuse_whole(wire.ShareGroupHeartbeatResponse, group_error_code)
 register(
-    wire.ShareGroupHeartbeatRequest,
-    GroupApi,
     handle,
-    refuse,
+    refuse_whole(wire.ShareGroupHeartbeatResponse, group_error_code),
+    rights=[on_group(READ), by_handler((DESCRIBE, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,

@@ -12,8 +12,8 @@ from korvet.groups.streams.types import InternalTopic, Subtopology, Tasks, tasks
 from korvet.handlers.common import authorized, error_message, group_error_code, require_streams_groups
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import streams_group_describe as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import refusal
 
 
@@ -29,9 +29,7 @@ def handle(
         if error is not None or isinstance(outcome, KafkaError):
             groups.append(_refused(group, error))
             continue
-        operations = authorized(
-            caller, AclResourceType.GROUP, group, requested=request.include_authorized_operations
-        )
+        operations = authorized(caller, GROUP, group, requested=request.include_authorized_operations)
         groups.append(_described(group, outcome, operations))
     return wire.StreamsGroupDescribeResponse(groups=groups)
 
@@ -46,10 +44,10 @@ def refuse(
 def _hidden_topics(found: DescribedStreamsGroup, caller: Caller) -> KafkaError | None:
     sinks = {name for each in found.topology.subtopologies for name in each.repartition_sinks}
     names = found.topology.topics | sinks
-    if all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
+    if all(caller.rights.allows(DESCRIBE, TOPIC, name) for name in names):
         return None
     message = "The described group uses topics that the client is not authorized to describe."
-    return KafkaError(refusal(AclResourceType.TOPIC).code, message)
+    return KafkaError(refusal(TOPIC).code, message)
 
 
 def _described(group: str, found: DescribedStreamsGroup, operations: int) -> wire.DescribedGroup:
@@ -133,9 +131,8 @@ def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
 
 
 register(
-    wire.StreamsGroupDescribeRequest,
-    GroupApi,
     handle,
     refuse,
+    rights=[on_names(GROUP, DESCRIBE, "group_ids", "groups"), by_handler((DESCRIBE, TOPIC))],
     errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNSUPPORTED_VERSION},
 )

@@ -24,8 +24,8 @@ from korvet.groups.streams.types import (
 from korvet.handlers.common import group_error_code, refuse_whole, require_streams_groups
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import streams_group_heartbeat as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security import audit
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import PARTITIONS_MAX, TopicSpec, check_name
@@ -120,8 +120,8 @@ def _check_topics(topology: wire.Topology, caller: Caller) -> None:
     if invalid := [name for name in names if not _is_valid(name)]:
         message = f"Topic names {','.join(invalid)} are not valid topic names."
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
-    if not all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
-        raise refusal(AclResourceType.TOPIC)
+    if not all(caller.rights.allows(DESCRIBE, TOPIC, name) for name in names):
+        raise refusal(TOPIC)
 
 
 def _is_valid(name: str) -> bool:
@@ -181,12 +181,8 @@ def _tasks(tasks: list[wire.TaskIds]) -> Tasks:
 def _create_missing(answer: StreamsAnswer, caller: Caller, api: GroupApi) -> str:
     """Create the internal topics that are missing; returns what the status is to say of that."""
     names = [each.name for each in answer.missing]
-    if not caller.rights.allows_cluster(AclOperation.CREATE, log=False):
-        refused = [
-            name
-            for name in names
-            if not caller.rights.allows(AclOperation.CREATE, AclResourceType.TOPIC, name)
-        ]
+    if not caller.rights.allows_cluster(CREATE, log=False):
+        refused = [name for name in names if not caller.rights.allows(CREATE, TOPIC, name)]
         if refused:
             return f"; Unauthorized to CREATE on topics {', '.join(refused)}."
     done, failed = [], {}
@@ -268,12 +264,10 @@ def _partitions(by_topic: dict[str, list[int]]) -> list[wire.TopicPartition]:
     return [wire.TopicPartition(topic=name, partitions=each) for name, each in sorted(by_topic.items())]
 
 
-refuse = refuse_whole(wire.StreamsGroupHeartbeatResponse, group_error_code)
 register(
-    wire.StreamsGroupHeartbeatRequest,
-    GroupApi,
     handle,
-    refuse,
+    refuse_whole(wire.StreamsGroupHeartbeatResponse, group_error_code),
+    rights=[on_group(READ), by_handler((DESCRIBE, TOPIC), (CREATE, TOPIC), (CREATE, CLUSTER))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,

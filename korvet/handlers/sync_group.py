@@ -10,6 +10,7 @@ from korvet.groups.types import SyncRequest, instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import sync_group as wire
 
 PROTOCOL_VERSION_FIRST = 5
@@ -36,12 +37,10 @@ def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wir
     )
 
 
-refuse = refuse_whole(wire.SyncGroupResponse, group_error_code)
 register(
-    wire.SyncGroupRequest,
-    GroupApi,
     handle,
-    refuse,
+    refuse_whole(wire.SyncGroupResponse, group_error_code),
+    rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.FENCED_INSTANCE_ID,

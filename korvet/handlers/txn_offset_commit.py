@@ -16,6 +16,7 @@ from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, require_group_id, transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import READ, on_group, on_topics, on_transactional_id
 from korvet.protocol.messages import txn_offset_commit as wire
 from korvet.topics.types import PartitionRef, TopicRef
 
@@ -105,10 +106,9 @@ def _response(
 
 
 register(
-    wire.TxnOffsetCommitRequest,
-    TransactionApi,
     handle,
     refuse,
+    rights=[on_transactional_id(), on_group(READ), on_topics(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.CONCURRENT_TRANSACTIONS,

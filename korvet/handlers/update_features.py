@@ -10,6 +10,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import update_features as wire
 from korvet.protocol.types import FeatureUpgradeType
 
@@ -27,7 +28,7 @@ def handle(
         if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
             raise
         # Returned and not raised: the audit log has what was refused.
-        return refuse(request, caller, error)
+        return _refuse(request, caller, error)
     names = [each.feature for each in request.feature_updates]
     results = [wire.UpdatableFeatureResult(feature=name, error_message="NONE") for name in names]
     return wire.UpdateFeaturesResponse(error_message=None, results=results)
@@ -38,12 +39,15 @@ def _kind(update: wire.FeatureUpdateKey) -> int:
     return FeatureUpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
 
 
-refuse = refuse_whole(wire.UpdateFeaturesResponse)
+_refuse = refuse_whole(wire.UpdateFeaturesResponse)
 register(
-    wire.UpdateFeaturesRequest,
-    ClusterApi,
     handle,
-    refuse,
+    _refuse,
+    rights=[on_cluster(ALTER)],
+    changes=lambda request, response: (
+        (f"feature {update.feature} ({update.max_version_level})", response.error_code)
+        for update in request.feature_updates
+    ),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={ErrorCode.INVALID_UPDATE_VERSION},
 )

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.handlers.audit import partitions_changed
 from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Outcome, register
+from korvet.handlers.rights import ALTER, CLUSTER, CLUSTER_ACTION, by_handler
 from korvet.log.appends import OPEN_BEFORE, THE_OPEN_ONE, Marker
 from korvet.protocol.messages import write_txn_markers as wire
-from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
@@ -30,9 +31,9 @@ def handle(
 ) -> wire.WriteTxnMarkersResponse:
     """Write each marker to each of its partitions; the failure of one leaves the others unaffected."""
     # As in Kafka an administrator may, and a broker.
-    administers = caller.rights.allows_cluster(AclOperation.ALTER, log=False)
-    if not administers and not caller.rights.allows_cluster(AclOperation.CLUSTER_ACTION):
-        raise refusal(AclResourceType.CLUSTER)
+    administers = caller.rights.allows_cluster(ALTER, log=False)
+    if not administers and not caller.rights.allows_cluster(CLUSTER_ACTION):
+        raise refusal(CLUSTER)
     refs = [
         PartitionRef(TopicRef(topic.name), index, marker)
         for marker in request.markers
@@ -78,11 +79,19 @@ def _result(index: int, answer: KafkaError | None) -> wire.WritableTxnMarkerPart
     return wire.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
 
 
+def _changes(
+    request: wire.WriteTxnMarkersRequest, response: wire.WriteTxnMarkersResponse
+) -> Iterator[Outcome]:
+    for asked, marker in zip(request.markers, response.markers, strict=True):
+        prefix = f"{'commit' if asked.transaction_result else 'abort'} of producer {marker.producer_id} in "
+        yield from partitions_changed(marker.topics, prefix)
+
+
 register(
-    wire.WriteTxnMarkersRequest,
-    TransactionApi,
     handle,
     refuse,
+    rights=[by_handler((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER))],
+    changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
 )

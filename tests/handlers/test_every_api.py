@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.handlers.authorization import TABLE
 from korvet.handlers.registry import HANDLERS
 from korvet.protocol.types import AclOperation
 from tests.handlers.rows import ROWS
@@ -147,8 +146,8 @@ def test_a_right_on_something_else_is_none(redis_url: str, key: int, row: Row) -
 def test_every_right_that_the_rules_ask_for_is_that_of_a_row() -> None:
     asked = {
         (key, operation, resource)
-        for key in HANDLERS
-        for rule in TABLE[key]
+        for key, handler in HANDLERS.items()
+        for rule in handler.rights
         for operation, resource in rule.rights
     }
     in_rows = defaultdict[int, set[Any]](set)

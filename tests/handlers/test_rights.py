@@ -10,8 +10,8 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.groups.streams.types import GroupStatus
-from korvet.handlers.authorization import TABLE
 from korvet.handlers.produce import ProduceDecisions
+from korvet.handlers.registry import HANDLERS
 from korvet.protocol import messages as wire_messages
 from korvet.protocol.schema import Message
 from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
@@ -59,10 +59,10 @@ def refused(answer: Any) -> set[ErrorCode]:
 
 
 def test_the_rules_are_those_of_kafka() -> None:
-    for key, rules in TABLE.items():
+    for key, handler in HANDLERS.items():
         rights = {
             f"{operation.name} {resource.name}".replace("_", "").lower()
-            for rule in rules
+            for rule in handler.rights
             for operation, resource in rule.rights
         }
         wanted = DOCUMENTED[key] - NOT_ASKED.get(key, set()) | BEYOND.get(key, set())

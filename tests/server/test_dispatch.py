@@ -18,7 +18,6 @@ import pytest
 
 from korvet import turns
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
-from korvet.handlers import describe_cluster
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import HANDLERS, Handler
 from korvet.protocol.compile import encode
@@ -48,7 +47,7 @@ AWAY = ErrorCode.KAFKA_STORAGE_ERROR
 REQUEST = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
 
-def serving(redis: Redis, handle: Any, refuse: Any = describe_cluster.refuse) -> Dispatcher:
+def serving(redis: Redis, handle: Any, refuse: Any = HANDLERS[60].refuse) -> Dispatcher:
     """Return a dispatcher that knows one API, served by this function."""
     return dispatcher(redis, {60: Handler(DescribeClusterRequest, object, handle, refuse)}, [object()])
 

@@ -15,9 +15,8 @@ from gevent.event import Event
 
 from korvet.config.settings import Settings
 from korvet.config.values import Address
-from korvet.handlers import describe_cluster, list_groups
 from korvet.handlers.context import Caller
-from korvet.handlers.registry import Handler
+from korvet.handlers.registry import HANDLERS, Handler
 from korvet.log.store import LogStore
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -41,7 +40,7 @@ REQUEST = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
 def serving(redis: Redis, handle: Callable[..., Message]) -> Dispatcher:
     return dispatcher(
-        redis, {60: Handler(DescribeClusterRequest, object, handle, describe_cluster.refuse)}, [object()]
+        redis, {60: Handler(DescribeClusterRequest, object, handle, HANDLERS[60].refuse)}, [object()]
     )
 
 
@@ -158,8 +157,8 @@ def test_what_an_answer_holds_is_released_though_answers_before_it_were_written_
 
     large = DescribeClusterResponse(cluster_id="x" * LARGE_BYTES)
     handlers = {
-        60: Handler(DescribeClusterRequest, object, lambda *_: large, describe_cluster.refuse),
-        16: Handler(ListGroupsRequest, object, late, list_groups.refuse),
+        60: Handler(DescribeClusterRequest, object, lambda *_: large, HANDLERS[60].refuse),
+        16: Handler(ListGroupsRequest, object, late, HANDLERS[16].refuse),
     }
     by = dispatcher(redis, handlers, [object()])
     core = LogStore(redis, redis, Keys("korvet")).appends.core

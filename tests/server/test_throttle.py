@@ -10,9 +10,8 @@ import gevent
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.handlers import describe_cluster
 from korvet.handlers.context import Caller
-from korvet.handlers.registry import MEMORY, Handler, Reply
+from korvet.handlers.registry import HANDLERS, MEMORY, Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
@@ -36,7 +35,7 @@ class Peer:
             return Reply(DescribeClusterResponse(cluster_id=""), throttle_ms)
 
         def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
-            return describe_cluster.refuse(request, caller, error)
+            return HANDLERS[60].refuse(request, caller, error)
 
         handler = Handler(DescribeClusterRequest, object, handle, refuse)
         self._open = ExitStack()

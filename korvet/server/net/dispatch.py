@@ -136,7 +136,8 @@ class _Serving:
         except KafkaError as error:
             audit.note_failure(served.handler, request, caller, error)
             raise
-        audit.note(caller.session, request, answer.response if isinstance(answer, Reply) else answer)
+        response = answer.response if isinstance(answer, Reply) else answer
+        audit.note(served.handler, request, caller, response)
         return answer
 
     def _admit(self) -> None:
