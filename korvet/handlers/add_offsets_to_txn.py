@@ -2,6 +2,8 @@
 
 A producer for which each transaction has an epoch of its own does not send it: TxnOffsetCommit does the same (KIP-890).
 As in Kafka the empty name, of a group that can commit nothing, is no error.
+
+Errors: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST, PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -39,11 +41,4 @@ register(
     refuse,
     rights=[on_transactional_id(), on_group(READ)],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.PRODUCER_FENCED,
-    },
 )

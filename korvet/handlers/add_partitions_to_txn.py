@@ -3,6 +3,9 @@
 Clients send versions up to 3. From 4 on brokers of Kafka ask for many transactions at once, by their right on the
 cluster, and some only verify that the partitions have joined (KIP-890). All partitions of a transaction join or none:
 if one cannot, the others are OPERATION_NOT_ATTEMPTED.
+
+Errors: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST,
+OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, TRANSACTION_ABORTABLE, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -169,14 +172,4 @@ register(
         by_handler((WRITE, TOPIC)),
     ],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.OPERATION_NOT_ATTEMPTED,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

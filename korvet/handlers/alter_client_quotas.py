@@ -2,6 +2,8 @@
 
 The changes of one entity are made as a whole or not at all. When the response is sent the worker that sends it enforces
 them, and every other worker of the cluster once it is notified of them.
+
+Errors: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -73,5 +75,4 @@ register(
     rights=[on_cluster(ALTER_CONFIGS)],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={ErrorCode.INVALID_REQUEST},
 )

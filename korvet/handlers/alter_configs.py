@@ -1,6 +1,8 @@
 """AlterConfigs (key 33), versions 0-2: sets all configs of topics and brokers; those that are not named are deleted.
 
 It serves clients older than IncrementalAlterConfigs. What is fixed when a topic is created stays, named or not.
+
+Errors: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -96,10 +98,4 @@ register(
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.INVALID_CONFIG,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -3,6 +3,9 @@
 A move is a new order of preference and copies nothing: it is done when it is answered. So of the timeout it counts only
 that there is one, and there is never a move to cancel (NO_REASSIGNMENT_IN_PROGRESS). A request
 without topics has Kafka's default answer: the replication factor may change.
+
+Errors: INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, REQUEST_TIMED_OUT,
+UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -97,11 +100,4 @@ register(
     rights=[on_cluster(ALTER)],
     changes=lambda _request, response: partitions_changed(response.responses),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

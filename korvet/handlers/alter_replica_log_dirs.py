@@ -2,6 +2,8 @@
 
 A partition has one directory, as on a Kafka with one: a request for that one is done, and any other is not found. The
 names are those of DescribeLogDirs.
+
+Errors: INVALID_TOPIC_EXCEPTION, LOG_DIR_NOT_FOUND, REPLICA_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -100,10 +102,4 @@ register(
         for topic in response.results
         for partition in topic.partitions
     ),
-    errors={
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.LOG_DIR_NOT_FOUND,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

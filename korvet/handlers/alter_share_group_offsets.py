@@ -2,6 +2,8 @@
 
 An offset outside of the log is its nearest end, so a negative one is the oldest record. Of a partition that is named
 twice the last start counts.
+
+Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NON_EMPTY_GROUP, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -75,10 +77,4 @@ register(
     refuse_whole(wire.AlterShareGroupOffsetsResponse, group_error_code),
     rights=[on_group(READ), by_handler((READ, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.NON_EMPTY_GROUP,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -3,6 +3,8 @@
 The failure of one user leaves the others unaffected. As by Kafka's controller one request changes one credential of a
 user: that of another mechanism comes with the next one. A user that is named twice gets the error of its first change,
 if that has one.
+
+Errors: DUPLICATE_RESOURCE, RESOURCE_NOT_FOUND, UNACCEPTABLE_CREDENTIAL, UNSUPPORTED_SASL_MECHANISM.
 """
 
 from __future__ import annotations
@@ -86,10 +88,4 @@ register(
     rights=[on_cluster(ALTER)],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.DUPLICATE_RESOURCE,
-        ErrorCode.RESOURCE_NOT_FOUND,
-        ErrorCode.UNACCEPTABLE_CREDENTIAL,
-        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-    },
 )

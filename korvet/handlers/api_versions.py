@@ -4,6 +4,8 @@ From version 3 on the client names its software, and a malformed name is refused
 cluster are listed (KIP-584). Version 3 leaves out the supported levels of features whose lowest level is 0, which older
 clients take for malformed (KAFKA-17492). A version that is not served never comes here: dispatch answers it in version
 0 with `unsupported`.
+
+Errors: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -64,5 +66,4 @@ register(
     handle,
     refuse_whole(wire.ApiVersionsResponse),
     rights=(),
-    errors={ErrorCode.INVALID_REQUEST},
 )

@@ -1,6 +1,8 @@
 """ConsumerGroupDescribe (key 69), versions 0-1: the state of groups of the consumer protocol, and their members.
 
 If the caller may not describe all topics that members have, or are to have, the group is refused, as in Kafka.
+
+Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID.
 """
 
 from __future__ import annotations
@@ -92,5 +94,4 @@ register(
     handle,
     refuse,
     rights=[on_names(GROUP, DESCRIBE, "group_ids", "groups"), by_handler((DESCRIBE, TOPIC))],
-    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID},
 )

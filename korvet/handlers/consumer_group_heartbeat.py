@@ -2,6 +2,9 @@
 
 The topics that it names must be ones that it may describe; a regular expression matches no other. In version 0 the
 broker chooses the id of a new member (KIP-1082).
+
+Errors: FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION,
+INVALID_REQUEST, UNKNOWN_MEMBER_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -98,16 +101,4 @@ register(
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,
-    errors={
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.INVALID_REGULAR_EXPRESSION,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNRELEASED_INSTANCE_ID,
-        ErrorCode.UNSUPPORTED_ASSIGNOR,
-        ErrorCode.UNSUPPORTED_VERSION,
-    },
 )

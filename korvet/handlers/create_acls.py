@@ -2,6 +2,8 @@
 
 Those about one resource pattern are added in one step. When the response is sent the worker that sends it acts on them,
 and every other one within milliseconds.
+
+Errors: INVALID_REQUEST, POLICY_VIOLATION, SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -64,5 +66,4 @@ register(
         for creation, result in zip(request.creations, response.results, strict=True)
     ),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION, ErrorCode.SECURITY_DISABLED},
 )

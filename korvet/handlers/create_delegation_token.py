@@ -1,6 +1,8 @@
 """CreateDelegationToken (key 38), versions 1-3: refused as by a Kafka without a secret key for tokens.
 
 So are the other requests about tokens; there are none here. As in Kafka nothing is asked for before a login.
+
+Errors: DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 """
 
 from __future__ import annotations
@@ -55,5 +57,4 @@ register(
     handle,
     refuse,
     rights=(),
-    errors={ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
 )

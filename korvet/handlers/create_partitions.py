@@ -2,6 +2,9 @@
 
 Clients find the new partitions of a topic all at once, and each topic is answered by itself. When the response is sent
 every worker finds the new partitions. Of the timeout it counts only that there is one.
+
+Errors: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED,
+UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -65,12 +68,4 @@ register(
     rights=[on_topics(ALTER, answers="results")],
     changes=lambda _request, response: topics_changed(response.results),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.INVALID_PARTITIONS,
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

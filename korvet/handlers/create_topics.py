@@ -5,6 +5,9 @@ all configs of the topic, if the caller may describe them, from version 7 its id
 accepted and reported as 1, since Redis replicates and not the broker; if brokers are assigned it is their number. When
 the response is sent every worker finds the topic. Half of the timeout is for removing first what is left of a deleted
 topic of that name.
+
+Errors: INVALID_CONFIG, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST,
+INVALID_TOPIC_EXCEPTION, POLICY_VIOLATION, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, TOPIC_ALREADY_EXISTS.
 """
 
 from __future__ import annotations
@@ -114,16 +117,4 @@ register(
     rights=[on_topics(CREATE, cluster=CREATE), by_handler((DESCRIBE_CONFIGS, TOPIC))],
     changes=lambda _request, response: topics_changed(response.topics),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.INVALID_CONFIG,
-        ErrorCode.INVALID_PARTITIONS,
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.TOPIC_ALREADY_EXISTS,
-    },
 )

@@ -1,4 +1,7 @@
-"""DeleteAcls (key 31), versions 1-3: deletes the ACLs that match any of the filters, and returns them."""
+"""DeleteAcls (key 31), versions 1-3: deletes the ACLs that match any of the filters, and returns them.
+
+Errors: INVALID_REQUEST, POLICY_VIOLATION, SECURITY_DISABLED.
+"""
 
 from __future__ import annotations
 
@@ -84,5 +87,4 @@ register(
     rights=[on_cluster(ALTER)],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION, ErrorCode.SECURITY_DISABLED},
 )

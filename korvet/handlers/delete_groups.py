@@ -1,6 +1,8 @@
 """DeleteGroups (key 42), versions 0-2: deletes groups that have no members, each by one atomic script.
 
 What a share group has of partitions is deleted before it.
+
+Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
 """
 
 from __future__ import annotations
@@ -46,5 +48,4 @@ register(
         (f"group {result.group_id}", result.error_code) for result in response.results
     ),
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP},
 )

@@ -2,6 +2,8 @@
 
 It is done when it is answered, so the timeout is not used. As in Kafka, a topic whose cleanup.policy does not
 include delete is refused (POLICY_VIOLATION).
+
+Errors: OFFSET_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, POLICY_VIOLATION, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -76,10 +78,4 @@ register(
     rights=[on_topics(DELETE)],
     changes=lambda _request, response: partitions_changed(response.topics),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

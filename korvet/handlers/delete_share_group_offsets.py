@@ -1,4 +1,7 @@
-"""DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it was in topics."""
+"""DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it was in topics.
+
+Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NON_EMPTY_GROUP, UNKNOWN_TOPIC_OR_PARTITION.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +69,4 @@ register(
     rights=[on_group(DELETE), by_handler((READ, TOPIC))],
     changes=_changes,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.NON_EMPTY_GROUP,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -5,6 +5,9 @@ within half of the request's timeout.
 
 Version 6 names topics or gives ids. Deletion can be forbidden by delete.topic.enable; clients older than version 3 do
 not know that code and get INVALID_REQUEST, as from Kafka.
+
+Errors: INVALID_REQUEST, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID,
+UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -153,12 +156,4 @@ register(
     ],
     changes=lambda _request, response: topics_changed(response.responses),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.TOPIC_DELETION_DISABLED,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

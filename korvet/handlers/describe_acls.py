@@ -1,6 +1,8 @@
 """DescribeAcls (key 29), versions 1-3: the ACLs that match a filter, as of now.
 
 None matches a number that no type, operation or permission has; 0, the name of such a number, is refused.
+
+Errors: INVALID_REQUEST, SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -85,5 +87,4 @@ register(
     handle,
     refuse_whole(wire.DescribeAclsResponse),
     rights=[on_cluster(DESCRIBE)],
-    errors={ErrorCode.INVALID_REQUEST, ErrorCode.SECURITY_DISABLED},
 )

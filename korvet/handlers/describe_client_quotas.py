@@ -1,8 +1,10 @@
-"""DescribeClientQuotas (key 48), versions 0-1: the quotas that are set on the entities of a filter (KIP-546)."""
+"""DescribeClientQuotas (key 48), versions 0-1: the quotas that are set on the entities of a filter (KIP-546).
+
+Errors: INVALID_REQUEST, UNSUPPORTED_VERSION.
+"""
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
@@ -34,5 +36,4 @@ register(
     handle,
     refuse_whole(wire.DescribeClientQuotasResponse, entries=None),
     rights=[on_cluster(DESCRIBE_CONFIGS)],
-    errors={ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION},
 )

@@ -1,6 +1,8 @@
 """DescribeCluster (key 60), versions 0-2: the brokers, for administration clients (KIP-700).
 
 There are no separate controllers to ask for (KIP-919), and no broker is ever fenced (version 2).
+
+Errors: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations
@@ -40,5 +42,4 @@ register(
     handle,
     refuse_whole(wire.DescribeClusterResponse, cluster_id=""),
     rights=[by_handler((DESCRIBE, CLUSTER))],
-    errors={ErrorCode.MISMATCHED_ENDPOINT_TYPE, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE},
 )

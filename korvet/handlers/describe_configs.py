@@ -2,6 +2,8 @@
 
 A resource that is named twice is described twice. Names that are no configs are left out. From version 3 on the
 response has types, and documentation if the request asks for it (KIP-569).
+
+Errors: INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -101,9 +103,4 @@ register(
     handle,
     refuse,
     rights=[on_configs(DESCRIBE_CONFIGS, "results")],
-    errors={
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -3,6 +3,8 @@
 A group that does not exist is Dead, and an error from version 6 on; so is one of the consumer protocol, of which
 ConsumerGroupDescribe is to be asked. As in Kafka metadata of members is shown of a stable group only; the assignment of
 the last generation also while members join the next one.
+
+Errors: GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -85,5 +87,4 @@ register(
     handle,
     refuse,
     rights=[on_names(GROUP, DESCRIBE, "groups", "groups")],
-    errors={ErrorCode.GROUP_ID_NOT_FOUND},
 )

@@ -3,6 +3,8 @@
 Any broker describes any partition; one that is named twice is described once. The last timestamp is the time of the
 producer's last batch by Redis' clock, from which producer.id.expiration.ms counts. Coordinators have no epochs: theirs
 is 0 after the marker of a transaction, -1 without one.
+
+Errors: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.errors import KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import READ, on_topics
@@ -89,5 +91,4 @@ register(
     handle,
     refuse,
     rights=[on_topics(READ)],
-    errors={ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
 )

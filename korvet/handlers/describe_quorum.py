@@ -2,6 +2,8 @@
 
 Metadata lies in Redis, where all brokers read it: each live one is a voter without lag, and the controller leads. The
 log ends after the newest change of topics, settings, features, users and rights. Any broker answers.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -77,5 +79,4 @@ register(
     handle,
     refuse_whole(wire.DescribeQuorumResponse),
     rights=[on_cluster(DESCRIBE)],
-    errors={ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
 )

@@ -2,6 +2,8 @@
 
 A response ends with the partition that reaches the limit, and its cursor says where the next one begins. No topic is
 created by asking. A partition has no leader (-1) only for clients of a listener that its leader does not have.
+
+Errors: INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -147,9 +149,4 @@ register(
     handle,
     refuse,
     rights=[by_handler((DESCRIBE, TOPIC))],
-    errors={
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -1,11 +1,13 @@
 """DescribeTransactions (key 65), version 0: the state of transactional ids, and the partitions of their transactions.
 
 Any broker describes any id. Topics that the caller may not describe are left out (KIP-664).
+
+Errors: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND.
 """
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import KafkaError
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
@@ -64,5 +66,4 @@ register(
         on_names(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", "transaction_states"),
         by_handler((DESCRIBE, TOPIC)),
     ],
-    errors={ErrorCode.INVALID_REQUEST, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
 )

@@ -1,4 +1,7 @@
-"""DescribeUserScramCredentials (key 50), version 0: the users that have SCRAM credentials, without these (KIP-554)."""
+"""DescribeUserScramCredentials (key 50), version 0: the users that have SCRAM credentials, without these (KIP-554).
+
+Errors: DUPLICATE_RESOURCE, RESOURCE_NOT_FOUND.
+"""
 
 from __future__ import annotations
 
@@ -45,5 +48,4 @@ register(
     handle,
     refuse_whole(wire.DescribeUserScramCredentialsResponse),
     rights=[on_cluster(DESCRIBE)],
-    errors={ErrorCode.DUPLICATE_RESOURCE, ErrorCode.RESOURCE_NOT_FOUND},
 )

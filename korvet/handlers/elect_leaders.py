@@ -3,6 +3,9 @@
 The first live broker of a partition's assignment always leads it, without an election; the response says for
 each partition what this means. If all partitions are asked for (null), the response has every topic, without the
 partitions that need no election, as in Kafka. Of the timeout it counts only that there is one.
+
+Errors: ELECTION_NOT_NEEDED, INVALID_REQUEST, PREFERRED_LEADER_NOT_AVAILABLE, REQUEST_TIMED_OUT,
+UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -99,11 +102,4 @@ register(
         for topic in response.replica_election_results
         for partition in topic.partition_result
     ),
-    errors={
-        ErrorCode.ELECTION_NOT_NEEDED,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

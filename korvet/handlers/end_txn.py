@@ -2,6 +2,8 @@
 
 It is answered when all markers are written, so the producer's next transaction need not wait. From version 5 on each
 transaction has an epoch of its own, and the response has the next one (KIP-890).
+
+Errors: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST, INVALID_TXN_STATE, PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -40,11 +42,4 @@ register(
     refuse,
     rights=[on_transactional_id()],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.PRODUCER_FENCED,
-    },
 )

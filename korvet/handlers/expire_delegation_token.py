@@ -1,8 +1,10 @@
-"""ExpireDelegationToken (key 40), versions 1-2: refused as CreateDelegationToken is."""
+"""ExpireDelegationToken (key 40), versions 1-2: refused as CreateDelegationToken is.
+
+Errors: DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+"""
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.create_delegation_token import NO_TIME, disabled
@@ -21,5 +23,4 @@ register(
     handle,
     refuse_whole(wire.ExpireDelegationTokenResponse, expiry_timestamp_ms=NO_TIME),
     rights=(),
-    errors={ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
 )

@@ -9,6 +9,9 @@ Versions up to 12 name topics, later ones give ids; INCONSISTENT_TOPIC_ID is nev
 topic is meant. Leader epochs are checked since version 9, and since version 12 the epoch of the last record that a
 client has (KIP-320, KIP-595). zstd batches are handed out in every version, as Apache Kafka 4 does. A read_committed
 client gets the records below the last stable offset, and a list of their aborted transactions (KIP-98).
+
+Errors: FENCED_LEADER_EPOCH, FETCH_SESSION_ID_NOT_FOUND, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_FETCH_SESSION_EPOCH,
+NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -137,15 +140,4 @@ register(
     refuse,
     # Of a session's partitions, most of which no request names; of a follower.
     rights=[by_handler((READ, TOPIC), (CLUSTER_ACTION, CLUSTER))],
-    errors={
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -3,6 +3,8 @@
 Any can; it spreads the load. Version 4 asks for many keys and answers for each (KIP-699). The members of a share group
 ask for the group. The coordinators of the state that it has in a partition, of which brokers of Kafka ask, are none
 here: who asks is to fail at once, with the reason.
+
+Errors: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -105,5 +107,4 @@ register(
         ),
         ItemRule(DESCRIBE, (GROUP, TRANSACTIONAL_ID), "coordinator_keys", "coordinators", _coordinated),
     ],
-    errors={ErrorCode.INVALID_REQUEST},
 )

@@ -1,4 +1,7 @@
-"""Heartbeat (key 12), versions 0-4: renews a member's session; an error asks it to join again."""
+"""Heartbeat (key 12), versions 0-4: renews a member's session; an error asks it to join again.
+
+Errors: FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_GROUP_ID, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,4 @@ register(
     refuse_whole(wire.HeartbeatResponse, group_error_code),
     rights=[on_group(READ)],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    },
 )

@@ -2,6 +2,8 @@
 
 The changes of one resource are made as a whole or not at all. When the response is sent the worker that sends it acts
 on the new configs, and every other worker of the cluster once it is notified of them.
+
+Errors: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -53,10 +55,4 @@ register(
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={
-        ErrorCode.INVALID_CONFIG,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -3,6 +3,8 @@
 Without a transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360): the
 sequences of that producer start over. With one the producer keeps its id, gets another epoch, which fences the one
 before it, and an open transaction is aborted first.
+
+Errors: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -55,11 +57,4 @@ register(
     refuse,
     rights=[on_transactional_id(), by_handler((AclOperation.IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC))],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-        ErrorCode.PRODUCER_FENCED,
-    },
 )

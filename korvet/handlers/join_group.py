@@ -2,6 +2,9 @@
 
 From version 4 on a new member gets an id first, and joins with that (KIP-394). Below version 9 a leader cannot be asked
 to assign nothing: it gets a response as if it did not lead (KIP-814).
+
+Errors: FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, INVALID_REQUEST,
+INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -77,14 +80,4 @@ register(
     refuse,
     rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_SESSION_TIMEOUT,
-        ErrorCode.MEMBER_ID_REQUIRED,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    },
 )

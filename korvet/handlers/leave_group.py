@@ -1,4 +1,7 @@
-"""LeaveGroup (key 13), versions 0-5: removes members; before version 3 one, whose error is the top-level one."""
+"""LeaveGroup (key 13), versions 0-5: removes members; before version 3 one, whose error is the top-level one.
+
+Errors: FENCED_INSTANCE_ID, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID.
+"""
 
 from __future__ import annotations
 
@@ -36,5 +39,4 @@ register(
     rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     abandoned=ErrorCode.NONE,  # clients close the connection right after it
-    errors={ErrorCode.FENCED_INSTANCE_ID, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNKNOWN_MEMBER_ID},
 )

@@ -2,6 +2,8 @@
 
 Version 0 asks for subscriptions to clients' metrics (KIP-714), of which there are none. Of groups those are listed on
 which a config is set, as in Kafka.
+
+Errors: UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -48,5 +50,4 @@ register(
     handle,
     refuse_whole(wire.ListConfigResourcesResponse),
     rights=[on_cluster(DESCRIBE_CONFIGS)],
-    errors={ErrorCode.UNSUPPORTED_VERSION},
 )

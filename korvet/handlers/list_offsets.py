@@ -3,6 +3,9 @@
 Which special timestamps a client may use depends on its version; others are UNSUPPORTED_VERSION for the partition,
 never an offset. While it is not known how far replicas have the log, what needs that is OFFSET_NOT_AVAILABLE (KIP-207),
 which clients ask again. For read_committed the log ends at its last stable offset (KIP-98).
+
+Errors: FENCED_LEADER_EPOCH, INVALID_REQUEST, LEADER_NOT_AVAILABLE, OFFSET_NOT_AVAILABLE, UNKNOWN_LEADER_EPOCH,
+UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -96,13 +99,4 @@ register(
     handle,
     refuse,
     rights=[on_topics(DESCRIBE)],
-    errors={
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNSUPPORTED_VERSION,
-    },
 )

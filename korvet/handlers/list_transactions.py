@@ -4,11 +4,12 @@ Clients ask all brokers, and most show what each has answered: so it lists those
 caller gets those that it may describe, and no error. Version 1 asks for transactions that are older than a duration
 (KIP-994); an id without a transaction counts as old, as in Kafka. Version 2 asks for ids that match a regular
 expression (KIP-1152).
+
+Errors: INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
@@ -55,5 +56,4 @@ register(
     handle,
     refuse_whole(wire.ListTransactionsResponse, group_error_code),
     rights=[by_handler((DESCRIBE, TRANSACTIONAL_ID))],
-    errors={ErrorCode.INVALID_REGULAR_EXPRESSION},
 )

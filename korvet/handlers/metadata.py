@@ -6,6 +6,8 @@ id the name does not count (Java's describeTopics leaves it empty rather than nu
 without an id are not answered. The answer has the brokers with the caller's listener, by its addresses; a partition led
 by another broker has an error instead of its leader. Topics are kept as bytes (MetadataView), except for callers who
 ask what they may do with them.
+
+Errors: INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -285,10 +287,4 @@ register(
     refuse,
     rights=[by_handler((DESCRIBE, TOPIC), (CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER))],
     abandoned=_abandoned,
-    errors={
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

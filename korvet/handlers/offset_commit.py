@@ -2,6 +2,9 @@
 
 All offsets that can be committed are, up to 1,000 by one script. An error of the group is returned for every partition.
 Versions 2 to 4 may carry a retention time; -1, and every other version, means offsets.retention.minutes.
+
+Errors: FENCED_INSTANCE_ID, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION, OFFSET_METADATA_TOO_LARGE, REBALANCE_IN_PROGRESS,
+STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -86,16 +89,4 @@ register(
     rights=[on_group(READ), *on_topics_then_ids(READ, "topics", "topics", ids_since=10)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     abandoned=ErrorCode.NONE,  # clients close the connection right after it
-    errors={
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.STALE_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNSUPPORTED_VERSION,
-    },
 )

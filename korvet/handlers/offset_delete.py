@@ -1,4 +1,7 @@
-"""OffsetDelete (key 47), version 0: deletes offsets of a group, of topics that none of its members is subscribed to."""
+"""OffsetDelete (key 47), version 0: deletes offsets of a group, of topics that none of its members is subscribed to.
+
+Errors: GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC, INVALID_GROUP_ID, NON_EMPTY_GROUP, UNKNOWN_TOPIC_OR_PARTITION.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,4 @@ register(
     rights=[on_group(DELETE), by_handler((READ, TOPIC))],
     changes=lambda request, response: partitions_changed(response.topics, f"group {request.group_id} "),
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.NON_EMPTY_GROUP,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

@@ -3,6 +3,8 @@
 A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; in a group of the consumer
 protocol a member must have the epoch that it gives (KIP-848). From version 7 on a client may ask for stable offsets
 only (KIP-447): an offset that an open transaction is to replace gets UNSTABLE_OFFSET_COMMIT, and the client asks again.
+
+Errors: STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_ID, UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
@@ -241,10 +243,4 @@ register(
     handle,
     refuse,
     rights=[by_handler((DESCRIBE, GROUP), (DESCRIBE, TOPIC))],
-    errors={
-        ErrorCode.STALE_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    },
 )

@@ -2,6 +2,8 @@
 
 Consumers compare the answer with their position to detect that the log was truncated (KIP-320): Redis may lose the last
 records, and others get their offsets in a later epoch.
+
+Errors: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.errors import KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import CLUSTER_ACTION, DESCRIBE, on_topics
@@ -68,9 +70,4 @@ register(
     handle,
     refuse,
     rights=[on_topics(DESCRIBE, cluster=CLUSTER_ACTION, name=lambda topic: topic.topic)],
-    errors={
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

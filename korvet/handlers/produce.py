@@ -16,6 +16,11 @@ version the response is sent before that, as by Kafka's broker since KIP-219. If
 and the error is KAFKA_STORAGE_ERROR: clients (the Java client and librdkafka among them) know it as one after which
 nothing was written, and retry, and it is what Redis' own refusal becomes. Some of them do not know
 THROTTLING_QUOTA_EXCEEDED as an answer to Produce. In a cluster this goes for the partitions of a node that is full.
+
+Errors: CORRUPT_MESSAGE, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_RECORD, INVALID_REQUIRED_ACKS,
+INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER,
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
+UNSUPPORTED_COMPRESSION_TYPE.
 """
 
 from __future__ import annotations
@@ -191,21 +196,4 @@ register(
     handle,
     refuse,
     rights=[on_transactional_id(), *on_topics_then_ids(WRITE, "topic_data", "responses", ids_since=13)],
-    errors={
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-    },
 )

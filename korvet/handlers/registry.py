@@ -45,8 +45,7 @@ class Handler(msgspec.Struct, frozen=True):
     changed, for the audit log; None: nothing. `timed`: metrics show how long each stage takes. `unconfirmed` is the
     error that is answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas.
     `abandoned` gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is
-    begun. `confirms` says of a single request whether replicas are asked for. `errors` are those that it may answer,
-    besides those for missing rights, and for a Redis, or replicas of it, that are away.
+    begun. `confirms` says of a single request whether replicas are asked for.
     """
 
     request: type[Message]
@@ -59,7 +58,6 @@ class Handler(msgspec.Struct, frozen=True):
     unconfirmed: ErrorCode = ErrorCode.NONE
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
     confirms: Callable[[Any], bool] = lambda _request: True
-    errors: frozenset[ErrorCode] = frozenset()
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -72,7 +70,6 @@ def register(  # noqa: PLR0913 - what Handler has, each by its name
     *,
     rights: Collection[Rule],
     changes: Callable[[R, Any], Iterable[Outcome]] | None = None,
-    errors: Collection[ErrorCode] = (),
     timed: bool = False,
     unconfirmed: ErrorCode = ErrorCode.NONE,
     abandoned: ErrorCode | Callable[[R], ErrorCode] | None = None,
@@ -95,5 +92,4 @@ def register(  # noqa: PLR0913 - what Handler has, each by its name
         unconfirmed=unconfirmed,
         abandoned=code if callable(code) else lambda _request: code,
         confirms=confirms,
-        errors=frozenset(errors),
     )

@@ -1,4 +1,7 @@
-"""SaslAuthenticate (key 36), versions 0-2: a token of a login, and its answer (KIP-152)."""
+"""SaslAuthenticate (key 36), versions 0-2: a token of a login, and its answer (KIP-152).
+
+Errors: ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED.
+"""
 
 from __future__ import annotations
 
@@ -26,5 +29,4 @@ register(
     handle,
     refuse_whole(wire.SaslAuthenticateResponse),
     rights=(),
-    errors={ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.SASL_AUTHENTICATION_FAILED},
 )

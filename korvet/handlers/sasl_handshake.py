@@ -1,6 +1,8 @@
 """SaslHandshake (key 17), versions 0-1: a client chooses the mechanism of its login.
 
 On a listener without SASL, and after a login that needs no renewal, it is refused as in Kafka.
+
+Errors: ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM.
 """
 
 from __future__ import annotations
@@ -37,5 +39,4 @@ register(
     handle,
     refuse,
     rights=(),
-    errors={ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.UNSUPPORTED_SASL_MECHANISM},
 )

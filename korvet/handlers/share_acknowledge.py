@@ -1,6 +1,9 @@
 """ShareAcknowledge (key 79), versions 1-2: a member of a share group says what became of records it has acquired.
 
 What is answered without an error is on as many replicas of Redis as the setting `replicas` wants.
+
+Errors: INVALID_RECORD_STATE, INVALID_REQUEST, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_NOT_FOUND, UNKNOWN_TOPIC_ID,
+UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -131,13 +134,4 @@ register(
     handle,
     refuse_whole(wire.ShareAcknowledgeResponse, responses=[], node_endpoints=[]),
     rights=[on_group(READ), by_handler((READ, TOPIC))],
-    errors={
-        ErrorCode.INVALID_RECORD_STATE,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
-        ErrorCode.SHARE_SESSION_NOT_FOUND,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNSUPPORTED_VERSION,
-    },
 )

@@ -5,6 +5,9 @@ acknowledges something. The response has the partitions with records, an error o
 those that are new in the session or had an error in the last response. The first request of a session acknowledges
 nothing; the last one (epoch -1) acquires nothing, and neither does one that renews locks (KIP-1222): a wait for records
 could outlast them. As in Kafka, the member need not be one of the group.
+
+Errors: INVALID_RECORD_STATE, INVALID_REQUEST, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED,
+SHARE_SESSION_NOT_FOUND, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -241,14 +244,4 @@ register(
     rights=[on_group(READ), by_handler((READ, TOPIC))],
     timed=True,
     abandoned=ErrorCode.KAFKA_STORAGE_ERROR,  # nobody would get what it acquires
-    errors={
-        ErrorCode.INVALID_RECORD_STATE,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
-        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
-        ErrorCode.SHARE_SESSION_NOT_FOUND,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNSUPPORTED_VERSION,
-    },
 )

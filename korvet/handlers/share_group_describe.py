@@ -1,11 +1,13 @@
 """ShareGroupDescribe (key 77), version 1: the state of share groups, and their members (KIP-932).
 
 If the caller may not describe all topics that members have, or are to have, the group is refused, as in Kafka.
+
+Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import KafkaError
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
 from korvet.handlers.common import (
     authorized,
@@ -83,5 +85,4 @@ register(
     handle,
     refuse,
     rights=[on_names(GROUP, DESCRIBE, "group_ids", "groups"), by_handler((DESCRIBE, TOPIC))],
-    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNSUPPORTED_VERSION},
 )

@@ -1,6 +1,9 @@
 """ShareGroupHeartbeat (key 76), version 1: a member of a share group joins, stays, or leaves (KIP-932).
 
 The topics that it names must be ones that it may describe.
+
+Errors: FENCED_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, UNKNOWN_MEMBER_ID,
+UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -69,12 +72,4 @@ register(
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,
-    errors={
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNSUPPORTED_VERSION,
-    },
 )

@@ -1,6 +1,8 @@
 """StreamsGroupDescribe (key 89), version 0: the state of streams groups, and their members (KIP-1071).
 
 If the caller may not describe all topics of the topology, the group is refused, as in Kafka.
+
+Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -134,5 +136,4 @@ register(
     handle,
     refuse,
     rights=[on_names(GROUP, DESCRIBE, "group_ids", "groups"), by_handler((DESCRIBE, TOPIC))],
-    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNSUPPORTED_VERSION},
 )

@@ -2,6 +2,9 @@
 
 The topics of its topology must be ones that it may describe. Internal topics that are missing are created, if the
 caller has the right to; the status says so, and the members get their tasks by a later heartbeat.
+
+Errors: FENCED_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY,
+UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -271,13 +274,4 @@ register(
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,
-    errors={
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.STREAMS_INVALID_TOPOLOGY,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNSUPPORTED_VERSION,
-    },
 )

@@ -1,6 +1,9 @@
 """SyncGroup (key 14), versions 0-5: a member waits for its assignment, the leader brings those of all members.
 
 From version 5 on it names the protocol that it takes part in, and its type (KIP-559).
+
+Errors: FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, REBALANCE_IN_PROGRESS,
+UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -42,12 +45,4 @@ register(
     refuse_whole(wire.SyncGroupResponse, group_error_code),
     rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    },
 )

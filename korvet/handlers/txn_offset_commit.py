@@ -3,6 +3,10 @@
 Before version 5 the group must be in the transaction already, by AddOffsetsToTxn; from then on it is added here
 (KIP-890). The group's rules are those of OffsetCommit, but a producer that does not say which member it commits for may
 do so while the group has members (KIP-447).
+
+Errors: CONCURRENT_TRANSACTIONS, FENCED_INSTANCE_ID, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION, INVALID_GROUP_ID,
+INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST, INVALID_TXN_STATE, OFFSET_METADATA_TOO_LARGE,
+TRANSACTION_ABORTABLE, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -110,19 +114,4 @@ register(
     refuse,
     rights=[on_transactional_id(), on_group(READ), on_topics(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    },
 )

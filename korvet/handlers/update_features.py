@@ -1,6 +1,8 @@
 """UpdateFeatures (key 57), versions 0-2: changes levels of features, or validates that it could (KIP-584, KIP-778).
 
 All are changed or none, so there is one error for all in every version. The timeout is not used.
+
+Errors: INVALID_UPDATE_VERSION.
 """
 
 from __future__ import annotations
@@ -49,5 +51,4 @@ register(
         for update in request.feature_updates
     ),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={ErrorCode.INVALID_UPDATE_VERSION},
 )

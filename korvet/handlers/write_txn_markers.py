@@ -4,6 +4,8 @@ Korvet's coordinators do not send it. An administrator does, to abort a transact
 cannot be given, so a marker ends the one that the producer has open in the partition. Without one nothing is written,
 and that is no error. A marker of the second protocol (KIP-890) has a later epoch than its transaction, and version 2
 says that it is one: a late one does not end the next transaction, which has its epoch (KIP-1228).
+
+Errors: INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -93,5 +95,4 @@ register(
     rights=[by_handler((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER))],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
-    errors={ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
 )
