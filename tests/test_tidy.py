@@ -20,7 +20,7 @@ WRITTEN = (".ci", "deploy", "docs", "korvet", "loadtest", "lua", "tests")
 TEXTS = {".conf", ".lua", ".md", ".py", ".sh", ".toml", ".yaml", ".yml", ""}
 
 # Files of handlers/ and messages/ that are no API of their own.
-SHARED = {"__init__", "audit", "authorization", "common", "registry", "context", "rights"}
+SHARED = {"__init__", "audit", "authorization", "common", "registry", "context", "groups", "rights"}
 
 # Where an error of any kind is caught and logged, once: a request's boundary and a process's.
 BOUNDARIES = {

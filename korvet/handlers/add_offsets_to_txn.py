@@ -8,8 +8,8 @@ Errors: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAP
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import transaction_error_code
+from korvet.errors import ErrorCode
+from korvet.handlers.common import refuse_transaction
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import READ, on_group, on_transactional_id
@@ -28,17 +28,9 @@ def handle(
     return wire.AddOffsetsToTxnResponse()
 
 
-def refuse(
-    _request: wire.AddOffsetsToTxnRequest, caller: Caller, error: KafkaError
-) -> wire.AddOffsetsToTxnResponse:
-    """Answer with the error."""
-    knows_fenced = caller.version >= PRODUCER_FENCED_VERSION_FIRST
-    return wire.AddOffsetsToTxnResponse(error_code=transaction_error_code(error, knows_fenced=knows_fenced))
-
-
 register(
     handle,
-    refuse,
+    refuse_transaction(wire.AddOffsetsToTxnResponse, PRODUCER_FENCED_VERSION_FIRST),
     rights=[on_transactional_id(), on_group(READ)],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

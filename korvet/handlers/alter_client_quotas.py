@@ -41,13 +41,6 @@ def handle(
     return wire.AlterClientQuotasResponse(entries=each_done(each_given, alter, _result))
 
 
-def refuse(
-    request: wire.AlterClientQuotasRequest, _caller: Caller, error: KafkaError
-) -> wire.AlterClientQuotasResponse:
-    """Answer every entity with the error."""
-    return wire.AlterClientQuotasResponse(entries=[_result(each, error) for each in request.entries])
-
-
 def _pairs(entry: wire.EntryData | wire.EntryResult) -> tuple[tuple[str, str | None], ...]:
     return tuple((each.entity_type, each.entity_name) for each in entry.entity)
 
@@ -71,7 +64,9 @@ def _changes(
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.AlterClientQuotasResponse(
+        entries=[_result(each, error) for each in request.entries]
+    ),
     rights=[on_cluster(ALTER_CONFIGS)],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

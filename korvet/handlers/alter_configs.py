@@ -43,13 +43,6 @@ def handle(request: wire.AlterConfigsRequest, _caller: Caller, api: ClusterApi) 
     return wire.AlterConfigsResponse(responses=alter_each(request.resources, alter))
 
 
-def refuse(
-    request: wire.AlterConfigsRequest, _caller: Caller, error: KafkaError
-) -> wire.AlterConfigsResponse:
-    """Answer every resource with the error."""
-    return wire.AlterConfigsResponse(responses=[result(resource, error) for resource in request.resources])
-
-
 def alter_each(
     resources: Sequence[_R], alter: Callable[[_R], None]
 ) -> list[wire.AlterConfigsResourceResponse]:
@@ -94,7 +87,9 @@ def configs_changed(request: Any, response: Any) -> Iterator[Outcome]:  # noqa: 
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.AlterConfigsResponse(
+        responses=[result(resource, error) for resource in request.resources]
+    ),
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

@@ -36,7 +36,7 @@ def handle(
     factor_may_change = request.allow_replication_factor_change
     targets: dict[str, list[Target]] = {}
     for topic in request.topics:
-        wanted = [Target(each.partition_index, each.replicas) for each in topic.partitions]
+        wanted = [Target(partition.partition_index, partition.replicas) for partition in topic.partitions]
         targets.setdefault(topic.name, []).extend(wanted)
     outcomes = {
         name: iter(_move(name, moves, live, api, factor_may_change=factor_may_change))
@@ -46,17 +46,6 @@ def handle(
         allow_replication_factor_change=factor_may_change,
         error_message=None,
         responses=[_answer(topic, outcomes[topic.name]) for topic in request.topics],
-    )
-
-
-def refuse(
-    request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, error: KafkaError
-) -> wire.AlterPartitionReassignmentsResponse:
-    """Answer the whole and every partition with the error, and as in Kafka that the factor may change."""
-    return wire.AlterPartitionReassignmentsResponse(
-        error_code=error.code,
-        error_message=error_message(error),
-        responses=[_answer(topic, repeat(error)) for topic in request.topics],
     )
 
 
@@ -76,27 +65,25 @@ def _move(
 
 
 def _answer(
-    asked: wire.ReassignableTopic, outcomes: Iterator[KafkaError | None]
+    topic: wire.ReassignableTopic, outcomes: Iterator[KafkaError | None]
 ) -> wire.ReassignableTopicResponse:
     """Answer for these partitions with the next of the outcomes, which are those of all of the topic in the request."""
-    return wire.ReassignableTopicResponse(
-        name=asked.name, partitions=[_result(each, next(outcomes)) for each in asked.partitions]
-    )
-
-
-def _result(
-    asked: wire.ReassignablePartition, outcome: KafkaError | None
-) -> wire.ReassignablePartitionResponse:
-    return wire.ReassignablePartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=error_code(outcome),
-        error_message=error_message(outcome),
-    )
+    answers = []
+    for partition, outcome in zip(topic.partitions, outcomes, strict=False):
+        index, code, message = partition.partition_index, error_code(outcome), error_message(outcome)
+        answers.append(
+            wire.ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
+        )
+    return wire.ReassignableTopicResponse(name=topic.name, partitions=answers)
 
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.AlterPartitionReassignmentsResponse(
+        error_code=error.code,
+        error_message=error_message(error),
+        responses=[_answer(topic, repeat(error)) for topic in request.topics],
+    ),
     rights=[on_cluster(ALTER)],
     changes=lambda _request, response: partitions_changed(response.responses),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

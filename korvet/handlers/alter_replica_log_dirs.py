@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.log.stats import LogDirs
 from korvet.protocol.messages import alter_replica_log_dirs as wire
+from korvet.protocol.parts import PartitionError
 from korvet.topics.registry import Topic
 
 _FUTURE = f".{'0' * 32}-future"
@@ -40,13 +41,6 @@ def handle(
             for index, path in paths.items()
         }
     return _response(outcomes)
-
-
-def refuse(
-    request: wire.AlterReplicaLogDirsRequest, _caller: Caller, error: KafkaError
-) -> wire.AlterReplicaLogDirsResponse:
-    """Answer every partition with the error."""
-    return _response({name: dict.fromkeys(paths, error.code) for name, paths in _paths(request).items()})
 
 
 def _paths(request: wire.AlterReplicaLogDirsRequest) -> dict[str, dict[int, str]]:
@@ -84,8 +78,7 @@ def _response(outcomes: Mapping[str, Mapping[int, ErrorCode]]) -> wire.AlterRepl
             wire.AlterReplicaLogDirTopicResult(
                 topic_name=name,
                 partitions=[
-                    wire.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                    for index, code in codes.items()
+                    PartitionError(partition_index=index, error_code=code) for index, code in codes.items()
                 ],
             )
             for name, codes in outcomes.items()
@@ -95,7 +88,9 @@ def _response(outcomes: Mapping[str, Mapping[int, ErrorCode]]) -> wire.AlterRepl
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: _response(
+        {name: dict.fromkeys(paths, error.code) for name, paths in _paths(request).items()}
+    ),
     rights=[on_cluster(ALTER)],
     changes=lambda _request, response: (
         (f"{topic.topic_name}:{partition.partition_index}", partition.error_code)

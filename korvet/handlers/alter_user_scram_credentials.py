@@ -39,15 +39,6 @@ def handle(
     return wire.AlterUserScramCredentialsResponse(results=results)
 
 
-def refuse(
-    request: wire.AlterUserScramCredentialsRequest, _caller: Caller, error: KafkaError
-) -> wire.AlterUserScramCredentialsResponse:
-    """Answer every user with the error."""
-    return wire.AlterUserScramCredentialsResponse(
-        results=[_result(user, error) for user in _by_user(request)]
-    )
-
-
 def _by_user(request: wire.AlterUserScramCredentialsRequest) -> dict[str, list[Deletion | Upsertion]]:
     found: dict[str, list[Deletion | Upsertion]] = {}
     for deletion in request.deletions:
@@ -84,7 +75,9 @@ def _mechanism_name(number: int) -> str:
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.AlterUserScramCredentialsResponse(
+        results=[_result(user, error) for user in _by_user(request)]
+    ),
     rights=[on_cluster(ALTER)],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

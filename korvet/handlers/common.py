@@ -8,10 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from korvet.cluster.features import Features
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
-from korvet.groups.listing import DescribedConsumerGroup
 from korvet.handlers.context import Caller
+from korvet.protocol.parts import PartitionError, TopicErrors
 from korvet.protocol.schema import Message
 from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
 from korvet.security.acls import CLUSTER_NAME
@@ -97,6 +96,32 @@ def refuse_whole(
     return refuse
 
 
+def refuse_transaction(
+    response: type[R], fenced_since: int, **others: object
+) -> Callable[[Any, Caller, KafkaError], R]:
+    """Return what answers with an error of a transaction; versions from `fenced_since` on know PRODUCER_FENCED."""
+    make: Callable[..., R] = response
+
+    def refuse(_request: Message, caller: Caller, error: KafkaError) -> R:
+        code = transaction_error_code(error, knows_fenced=caller.version >= fenced_since)
+        return make(error_code=code, **others)
+
+    return refuse
+
+
+def topic_errors(
+    topics: Iterable[tuple[str, Iterable[int]]], codes: Iterator[ErrorCode]
+) -> list[TopicErrors]:
+    """Return the results for partitions of topics, each topic by its name; `codes` are theirs in order."""
+    return [
+        TopicErrors(
+            name=name,
+            partitions=[PartitionError(partition_index=index, error_code=next(codes)) for index in indexes],
+        )
+        for name, indexes in topics
+    ]
+
+
 def each_named_once(topics: Sequence[N]) -> Iterator[tuple[N, KafkaError | None]]:
     """Yield each topic of a request once, with the error INVALID_REQUEST if it is named more often."""
     times = Counter(topic.name for topic in topics)
@@ -129,29 +154,6 @@ def each_done(
             is_any_done = is_any_done or isinstance(error, StorageUnavailableError)
             results.append(failed(item, error.without_frames()))
     return results
-
-
-def require_share_groups(features: Features) -> None:
-    """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no share groups, as Kafka does."""
-    if not features.share_version:
-        message = "the feature share.version is 0: there are no share groups"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
-
-
-def require_streams_groups(features: Features) -> None:
-    """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no streams groups, as Kafka does."""
-    if not features.streams_version:
-        message = "the feature streams.version is 0: there are no streams groups"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
-
-
-def hidden_topics(group: DescribedConsumerGroup, caller: Caller) -> KafkaError | None:
-    """Return the error for a group whose members have topics that the caller may not describe."""
-    names = {name for member in group.members for owned in (member.assigned, member.target) for name in owned}
-    if all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
-        return None
-    message = "The group has described topic(s) that the client is not authorized to describe."
-    return KafkaError(refusal(AclResourceType.TOPIC).code, message)
 
 
 def authorized(

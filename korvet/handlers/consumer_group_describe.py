@@ -7,15 +7,14 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID.
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
 from korvet.groups.types import instance_id_of
-from korvet.handlers.common import authorized, error_message, group_error_code, hidden_topics
+from korvet.handlers.common import authorized
 from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.groups import describe_each, described_assignment, refused, require_visible_members
 from korvet.handlers.registry import register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import consumer_group_describe as wire
-from korvet.topics.registry import id_bytes
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
@@ -24,38 +23,27 @@ def handle(
     request: wire.ConsumerGroupDescribeRequest, caller: Caller, api: GroupApi
 ) -> wire.ConsumerGroupDescribeResponse:
     """Describe each group once."""
-    names = list(dict.fromkeys(request.group_ids))
-    groups = []
-    for group, outcome in zip(names, api.admin.describe_consumer_groups(names), strict=True):
-        error = outcome if isinstance(outcome, KafkaError) else hidden_topics(outcome, caller)
-        if error is not None or isinstance(outcome, KafkaError):
-            groups.append(_refused(group, error))
-            continue
-        operations = authorized(caller, GROUP, group, requested=request.include_authorized_operations)
-        groups.append(_described(group, outcome, operations))
+
+    def describe(group_id: str, group: DescribedConsumerGroup) -> wire.DescribedGroup:
+        require_visible_members(group, caller)
+        return wire.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.assignor,
+            members=[_member(member, group) for member in group.members],
+            authorized_operations=authorized(
+                caller, GROUP, group_id, requested=request.include_authorized_operations
+            ),
+        )
+
+    read = api.admin.describe_consumer_groups
+    groups = describe_each(wire.DescribedGroup, request.group_ids, read, describe)
     return wire.ConsumerGroupDescribeResponse(groups=groups)
 
 
-def refuse(
-    request: wire.ConsumerGroupDescribeRequest, _caller: Caller, error: KafkaError
-) -> wire.ConsumerGroupDescribeResponse:
-    """Answer every group with the error."""
-    return wire.ConsumerGroupDescribeResponse(groups=[_refused(each, error) for each in request.group_ids])
-
-
-def _described(group: str, found: DescribedConsumerGroup, operations: int) -> wire.DescribedGroup:
-    return wire.DescribedGroup(
-        group_id=group,
-        group_state=found.state,
-        group_epoch=found.epoch,
-        assignment_epoch=found.assignment_epoch,
-        assignor_name=found.assignor,
-        members=[_member(each, found) for each in found.members],
-        authorized_operations=operations,
-    )
-
-
-def _member(member: DescribedMember, found: DescribedConsumerGroup) -> wire.Member:
+def _member(member: DescribedMember, group: DescribedConsumerGroup) -> wire.Member:
     return wire.Member(
         member_id=member.member_id,
         instance_id=instance_id_of(member.instance),
@@ -65,33 +53,16 @@ def _member(member: DescribedMember, found: DescribedConsumerGroup) -> wire.Memb
         client_host=member.client_host,
         subscribed_topic_names=list(member.names),
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(member.assigned, found),
-        target_assignment=_assignment(member.target, found),
+        assignment=described_assignment(member.assigned, group),
+        target_assignment=described_assignment(member.target, group),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
-    )
-
-
-def _assignment(owned: dict[str, list[int]], found: DescribedConsumerGroup) -> wire.Assignment:
-    return wire.Assignment(
-        topic_partitions=[
-            wire.TopicPartitions(
-                topic_id=id_bytes(found.topic_ids[name]), topic_name=name, partitions=indexes
-            )
-            for name, indexes in sorted(owned.items())
-        ]
-    )
-
-
-def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
-    return wire.DescribedGroup(
-        group_id=group,
-        error_code=ErrorCode.NONE if error is None else group_error_code(error),
-        error_message=error_message(error),
     )
 
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.ConsumerGroupDescribeResponse(
+        groups=[refused(wire.DescribedGroup, group, error) for group in request.group_ids]
+    ),
     rights=[on_names(GROUP, DESCRIBE, "group_ids", "groups"), by_handler((DESCRIBE, TOPIC))],
 )

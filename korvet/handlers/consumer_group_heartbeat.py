@@ -13,15 +13,15 @@ import uuid
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned, text_of
+from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.groups import assignment, joins_or_leaves, require_visible, take_heartbeat
 from korvet.handlers.registry import register
 from korvet.handlers.rights import DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import consumer_group_heartbeat as wire
-from korvet.security.authorizer import refusal
-from korvet.topics.registry import id_bytes, id_text
+from korvet.topics.registry import id_text
 
 OWN_ID_VERSION_FIRST = 1
 UNCHANGED = -1
@@ -34,13 +34,8 @@ def handle(
     if not api.features.group_version:
         message = "the feature group.version is 0: groups use the classic protocol alone"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
-
-    def is_visible(name: str, *, log: bool = False) -> bool:
-        return caller.rights.allows(DESCRIBE, TOPIC, name, log=log)
-
     names = request.subscribed_topic_names
-    if names is not None and not all(is_visible(name, log=True) for name in names):
-        raise refusal(TOPIC)
+    require_visible(names or (), caller)
     gets_id = caller.version < OWN_ID_VERSION_FIRST and request.member_epoch == JOIN_EPOCH
     unchanged = request.rebalance_timeout_ms == UNCHANGED
     report = MemberReport(
@@ -48,7 +43,7 @@ def handle(
         member_id=request.member_id or (str(uuid.uuid4()) if gets_id else ""),
         epoch=request.member_epoch,
         client_id=caller.client_id or "",
-        client_host=f"/{caller.peer.rpartition(':')[0]}",
+        client_host=caller.client_host,
         instance=request.instance_id and instance_text(request.instance_id),
         rack=request.rack_id,
         rebalance_ms=None if unchanged else request.rebalance_timeout_ms,
@@ -57,24 +52,14 @@ def handle(
         assignor=request.server_assignor,
         owned=_owned(request),
     )
-    heartbeat = partial(api.consumer_groups.heartbeat, report, is_visible)
-    if _joins_or_leaves(request):
-        answer = heartbeat()
-    else:
-        # What a step has given the member no failover may take back; its session is renewed in any case.
-        answer = api.consumer_groups.renew(report) or api.replicas.confirm_call(
-            heartbeat, ErrorCode.COORDINATOR_NOT_AVAILABLE, refuses=False
-        )
+    step = partial(api.consumer_groups.heartbeat, report, partial(caller.may, DESCRIBE, log=False))
+    answer = take_heartbeat(request, partial(api.consumer_groups.renew, report), step, api.replicas)
     return wire.ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.heartbeat_ms,
-        assignment=None if answer.assigned is None else _assignment(answer.assigned),
+        assignment=assignment(answer.assigned),
     )
-
-
-def _joins_or_leaves(request: wire.ConsumerGroupHeartbeatRequest) -> bool:
-    return request.member_epoch <= JOIN_EPOCH
 
 
 def _owned(request: wire.ConsumerGroupHeartbeatRequest) -> Owned | None:
@@ -85,20 +70,10 @@ def _owned(request: wire.ConsumerGroupHeartbeatRequest) -> Owned | None:
     )
 
 
-def _assignment(assigned: Owned) -> wire.Assignment:
-    return wire.Assignment(
-        topic_partitions=[
-            wire.TopicPartitions(topic_id=id_bytes(topic_id), partitions=indexes)
-            for topic_id, indexes in text_of(assigned).items()
-        ]
-    )
-
-
 register(
     handle,
     refuse_whole(wire.ConsumerGroupHeartbeatResponse, group_error_code),
     rights=[on_group(READ), by_handler((DESCRIBE, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Of others `handle` knows whether they change anything.
-    confirms=_joins_or_leaves,
+    confirms=joins_or_leaves,
 )

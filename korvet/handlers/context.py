@@ -34,6 +34,7 @@ from korvet.log.replication import Replicas
 from korvet.log.stats import LogDirs
 from korvet.log.trim import RecordDeletion
 from korvet.log.types import UNLIMITED, FetchMemory
+from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights
 from korvet.security.client_quotas import ClientQuotas, Mutations
 from korvet.security.credentials import UserCredentials
@@ -86,6 +87,15 @@ class Caller(msgspec.Struct, frozen=True):
     def principal(self) -> Principal:
         """As whom it has authenticated."""
         return self.session.principal
+
+    @property
+    def client_host(self) -> str:
+        """The address of its connection, as Kafka writes that of a group's member."""
+        return f"/{self.peer.rpartition(':')[0]}"
+
+    def may(self, operation: AclOperation, topic: str, *, log: bool = True) -> bool:
+        """Whether it has a right on a topic; with `log` the audit log says if not."""
+        return self.rights.allows(operation, AclResourceType.TOPIC, topic, log=log)
 
     def mutations(self, quotas: ClientQuotas, strict_from: int) -> Mutations:
         """Return the changes of topics that its quota lets it do; versions from `strict_from` on know its error."""

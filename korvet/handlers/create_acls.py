@@ -32,11 +32,6 @@ def handle(request: wire.CreateAclsRequest, _caller: Caller, api: SecurityApi) -
     return wire.CreateAclsResponse(results=[_result(error) for error in errors])
 
 
-def refuse(request: wire.CreateAclsRequest, _caller: Caller, error: KafkaError) -> wire.CreateAclsResponse:
-    """Answer every creation with the error."""
-    return wire.CreateAclsResponse(results=[_result(error) for _ in request.creations])
-
-
 def _acl(creation: wire.AclCreation) -> Acl:
     return Acl(
         ResourcePattern(
@@ -59,7 +54,9 @@ def _result(error: KafkaError | None) -> wire.AclCreationResult:
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.CreateAclsResponse(
+        results=[_result(error) for _ in request.creations]
+    ),
     rights=[on_cluster(ALTER)],
     changes=lambda request, response: (
         (str(_acl(creation)), result.error_code)

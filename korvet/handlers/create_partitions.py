@@ -49,13 +49,6 @@ def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi)
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
-def refuse(
-    request: wire.CreatePartitionsRequest, _caller: Caller, error: KafkaError
-) -> wire.CreatePartitionsResponse:
-    """Answer every topic with the error."""
-    return wire.CreatePartitionsResponse(results=[_result(topic, error) for topic in request.topics])
-
-
 def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire.CreatePartitionsTopicResult:
     return wire.CreatePartitionsTopicResult(
         name=topic.name, error_code=error_code(error), error_message=error_message(error)
@@ -64,7 +57,9 @@ def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.CreatePartitionsResponse(
+        results=[_result(topic, error) for topic in request.topics]
+    ),
     rights=[on_topics(ALTER, answers="results")],
     changes=lambda _request, response: topics_changed(response.results),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

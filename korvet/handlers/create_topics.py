@@ -58,13 +58,6 @@ def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> 
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
-def refuse(
-    request: wire.CreateTopicsRequest, _caller: Caller, error: KafkaError
-) -> wire.CreateTopicsResponse:
-    """Answer every topic with the error."""
-    return wire.CreateTopicsResponse(topics=[_failed(topic, error) for topic in request.topics])
-
-
 def _new_topic(topic: wire.CreatableTopic, api: TopicApi) -> TopicSpec:
     partitions, assignment = topic.num_partitions, None
     if topic.assignments:
@@ -113,7 +106,9 @@ def _failed(topic: wire.CreatableTopic, error: KafkaError) -> wire.CreatableTopi
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.CreateTopicsResponse(
+        topics=[_failed(topic, error) for topic in request.topics]
+    ),
     rights=[on_topics(CREATE, cluster=CREATE), by_handler((DESCRIBE_CONFIGS, TOPIC))],
     changes=lambda _request, response: topics_changed(response.topics),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

@@ -60,11 +60,6 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
     return wire.DeleteAclsResponse(filter_results=results)
 
 
-def refuse(request: wire.DeleteAclsRequest, _caller: Caller, error: KafkaError) -> wire.DeleteAclsResponse:
-    """Answer every filter with the error."""
-    return wire.DeleteAclsResponse(filter_results=[_failed(each, error) for each in request.filters])
-
-
 def _failed(_asked: wire.DeleteAclsFilter, error: KafkaError) -> wire.DeleteAclsFilterResult:
     return wire.DeleteAclsFilterResult(error_code=error.code, error_message=error_message(error))
 
@@ -83,7 +78,9 @@ def _changes(_request: wire.DeleteAclsRequest, response: wire.DeleteAclsResponse
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.DeleteAclsResponse(
+        filter_results=[_failed(each, error) for each in request.filters]
+    ),
     rights=[on_cluster(ALTER)],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

@@ -34,13 +34,6 @@ def handle(request: wire.DeleteRecordsRequest, _caller: Caller, api: LogApi) -> 
     return _response(request, iter(api.topics.ask(refs, _deletion, api.deletion.delete)))
 
 
-def refuse(
-    request: wire.DeleteRecordsRequest, _caller: Caller, error: KafkaError
-) -> wire.DeleteRecordsResponse:
-    """Answer every partition with the error."""
-    return _response(request, repeat(error))
-
-
 def _deletion(asked: wire.DeleteRecordsPartition, topic: Topic, partition: Partition) -> LogPosition:
     if not topic.config.delete:
         raise KafkaError(
@@ -74,7 +67,7 @@ def _result(index: int, answer: int | KafkaError) -> wire.DeleteRecordsPartition
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: _response(request, repeat(error)),
     rights=[on_topics(DELETE)],
     changes=lambda _request, response: partitions_changed(response.topics),
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

@@ -79,15 +79,6 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
-def refuse(
-    request: wire.DeleteTopicsRequest, _caller: Caller, error: KafkaError
-) -> wire.DeleteTopicsResponse:
-    """Answer every topic with the error."""
-    return wire.DeleteTopicsResponse(
-        responses=[_failed((state.name, state.topic_id), error) for state in _states(request)]
-    )
-
-
 def _states(request: wire.DeleteTopicsRequest) -> list[wire.DeleteTopicState]:
     return request.topics or [wire.DeleteTopicState(name=name) for name in request.topic_names]
 
@@ -145,7 +136,9 @@ def _rule(operation: AclOperation, items: str, on: ResourceOfItem) -> ItemRule:
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.DeleteTopicsResponse(
+        responses=[_failed((state.name, state.topic_id), error) for state in _states(request)]
+    ),
     # Whether a name exists is said to a caller that may describe it.
     rights=[
         _rule(DESCRIBE, "topics", _resource),

@@ -45,13 +45,6 @@ def handle(
     return wire.DescribeConfigsResponse(results=results)
 
 
-def refuse(
-    request: wire.DescribeConfigsRequest, _caller: Caller, error: KafkaError
-) -> wire.DescribeConfigsResponse:
-    """Answer every resource with the error."""
-    return wire.DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
-
-
 def _result(
     resource: wire.DescribeConfigsResource,
     described: Callable[[ConfigEntry], wire.DescribeConfigsResourceResult],
@@ -101,6 +94,8 @@ def _failed(resource: wire.DescribeConfigsResource, error: KafkaError) -> wire.D
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.DescribeConfigsResponse(
+        results=[_failed(resource, error) for resource in request.resources]
+    ),
     rights=[on_configs(DESCRIBE_CONFIGS, "results")],
 )

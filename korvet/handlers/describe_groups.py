@@ -23,41 +23,33 @@ NOT_FOUND_VERSION_FIRST = 6
 def handle(request: wire.DescribeGroupsRequest, caller: Caller, api: GroupApi) -> wire.DescribeGroupsResponse:
     """Describe each group once, however often it is named: a name is short, and metadata of members may be large."""
     names = list(dict.fromkeys(request.groups))
-    outcomes = api.admin.describe(names)
-    groups = []
-    for group, outcome in zip(names, outcomes, strict=True):
-        if isinstance(outcome, KafkaError):
-            groups.append(_refused(group, caller, outcome))
-        elif outcome.kind and caller.version >= NOT_FOUND_VERSION_FIRST:
-            error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} is not a classic group.")
-            groups.append(_refused(group, caller, error))
-        elif outcome.kind:
-            groups.append(wire.DescribedGroup(group_id=group, group_state=DEAD))
-        elif outcome.state == DEAD and caller.version >= NOT_FOUND_VERSION_FIRST:
-            error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
-            groups.append(_refused(group, caller, error))
-        else:
-            operations = authorized(caller, GROUP, group, requested=request.include_authorized_operations)
-            groups.append(_described(group, outcome, operations))
-    return wire.DescribeGroupsResponse(groups=groups)
+    with_operations = request.include_authorized_operations
+    return wire.DescribeGroupsResponse(
+        groups=[
+            _described(name, group, caller, with_operations=with_operations)
+            for name, group in zip(names, api.admin.describe(names), strict=True)
+        ]
+    )
 
 
-def refuse(
-    request: wire.DescribeGroupsRequest, caller: Caller, error: KafkaError
-) -> wire.DescribeGroupsResponse:
-    """Answer every group with the error."""
-    return wire.DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
-
-
-def _described(group: str, found: StoredGroup, operations: int) -> wire.DescribedGroup:
-    is_stable = found.state == STABLE
+def _described(
+    name: str, group: StoredGroup | KafkaError, caller: Caller, *, with_operations: bool
+) -> wire.DescribedGroup:
+    if isinstance(group, KafkaError):
+        return _refused(name, caller, group)
+    if (group.kind or group.state == DEAD) and caller.version >= NOT_FOUND_VERSION_FIRST:
+        what = "is not a classic group" if group.kind else "not found"
+        return _refused(name, caller, KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}."))
+    if group.kind:
+        return wire.DescribedGroup(group_id=name, group_state=DEAD)
+    is_stable = group.state == STABLE
     return wire.DescribedGroup(
-        group_id=group,
-        group_state=found.state,
-        protocol_type=found.protocol_type,
-        protocol_data=found.protocol if is_stable else "",
-        members=[_member(each, is_stable=is_stable) for each in found.members],
-        authorized_operations=operations,
+        group_id=name,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol if is_stable else "",
+        members=[_member(member, is_stable=is_stable) for member in group.members],
+        authorized_operations=authorized(caller, GROUP, name, requested=with_operations),
     )
 
 
@@ -72,19 +64,19 @@ def _member(member: StoredMember, *, is_stable: bool) -> wire.DescribedGroupMemb
     )
 
 
-def _refused(group: str, caller: Caller, error: KafkaError) -> wire.DescribedGroup:
-    has_message = caller.version >= NOT_FOUND_VERSION_FIRST
-    not_found = error.code is ErrorCode.GROUP_ID_NOT_FOUND
+def _refused(name: str, caller: Caller, error: KafkaError) -> wire.DescribedGroup:
     return wire.DescribedGroup(
-        group_id=group,
-        group_state=DEAD if not_found else "",
+        group_id=name,
+        group_state=DEAD if error.code is ErrorCode.GROUP_ID_NOT_FOUND else "",
         error_code=group_error_code(error),
-        error_message=error_message(error) if has_message else None,
+        error_message=error_message(error) if caller.version >= NOT_FOUND_VERSION_FIRST else None,
     )
 
 
 register(
     handle,
-    refuse,
+    lambda request, caller, error: wire.DescribeGroupsResponse(
+        groups=[_refused(name, caller, error) for name in request.groups]
+    ),
     rights=[on_names(GROUP, DESCRIBE, "groups", "groups")],
 )

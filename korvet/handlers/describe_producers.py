@@ -42,13 +42,6 @@ def handle(
     )
 
 
-def refuse(
-    request: wire.DescribeProducersRequest, _caller: Caller, error: KafkaError
-) -> wire.DescribeProducersResponse:
-    """Answer every partition with the error."""
-    return _response(_asked(request), repeat(error))
-
-
 def _asked(request: wire.DescribeProducersRequest) -> Asked:
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
@@ -89,6 +82,6 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.Pa
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: _response(_asked(request), repeat(error)),
     rights=[on_topics(READ)],
 )

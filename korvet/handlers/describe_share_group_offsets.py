@@ -47,15 +47,6 @@ def handle(
     return wire.DescribeShareGroupOffsetsResponse(groups=groups)
 
 
-def refuse(
-    request: wire.DescribeShareGroupOffsetsRequest, _caller: Caller, error: KafkaError
-) -> wire.DescribeShareGroupOffsetsResponse:
-    """Answer every group with the error."""
-    return wire.DescribeShareGroupOffsetsResponse(
-        groups=[_refused(each.group_id, error) for each in request.groups]
-    )
-
-
 def _every(group: str, caller: Caller, api: ShareApi) -> list[wire.DescribeShareGroupOffsetsResponseTopic]:
     """Return all partitions of the topics in which the group has been."""
     topics = [each for each in api.topics.list_cached() if _may_describe(each.name, caller, log=False)]
@@ -126,6 +117,8 @@ def _refused(group: str, error: KafkaError) -> wire.DescribeShareGroupOffsetsRes
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.DescribeShareGroupOffsetsResponse(
+        groups=[_refused(each.group_id, error) for each in request.groups]
+    ),
     rights=[by_handler((DESCRIBE, GROUP), (DESCRIBE, TOPIC))],
 )

@@ -8,8 +8,8 @@ Errors: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST, IN
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import transaction_error_code
+from korvet.errors import ErrorCode
+from korvet.handlers.common import refuse_transaction
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import on_transactional_id
@@ -31,15 +31,9 @@ def handle(request: wire.EndTxnRequest, caller: Caller, api: TransactionApi) -> 
     return wire.EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
-def refuse(_request: wire.EndTxnRequest, caller: Caller, error: KafkaError) -> wire.EndTxnResponse:
-    """Answer with the error."""
-    knows_fenced = caller.version >= PRODUCER_FENCED_VERSION_FIRST
-    return wire.EndTxnResponse(error_code=transaction_error_code(error, knows_fenced=knows_fenced))
-
-
 register(
     handle,
-    refuse,
+    refuse_transaction(wire.EndTxnResponse, PRODUCER_FENCED_VERSION_FIRST),
     rights=[on_transactional_id()],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

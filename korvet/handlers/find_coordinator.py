@@ -54,13 +54,6 @@ def handle(
     return _response(request, caller, found)
 
 
-def refuse(
-    request: wire.FindCoordinatorRequest, caller: Caller, error: KafkaError
-) -> wire.FindCoordinatorResponse:
-    """Answer every key with the error."""
-    return _response(request, caller, lambda key: _none(key, error))
-
-
 def _none(key: str, error: KafkaError) -> wire.Coordinator:
     return wire.Coordinator(
         key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error_message(error)
@@ -93,7 +86,7 @@ def _coordinated(request: wire.FindCoordinatorRequest, key: str, _topics: object
 
 register(
     handle,
-    refuse,
+    lambda request, caller, error: _response(request, caller, lambda key: _none(key, error)),
     rights=[
         RequestRule(
             CLUSTER_ACTION,

@@ -33,13 +33,6 @@ def handle(
     return wire.IncrementalAlterConfigsResponse(responses=alter_each(request.resources, alter))
 
 
-def refuse(
-    request: wire.IncrementalAlterConfigsRequest, _caller: Caller, error: KafkaError
-) -> wire.IncrementalAlterConfigsResponse:
-    """Answer every resource with the error."""
-    return wire.IncrementalAlterConfigsResponse(responses=[result(each, error) for each in request.resources])
-
-
 def _change(config: wire.AlterableConfig) -> ConfigChange:
     try:
         operation = ConfigOperation(config.config_operation)
@@ -51,7 +44,9 @@ def _change(config: wire.AlterableConfig) -> ConfigChange:
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.IncrementalAlterConfigsResponse(
+        responses=[result(each, error) for each in request.resources]
+    ),
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

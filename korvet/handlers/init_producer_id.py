@@ -10,7 +10,7 @@ Errors: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, INVALID_REQUEST, INVALI
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import transaction_error_code
+from korvet.handlers.common import refuse_transaction
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import CLUSTER, TOPIC, WRITE, by_handler, on_transactional_id
@@ -44,17 +44,9 @@ def handle(
     return wire.InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
-def refuse(
-    _request: wire.InitProducerIdRequest, caller: Caller, error: KafkaError
-) -> wire.InitProducerIdResponse:
-    """Answer with the error."""
-    code = transaction_error_code(error, knows_fenced=caller.version >= PRODUCER_FENCED_VERSION_FIRST)
-    return wire.InitProducerIdResponse(error_code=code, producer_epoch=-1)
-
-
 register(
     handle,
-    refuse,
+    refuse_transaction(wire.InitProducerIdResponse, PRODUCER_FENCED_VERSION_FIRST, producer_epoch=-1),
     rights=[on_transactional_id(), by_handler((AclOperation.IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC))],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

@@ -60,11 +60,6 @@ def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wir
     return _response(request, caller, iter(api.topics.ask(refs, query, api.offsets.find)))
 
 
-def refuse(request: wire.ListOffsetsRequest, caller: Caller, error: KafkaError) -> wire.ListOffsetsResponse:
-    """Answer every partition with the error."""
-    return _response(request, caller, repeat(error))
-
-
 def _response(
     request: wire.ListOffsetsRequest, caller: Caller, answers: Iterator[OffsetFound | KafkaError]
 ) -> wire.ListOffsetsResponse:
@@ -97,6 +92,6 @@ def _partition(
 
 register(
     handle,
-    refuse,
+    lambda request, caller, error: _response(request, caller, repeat(error)),
     rights=[on_topics(DESCRIBE)],
 )

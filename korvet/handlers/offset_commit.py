@@ -9,7 +9,7 @@ STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTIT
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
@@ -20,6 +20,7 @@ from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import READ, on_group, on_topics_then_ids
 from korvet.protocol.messages import offset_commit as wire
+from korvet.protocol.parts import PartitionError
 from korvet.topics.types import PartitionRef, TopicRef
 
 MEMBER_EPOCH_VERSION_FIRST = 9
@@ -36,46 +37,37 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
         instance_text(request.group_instance_id),
         knows_epochs=caller.version >= MEMBER_EPOCH_VERSION_FIRST,
     )
-    asked_ms = request.retention_time_ms
-    retention_ms = None if asked_ms == RETENTION_OF_BROKER else asked_ms
+    retention_ms = None if request.retention_time_ms == RETENTION_OF_BROKER else request.retention_time_ms
     by_id = caller.version >= TOPIC_ID_VERSION_FIRST
     offsets = [
         PartitionRef(
             TopicRef(topic.name, topic.topic_id if by_id else None),
-            each.partition_index,
+            partition.partition_index,
             OffsetToCommit(
-                each.committed_offset,
-                each.committed_leader_epoch,
-                each.committed_metadata or "",
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
                 retention_ms,
             ),
         )
         for topic in request.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
-    return _response(request, api.committed.commit(by, offsets, caller.not_after_ms))
-
-
-def refuse(
-    request: wire.OffsetCommitRequest, _caller: Caller, error: KafkaError
-) -> wire.OffsetCommitResponse:
-    """Answer every partition with the error."""
-    return _response(request, repeat(error))
+    return _response(request, iter(api.committed.commit(by, offsets, caller.not_after_ms)))
 
 
 def _response(
-    request: wire.OffsetCommitRequest, outcomes: Iterable[KafkaError | None]
+    request: wire.OffsetCommitRequest, errors: Iterator[KafkaError | None]
 ) -> wire.OffsetCommitResponse:
-    remaining = iter(outcomes)
     topics = [
         wire.OffsetCommitResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=[
-                wire.OffsetCommitResponsePartition(
-                    partition_index=each.partition_index, error_code=group_error_code(next(remaining))
+                PartitionError(
+                    partition_index=partition.partition_index, error_code=group_error_code(next(errors))
                 )
-                for each in topic.partitions
+                for partition in topic.partitions
             ],
         )
         for topic in request.topics
@@ -85,7 +77,7 @@ def _response(
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: _response(request, repeat(error)),
     rights=[on_group(READ), *on_topics_then_ids(READ, "topics", "topics", ids_since=10)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     abandoned=ErrorCode.NONE,  # clients close the connection right after it

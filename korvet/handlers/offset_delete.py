@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode
 from korvet.handlers.audit import partitions_changed
-from korvet.handlers.common import group_error_code, refuse_whole, require_group_id
+from korvet.handlers.common import group_error_code, refuse_whole, require_group_id, topic_errors
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import DELETE, READ, TOPIC, by_handler, on_group
@@ -19,28 +19,23 @@ from korvet.security.authorizer import refusal
 def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> wire.OffsetDeleteResponse:
     """Delete each partition's offset."""
     require_group_id(request.group_id)
-    readable = {topic.name for topic in request.topics if caller.rights.allows(READ, TOPIC, topic.name)}
+    readable = {topic.name for topic in request.topics if caller.may(READ, topic.name)}
     partitions = [
-        TopicPartition(topic.name, each.partition_index)
+        TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics
-        if topic.name in readable
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
-    errors = iter(api.admin.delete_offsets(request.group_id, partitions))
-    topics = [
-        wire.OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=[
-                wire.OffsetDeleteResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=group_error_code(next(errors) if topic.name in readable else refusal(TOPIC)),
-                )
-                for each in topic.partitions
-            ],
-        )
+    deleted = [partition for partition in partitions if partition.topic in readable]
+    outcomes = iter(api.admin.delete_offsets(request.group_id, deleted))
+    codes = (
+        group_error_code(next(outcomes) if partition.topic in readable else refusal(TOPIC))
+        for partition in partitions
+    )
+    indexes = (
+        (topic.name, (partition.partition_index for partition in topic.partitions))
         for topic in request.topics
-    ]
-    return wire.OffsetDeleteResponse(topics=topics)
+    )
+    return wire.OffsetDeleteResponse(topics=topic_errors(indexes, codes))
 
 
 register(

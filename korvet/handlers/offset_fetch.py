@@ -56,11 +56,6 @@ def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> w
     return _response(answers, caller)
 
 
-def refuse(request: wire.OffsetFetchRequest, caller: Caller, error: KafkaError) -> wire.OffsetFetchResponse:
-    """Answer every group with the error."""
-    return _response([_refused(asked, error) for asked in _groups(request, caller)], caller)
-
-
 def _groups(request: wire.OffsetFetchRequest, caller: Caller) -> list[wire.OffsetFetchRequestGroup]:
     """Return what is asked for as in version 8."""
     if caller.version >= GROUPS_VERSION_FIRST:
@@ -241,6 +236,8 @@ def _response(groups: Sequence[wire.OffsetFetchResponseGroup], caller: Caller) -
 
 register(
     handle,
-    refuse,
+    lambda request, caller, error: _response(
+        [_refused(asked, error) for asked in _groups(request, caller)], caller
+    ),
     rights=[by_handler((DESCRIBE, GROUP), (DESCRIBE, TOPIC))],
 )

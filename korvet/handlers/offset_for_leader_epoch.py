@@ -40,13 +40,6 @@ def handle(
     return _response(request, iter(api.topics.ask(refs, query, api.offsets.epoch_ends)))
 
 
-def refuse(
-    request: wire.OffsetForLeaderEpochRequest, _caller: Caller, error: KafkaError
-) -> wire.OffsetForLeaderEpochResponse:
-    """Answer every partition with the error."""
-    return _response(request, repeat(error))
-
-
 def _response(
     request: wire.OffsetForLeaderEpochRequest, answers: Iterator[OffsetFound | KafkaError]
 ) -> wire.OffsetForLeaderEpochResponse:
@@ -68,6 +61,6 @@ def _partition(index: int, answer: OffsetFound | KafkaError) -> wire.EpochEndOff
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: _response(request, repeat(error)),
     rights=[on_topics(DESCRIBE, cluster=CLUSTER_ACTION, name=lambda topic: topic.topic)],
 )

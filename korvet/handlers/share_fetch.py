@@ -22,6 +22,7 @@ from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.handlers.share_acknowledge import acknowledge, acknowledged_in, check_member
 from korvet.log.types import FetchLimits
 from korvet.protocol.messages import share_fetch as wire
+from korvet.protocol.messages.share_acknowledge import LeaderIdAndEpoch
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.parts import ShareAsk, SharePart, ShareResult
 from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, ShareSession, not_found
@@ -227,7 +228,7 @@ def _data(index: int, result: ShareResult, outcome: KafkaError | None) -> wire.P
         error_message=error_message(result.error),
         acknowledge_error_code=group_error_code(outcome),
         acknowledge_error_message=error_message(outcome),
-        current_leader=wire.LeaderIdAndEpoch(leader_id=leader, leader_epoch=leader),
+        current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=leader),
         records=result.chunks,
         acquired_records=[
             wire.AcquiredRecords(

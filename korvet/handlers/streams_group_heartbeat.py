@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.types import JOIN_EPOCH, text_of
 from korvet.groups.streams.types import (
     GroupStatus,
     InternalTopic,
@@ -24,19 +23,23 @@ from korvet.groups.streams.types import (
     Subtopology,
     Tasks,
 )
-from korvet.handlers.common import group_error_code, refuse_whole, require_streams_groups
+from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.groups import (
+    joins_or_leaves,
+    require_streams_groups,
+    require_visible,
+    take_heartbeat,
+    task_ids,
+)
 from korvet.handlers.registry import register
 from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import streams_group_heartbeat as wire
 from korvet.security import audit
-from korvet.security.authorizer import refusal
 from korvet.topics.registry import PARTITIONS_MAX, TopicSpec, check_name
 from korvet.topics.types import KAFKA_TOPICS
 
 UNCHANGED = -1
-
-"""What Kafka keeps in topics: an application that reads these can be run nowhere."""
 
 TOPICS_CREATED_MAX = 100
 """Topics that one request creates: each takes some round trips to Redis."""
@@ -61,7 +64,7 @@ def handle(
         member_id=request.member_id,
         epoch=request.member_epoch,
         client_id=caller.client_id or "",
-        client_host=f"/{caller.peer.rpartition(':')[0]}",
+        client_host=caller.client_host,
         endpoints=request.endpoint_information_epoch,
         rack=request.rack_id,
         rebalance_ms=None if unchanged else request.rebalance_timeout_ms,
@@ -69,43 +72,31 @@ def handle(
         tasks=_reported(request),
         process_id=request.process_id,
         endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
-        tags=None if tags is None else tuple(sorted((each.key, each.value) for each in tags)),
+        tags=None if tags is None else tuple(sorted((tag.key, tag.value) for tag in tags)),
         asks_to_end=request.shutdown_application,
     )
-    heartbeat = partial(api.streams_groups.heartbeat, report)
-    if _joins_or_leaves(request):
-        answer = heartbeat()
-    else:
-        # What a step has given the member no failover may take back; its session is renewed in any case.
-        answer = api.streams_groups.renew(report) or api.replicas.confirm_call(
-            heartbeat, ErrorCode.COORDINATOR_NOT_AVAILABLE, refuses=False
-        )
+    groups = api.streams_groups
+    answer = take_heartbeat(
+        request, partial(groups.renew, report), partial(groups.heartbeat, report), api.replicas
+    )
     return _response(answer, _create_missing(answer, caller, api))
-
-
-def _joins_or_leaves(request: wire.StreamsGroupHeartbeatRequest) -> bool:
-    return request.member_epoch <= JOIN_EPOCH
 
 
 def _check_supported(request: wire.StreamsGroupHeartbeatRequest) -> None:
     """Raise KafkaError INVALID_REQUEST for what Kafka 4.2 does not support either, and tasks of which some are null."""
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     subtopologies = request.topology.subtopologies if request.topology else ()
-    problem = ""
-    if request.instance_id is not None:
-        problem = "Static membership is not yet supported."
-    elif request.task_offsets is not None:
-        problem = "TaskOffsets are not supported yet."
-    elif request.task_end_offsets is not None:
-        problem = "TaskEndOffsets are not supported yet."
-    elif request.warmup_tasks:
-        problem = "WarmupTasks are not supported yet."
-    elif any(each.source_topic_regex for each in subtopologies):
-        problem = "Regular expressions for source topics are not supported yet."
-    elif len({each is None for each in tasks}) > 1:
-        problem = "If one task-type is non-null, all must be non-null."
-    if problem:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+    has_regex = any(subtopology.source_topic_regex for subtopology in subtopologies)
+    for is_refused, problem in (
+        (request.instance_id is not None, "Static membership is not yet supported."),
+        (request.task_offsets is not None, "TaskOffsets are not supported yet."),
+        (request.task_end_offsets is not None, "TaskEndOffsets are not supported yet."),
+        (bool(request.warmup_tasks), "WarmupTasks are not supported yet."),
+        (has_regex, "Regular expressions for source topics are not supported yet."),
+        (len({kind is None for kind in tasks}) > 1, "If one task-type is non-null, all must be non-null."),
+    ):
+        if is_refused:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 
 
 def _check_topics(topology: wire.Topology, caller: Caller) -> None:
@@ -123,8 +114,7 @@ def _check_topics(topology: wire.Topology, caller: Caller) -> None:
     if invalid := [name for name in names if not _is_valid(name)]:
         message = f"Topic names {','.join(invalid)} are not valid topic names."
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
-    if not all(caller.rights.allows(DESCRIBE, TOPIC, name) for name in names):
-        raise refusal(TOPIC)
+    require_visible(names, caller)
 
 
 def _is_valid(name: str) -> bool:
@@ -185,7 +175,7 @@ def _create_missing(answer: StreamsAnswer, caller: Caller, api: GroupApi) -> str
     """Create the internal topics that are missing; returns what the status is to say of that."""
     names = [each.name for each in answer.missing]
     if not caller.rights.allows_cluster(CREATE, log=False):
-        refused = [name for name in names if not caller.rights.allows(CREATE, TOPIC, name)]
+        refused = [name for name in names if not caller.may(CREATE, name)]
         if refused:
             return f"; Unauthorized to CREATE on topics {', '.join(refused)}."
     done, failed = [], {}
@@ -225,42 +215,30 @@ def _at_once(missing: Sequence[InternalTopic]) -> Iterator[InternalTopic]:
 
 
 def _response(answer: StreamsAnswer, on_missing: str) -> wire.StreamsGroupHeartbeatResponse:
-    tasks = answer.tasks
-    return wire.StreamsGroupHeartbeatResponse(
+    response = wire.StreamsGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.heartbeat_ms,
-        status=[
-            wire.Status(
-                status_code=status,
-                status_detail=detail + on_missing
-                if status is GroupStatus.MISSING_INTERNAL_TOPICS
-                else detail,
-            )
-            for status, detail in answer.statuses
-        ],
-        active_tasks=None if tasks is None else _task_ids(tasks.active),
-        standby_tasks=None if tasks is None else _task_ids(tasks.standby),
-        warmup_tasks=None if tasks is None else [],
         endpoint_information_epoch=answer.endpoints,
-        partitions_by_user_endpoint=None
-        if answer.by_endpoint is None
-        else [
-            wire.EndpointToPartitions(
-                user_endpoint=wire.Endpoint(host=each.endpoint[0], port=each.endpoint[1]),
-                active_partitions=_partitions(each.active),
-                standby_partitions=_partitions(each.standby),
-            )
-            for each in answer.by_endpoint
-        ],
     )
-
-
-def _task_ids(tasks: Tasks) -> list[wire.TaskIds]:
-    return [
-        wire.TaskIds(subtopology_id=subtopology, partitions=partitions)
-        for subtopology, partitions in text_of(tasks).items()
-    ]
+    response.status = []
+    for status, detail in answer.statuses:
+        more = on_missing if status is GroupStatus.MISSING_INTERNAL_TOPICS else ""
+        response.status.append(wire.Status(status_code=status, status_detail=detail + more))
+    if answer.tasks is not None:
+        response.active_tasks = task_ids(answer.tasks.active)
+        response.standby_tasks = task_ids(answer.tasks.standby)
+        response.warmup_tasks = []
+    if answer.by_endpoint is not None:
+        response.partitions_by_user_endpoint = [
+            wire.EndpointToPartitions(
+                user_endpoint=wire.Endpoint(host=owned.endpoint[0], port=owned.endpoint[1]),
+                active_partitions=_partitions(owned.active),
+                standby_partitions=_partitions(owned.standby),
+            )
+            for owned in answer.by_endpoint
+        ]
+    return response
 
 
 def _partitions(by_topic: dict[str, list[int]]) -> list[wire.TopicPartition]:
@@ -272,6 +250,5 @@ register(
     refuse_whole(wire.StreamsGroupHeartbeatResponse, group_error_code),
     rights=[on_group(READ), by_handler((DESCRIBE, TOPIC), (CREATE, TOPIC), (CREATE, CLUSTER))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Of others `handle` knows whether they change anything.
-    confirms=_joins_or_leaves,
+    confirms=joins_or_leaves,
 )

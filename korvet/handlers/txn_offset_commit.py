@@ -11,13 +11,13 @@ TRANSACTION_ABORTABLE, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
 from korvet.groups.types import instance_text
-from korvet.handlers.common import group_error_code, require_group_id, transaction_error_code
+from korvet.handlers.common import group_error_code, require_group_id, topic_errors, transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import READ, on_group, on_topics, on_transactional_id
@@ -35,11 +35,20 @@ def handle(
 
     If no partition is known, neither group nor transaction is looked at, as in Kafka.
     """
-    if not any(
-        _exists(topic.name, each.partition_index, api)
+    offsets = [
+        PartitionRef(
+            TopicRef(topic.name),
+            partition.partition_index,
+            OffsetToCommit(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+            ),
+        )
         for topic in request.topics
-        for each in topic.partitions
-    ):
+        for partition in topic.partitions
+    ]
+    if not any(_exists(offset, api) for offset in offsets):
         return _response(request, repeat(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     require_group_id(request.group_id)
     number = api.coordinator.add_group(
@@ -52,24 +61,15 @@ def handle(
     by = Committer(
         request.group_id, request.generation_id, request.member_id, instance_text(request.group_instance_id)
     )
-    offsets = [
-        PartitionRef(
-            TopicRef(topic.name),
-            each.partition_index,
-            OffsetToCommit(each.committed_offset, each.committed_leader_epoch, each.committed_metadata or ""),
-        )
-        for topic in request.topics
-        for each in topic.partitions
-    ]
     outcomes = api.pending.commit(
         by, request.producer_id, request.producer_epoch, number, offsets, caller.not_after_ms
     )
     return _response(request, map(group_error_code, outcomes))
 
 
-def _exists(topic: str, index: int, api: TransactionApi) -> bool:
+def _exists(offset: PartitionRef[OffsetToCommit], api: TransactionApi) -> bool:
     try:
-        api.topics.partition(TopicRef(topic), index)
+        api.topics.partition(offset.topic, offset.partition)
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
@@ -77,10 +77,9 @@ def _exists(topic: str, index: int, api: TransactionApi) -> bool:
     return True
 
 
-def refuse(
+def _refuse(
     request: wire.TxnOffsetCommitRequest, caller: Caller, error: KafkaError
 ) -> wire.TxnOffsetCommitResponse:
-    """Answer every partition with the error."""
     # Producers abort the transaction at both, and go on; they know no PRODUCER_FENCED here.
     code = transaction_error_code(error, knows_fenced=False)
     if code is ErrorCode.STALE_MEMBER_EPOCH:
@@ -91,27 +90,18 @@ def refuse(
 
 
 def _response(
-    request: wire.TxnOffsetCommitRequest, codes: Iterable[ErrorCode]
+    request: wire.TxnOffsetCommitRequest, codes: Iterator[ErrorCode]
 ) -> wire.TxnOffsetCommitResponse:
-    remaining = iter(codes)
-    topics = [
-        wire.TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                wire.TxnOffsetCommitResponsePartition(
-                    partition_index=each.partition_index, error_code=next(remaining)
-                )
-                for each in topic.partitions
-            ],
-        )
+    partitions = (
+        (topic.name, (partition.partition_index for partition in topic.partitions))
         for topic in request.topics
-    ]
-    return wire.TxnOffsetCommitResponse(topics=topics)
+    )
+    return wire.TxnOffsetCommitResponse(topics=topic_errors(partitions, codes))
 
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=[on_transactional_id(), on_group(READ), on_topics(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

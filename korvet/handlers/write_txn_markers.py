@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.errors import ErrorCode, partition_code
 from korvet.handlers.audit import partitions_changed
+from korvet.handlers.common import topic_errors
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import Outcome, register
 from korvet.handlers.rights import ALTER, CLUSTER, CLUSTER_ACTION, by_handler
@@ -42,14 +43,9 @@ def handle(
         for topic in marker.topics
         for index in topic.partition_indexes
     ]
-    return _response(request, iter(api.topics.ask(refs, _marker, api.markers.write)))
-
-
-def refuse(
-    request: wire.WriteTxnMarkersRequest, _caller: Caller, error: KafkaError
-) -> wire.WriteTxnMarkersResponse:
-    """Answer every partition of every marker with the error."""
-    return _response(request, repeat(error))
+    answers = api.topics.ask(refs, _marker, api.markers.write)
+    codes = (ErrorCode.NONE if answer is None else partition_code(answer) for answer in answers)
+    return _response(request, codes)
 
 
 def _marker(asked: wire.WritableTxnMarker, _topic: Topic, partition: Partition) -> Marker:
@@ -58,27 +54,16 @@ def _marker(asked: wire.WritableTxnMarker, _topic: Topic, partition: Partition) 
 
 
 def _response(
-    request: wire.WriteTxnMarkersRequest, answers: Iterator[KafkaError | None]
+    request: wire.WriteTxnMarkersRequest, codes: Iterator[ErrorCode]
 ) -> wire.WriteTxnMarkersResponse:
     markers = [
         wire.WritableTxnMarkerResult(
             producer_id=marker.producer_id,
-            topics=[
-                wire.WritableTxnMarkerTopicResult(
-                    name=topic.name,
-                    partitions=[_result(index, next(answers)) for index in topic.partition_indexes],
-                )
-                for topic in marker.topics
-            ],
+            topics=topic_errors(((topic.name, topic.partition_indexes) for topic in marker.topics), codes),
         )
         for marker in request.markers
     ]
     return wire.WriteTxnMarkersResponse(markers=markers)
-
-
-def _result(index: int, answer: KafkaError | None) -> wire.WritableTxnMarkerPartitionResult:
-    code = ErrorCode.NONE if answer is None else partition_code(answer)
-    return wire.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
 
 
 def _changes(
@@ -91,7 +76,7 @@ def _changes(
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: _response(request, repeat(partition_code(error))),
     rights=[by_handler((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER))],
     changes=_changes,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,

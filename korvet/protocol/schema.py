@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_ty
 
 import msgspec
 
-from korvet.protocol.wire import Fixed, Sized
+from korvet.protocol.wire import Fixed, Sized, int16, int32, string
 
 VERSION_MAX = 32767
 
@@ -78,7 +78,7 @@ class Message(Part, kw_only=True, gc=False):
 
     def __init_subclass__(cls) -> None:
         """Give a response the Api of its request, which stands before it in the same file."""
-        if "api" not in vars(cls):
+        if "api" not in vars(cls) and cls.__module__ != __name__:
             request = cls.__name__.removesuffix("Response") + "Request"
             cls.api = vars(sys.modules[cls.__module__])[request].api
 
@@ -86,6 +86,24 @@ class Message(Part, kw_only=True, gc=False):
     def is_request(cls) -> bool:
         """Whether this is the request of its API (and not the response)."""
         return cls.__name__.endswith("Request")
+
+
+class Response(Message, kw_only=True):
+    """A response that says in every version for how long its client is throttled."""
+
+    throttle_time_ms: int32 = 0
+
+
+class ResponseWithCode(Response, kw_only=True):
+    """A response that begins with an error of the whole request."""
+
+    error_code: int16 = 0
+
+
+class ResponseWithMessage(ResponseWithCode, kw_only=True):
+    """A response that begins with an error of the whole request, and its text."""
+
+    error_message: string | None = None
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):

@@ -21,7 +21,7 @@ def declared() -> dict[str, list[type[Message]]]:
         found[module.name] = [
             each
             for each in held
-            if isinstance(each, type) and issubclass(each, Message) and each is not Message
+            if isinstance(each, type) and issubclass(each, Message) and each.__module__ != Message.__module__
         ]
     return found
 

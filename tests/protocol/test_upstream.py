@@ -46,16 +46,6 @@ NOT_SERVED = {
 }
 """Last versions upstream that are not served: most of them Kafka 4.2 does not advertise either."""
 
-ONE_STRUCT = {
-    "OffsetFetchRequestTopic": "OffsetFetchRequestTopics",
-    "OffsetFetchResponseTopic": "OffsetFetchResponseTopics",
-    "OffsetFetchResponsePartition": "OffsetFetchResponsePartitions",
-}
-"""Structs upstream that are the same on the wire as another one, which is declared here for both."""
-
-OWN_NAMES = {"EntryResult": "EntryData", "AskedTopic": "TopicData", "AskedPartition": "PartitionData"}
-"""Structs whose name upstream, the value, is that of another one in the same file here."""
-
 
 @cache
 def schema(name: str) -> dict[str, Any]:
@@ -85,11 +75,11 @@ def upstream_default(field: dict[str, Any]) -> Any:
 
 
 def describe_kind(kind: WireType) -> str:
-    """Return the name that Kafka's schemas have for a wire type."""
+    """Return the name that Kafka's schemas have for a wire type; a struct is compared by what it holds."""
     if isinstance(kind, ListOf):
         return "[]" + describe_kind(kind.element)
     if isinstance(kind, PartOf):
-        return OWN_NAMES.get(kind.cls.__name__, kind.cls.__name__)
+        return "struct"
     if isinstance(kind, Sized):
         return kind.kind
     assert isinstance(kind, Fixed)
@@ -113,7 +103,7 @@ def describe_field(field: dict[str, Any], served: Sequence[int]) -> dict[str, An
     assert "tag" not in field or versions_of(field["taggedVersions"]) == versions_of(field["versions"])
     return {
         "name": BaseField.underscore_name(field["name"]),
-        "type": re.sub(r"\w+", lambda name: ONE_STRUCT.get(name[0], name[0]), field["type"]),
+        "type": re.sub(r"[A-Z]\w+", "struct", field["type"]),
         "versions": present,
         "nullable": [version for version in present if version in versions_of(field.get("nullableVersions"))],
         "tag": field.get("tag"),

@@ -45,6 +45,27 @@ class Delivered(NamedTuple):
 Acks = Mapping[Place, Iterable[Ack]]
 
 
+def acknowledged_topics(given: Mapping[Place, Iterable[Ack]]) -> list[acknowledge_wire.AcknowledgeTopic]:
+    """Return partitions with what is acknowledged of them, as requests have them."""
+    by_topic: dict[bytes, list[acknowledge_wire.AcknowledgePartition]] = {}
+    for place, acks in given.items():
+        batches = [
+            acknowledge_wire.AcknowledgementBatch(
+                first_offset=ack.first, last_offset=ack.last, acknowledge_types=list(ack.types)
+            )
+            for ack in acks
+        ]
+        by_topic.setdefault(place.topic_id, []).append(
+            acknowledge_wire.AcknowledgePartition(
+                partition_index=place.partition, acknowledgement_batches=batches
+            )
+        )
+    return [
+        acknowledge_wire.AcknowledgeTopic(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in by_topic.items()
+    ]
+
+
 class ShareConsumer:
     """A member on one connection. `epoch` is that of the next request of its session."""
 
@@ -82,17 +103,6 @@ class ShareConsumer:
         given |= {place: tuple(some) for place, some in (acks or {}).items()}
         gone = self._named - set(self.wanted)
         self._named = set(self.wanted)
-        by_topic: dict[bytes, list[wire.FetchPartition]] = {}
-        for place, some in given.items():
-            batches = [
-                wire.AcknowledgementBatch(
-                    first_offset=each.first, last_offset=each.last, acknowledge_types=list(each.types)
-                )
-                for each in some
-            ]
-            by_topic.setdefault(place.topic_id, []).append(
-                wire.FetchPartition(partition_index=place.partition, acknowledgement_batches=batches)
-            )
         values: dict[str, Any] = {
             "group_id": self.group,
             "member_id": self.id,
@@ -102,7 +112,7 @@ class ShareConsumer:
             "max_bytes": 1 << 20,
             "max_records": 500,
             "batch_size": 500,
-            "topics": [wire.FetchTopic(topic_id=each, partitions=some) for each, some in by_topic.items()],
+            "topics": acknowledged_topics(given),
             "forgotten_topics_data": [
                 wire.ForgottenTopic(topic_id=each.topic_id, partitions=[each.partition]) for each in gone
             ],
@@ -139,27 +149,11 @@ class ShareConsumer:
 
     def acknowledge(self, acks: Acks, **fields: Any) -> Any:
         """Acknowledge by a request of its own; returns the response."""
-        by_topic: dict[bytes, list[acknowledge_wire.AcknowledgePartition]] = {}
-        for place, some in acks.items():
-            batches = [
-                acknowledge_wire.AcknowledgementBatch(
-                    first_offset=each.first, last_offset=each.last, acknowledge_types=list(each.types)
-                )
-                for each in some
-            ]
-            by_topic.setdefault(place.topic_id, []).append(
-                acknowledge_wire.AcknowledgePartition(
-                    partition_index=place.partition, acknowledgement_batches=batches
-                )
-            )
         values: dict[str, Any] = {
             "group_id": self.group,
             "member_id": self.id,
             "share_session_epoch": self.epoch,
-            "topics": [
-                acknowledge_wire.AcknowledgeTopic(topic_id=each, partitions=some)
-                for each, some in by_topic.items()
-            ],
+            "topics": acknowledged_topics(acks),
         }
         answer = self.client.call(acknowledge_wire.ShareAcknowledgeRequest(**values | fields), self.version)
         self._note(answer.error_code)

@@ -5,8 +5,8 @@ Version 1 is the same as version 0. 2 allows PRODUCER_FENCED (KIP-588) and 4 TRA
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message
-from korvet.protocol.wire import int16, int32, int64, string
+from korvet.protocol.schema import Api, Message, ResponseWithCode
+from korvet.protocol.wire import int16, int64, string
 
 
 class AddOffsetsToTxnRequest(Message, kw_only=True):
@@ -18,6 +18,5 @@ class AddOffsetsToTxnRequest(Message, kw_only=True):
     group_id: string
 
 
-class AddOffsetsToTxnResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
+class AddOffsetsToTxnResponse(ResponseWithCode, kw_only=True):
+    pass

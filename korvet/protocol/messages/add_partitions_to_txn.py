@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import boolean, int16, int32, int64, string
 
 
@@ -55,10 +55,9 @@ class AddPartitionsToTxnResult(Part, kw_only=True):
     topic_results: Annotated[list[AddPartitionsToTxnTopicResult], since(4)]
 
 
-class AddPartitionsToTxnResponse(Message, kw_only=True):
+class AddPartitionsToTxnResponse(Response, kw_only=True):
     """The result for every partition; error_code is that of the request as a whole."""
 
-    throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(4, ignorable=True)] = 0
     results_by_transaction: Annotated[list[AddPartitionsToTxnResult], since(4)] = []
     results_by_topic_v3_and_below: Annotated[list[AddPartitionsToTxnTopicResult], since(0, until=3)] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import boolean, float64, int16, int32, string
+from korvet.protocol.schema import Api, Message, Part, Response
+from korvet.protocol.wire import boolean, float64, int16, string
 
 
 class EntityData(Part, kw_only=True):
@@ -39,6 +39,5 @@ class EntryResult(Part, kw_only=True):
     entity: list[EntityData]
 
 
-class AlterClientQuotasResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class AlterClientQuotasResponse(Response, kw_only=True):
     entries: list[EntryResult]

@@ -6,8 +6,8 @@ names (KIP-339). Version 1 is the same as version 0.
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import boolean, int8, int16, int32, string
+from korvet.protocol.schema import Api, Message, Part, Response
+from korvet.protocol.wire import boolean, int8, int16, string
 
 
 class AlterableConfig(Part, kw_only=True):
@@ -37,6 +37,5 @@ class AlterConfigsResourceResponse(Part, kw_only=True):
     resource_name: string
 
 
-class AlterConfigsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class AlterConfigsResponse(Response, kw_only=True):
     responses: list[AlterConfigsResourceResponse] = []

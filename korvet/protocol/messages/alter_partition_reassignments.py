@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import boolean, int16, int32, string
 
 
@@ -42,10 +42,9 @@ class ReassignableTopicResponse(Part, kw_only=True):
     partitions: list[ReassignablePartitionResponse]
 
 
-class AlterPartitionReassignmentsResponse(Message, kw_only=True):
+class AlterPartitionReassignmentsResponse(Response, kw_only=True):
     """The result for every partition of the request, or the error of the whole."""
 
-    throttle_time_ms: int32 = 0
     allow_replication_factor_change: Annotated[boolean, since(1, ignorable=True)] = True
     error_code: int16 = 0
     error_message: string | None

@@ -5,8 +5,9 @@ Since KIP-113. Version 0 is gone since Kafka 4.0.
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import int16, int32, string
+from korvet.protocol.parts import PartitionError
+from korvet.protocol.schema import Api, Message, Part, Response
+from korvet.protocol.wire import int32, string
 
 
 class AlterReplicaLogDirTopic(Part, kw_only=True):
@@ -27,16 +28,10 @@ class AlterReplicaLogDirsRequest(Message, kw_only=True):
     dirs: list[AlterReplicaLogDir]
 
 
-class AlterReplicaLogDirPartitionResult(Part, kw_only=True):
-    partition_index: int32
-    error_code: int16
-
-
 class AlterReplicaLogDirTopicResult(Part, kw_only=True):
     topic_name: string
-    partitions: list[AlterReplicaLogDirPartitionResult]
+    partitions: list[PartitionError]
 
 
-class AlterReplicaLogDirsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class AlterReplicaLogDirsResponse(Response, kw_only=True):
     results: list[AlterReplicaLogDirTopicResult] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, ResponseWithMessage
 from korvet.protocol.wire import int16, int32, int64, string, uuid
 
 
@@ -35,10 +35,7 @@ class AlterShareGroupOffsetsResponseTopic(Part, kw_only=True):
     partitions: list[AlterShareGroupOffsetsResponsePartition]
 
 
-class AlterShareGroupOffsetsResponse(Message, kw_only=True):
+class AlterShareGroupOffsetsResponse(ResponseWithMessage, kw_only=True):
     """The result for every partition of the request, or the error of the group and no topics."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
     responses: list[AlterShareGroupOffsetsResponseTopic] = []

@@ -5,7 +5,7 @@ Since KIP-554. The client salts and hashes the password: the broker never gets i
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.wire import bytestring, int8, int16, int32, string
 
 
@@ -35,6 +35,5 @@ class AlterUserScramCredentialsResult(Part, kw_only=True):
     error_message: string | None
 
 
-class AlterUserScramCredentialsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class AlterUserScramCredentialsResponse(Response, kw_only=True):
     results: list[AlterUserScramCredentialsResult] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.types import UNKNOWN_OPERATIONS
 from korvet.protocol.wire import boolean, int8, int16, int32, string, uuid
 
@@ -45,18 +45,22 @@ class Member(Part, kw_only=True):
     member_type: Annotated[int8, since(1, ignorable=True)] = -1
 
 
-class DescribedGroup(Part, kw_only=True):
+class GroupState(Part, kw_only=True):
+    """What is said of a group of any protocol but the classic one."""
+
     error_code: int16 = 0
     error_message: string | None = None
     group_id: string
     group_state: string = ""
     group_epoch: int32 = 0
     assignment_epoch: int32 = 0
+
+
+class DescribedGroup(GroupState, kw_only=True):
     assignor_name: string = ""
     members: list[Member] = []
     authorized_operations: int32 = UNKNOWN_OPERATIONS
 
 
-class ConsumerGroupDescribeResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class ConsumerGroupDescribeResponse(Response, kw_only=True):
     groups: list[DescribedGroup] = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
-from korvet.protocol.wire import int16, int32, string, uuid
+from korvet.protocol.schema import Api, Message, Part, ResponseWithMessage, since
+from korvet.protocol.wire import int32, string, uuid
 
 
 class TopicPartitions(Part, kw_only=True):
@@ -41,12 +41,9 @@ class Assignment(Part, kw_only=True):
     topic_partitions: list[TopicPartitions]
 
 
-class ConsumerGroupHeartbeatResponse(Message, kw_only=True):
+class ConsumerGroupHeartbeatResponse(ResponseWithMessage, kw_only=True):
     """The assignment is null if it has not changed."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
     member_id: string | None = None
     member_epoch: int32 = 0
     heartbeat_interval_ms: int32 = 0

@@ -6,9 +6,9 @@ Version 0 is gone since Kafka 4.0. Version 1 adds the type of the pattern (KIP-2
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.types import PatternType
-from korvet.protocol.wire import int8, int16, int32, string
+from korvet.protocol.wire import int8, int16, string
 
 
 class AclCreation(Part, kw_only=True):
@@ -32,8 +32,7 @@ class AclCreationResult(Part, kw_only=True):
     error_message: string | None
 
 
-class CreateAclsResponse(Message, kw_only=True):
+class CreateAclsResponse(Response, kw_only=True):
     """The result of each creation, in the order of the request."""
 
-    throttle_time_ms: int32 = 0
     results: list[AclCreationResult] = []

@@ -11,7 +11,7 @@ from korvet.protocol.schema import Api, Message, Part, since
 from korvet.protocol.wire import bytestring, int16, int32, int64, string
 
 
-class CreatableRenewers(Part, kw_only=True):
+class TokenPrincipal(Part, kw_only=True):
     principal_type: string
     principal_name: string
 
@@ -23,7 +23,7 @@ class CreateDelegationTokenRequest(Message, kw_only=True):
 
     owner_principal_type: Annotated[string | None, since(3)] = ""
     owner_principal_name: Annotated[string | None, since(3)] = ""
-    renewers: list[CreatableRenewers]
+    renewers: list[TokenPrincipal]
     max_lifetime_ms: int64
 
 

@@ -5,7 +5,7 @@ Version 1 is the same as version 0. 3 allows THROTTLING_QUOTA_EXCEEDED (KIP-599)
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.wire import boolean, int16, int32, string
 
 
@@ -37,6 +37,5 @@ class CreatePartitionsTopicResult(Part, kw_only=True):
     error_message: string | None = None
 
 
-class CreatePartitionsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class CreatePartitionsResponse(Response, kw_only=True):
     results: list[CreatePartitionsTopicResult] = []

@@ -6,9 +6,9 @@ Version 0 is gone since Kafka 4.0. Version 1 adds the type of the pattern (KIP-2
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.types import PatternType
-from korvet.protocol.wire import int8, int16, int32, string
+from korvet.protocol.wire import int8, int16, string
 
 
 class DeleteAclsFilter(Part, kw_only=True):
@@ -49,8 +49,7 @@ class DeleteAclsFilterResult(Part, kw_only=True):
     matching_acls: list[DeleteAclsMatchingAcl] = []
 
 
-class DeleteAclsResponse(Message, kw_only=True):
+class DeleteAclsResponse(Response, kw_only=True):
     """The result of each filter, in the order of the request."""
 
-    throttle_time_ms: int32 = 0
     filter_results: list[DeleteAclsFilterResult] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import int16, int32, string
+from korvet.protocol.schema import Api, Message, Part, Response
+from korvet.protocol.wire import int16, string
 
 
 class DeleteGroupsRequest(Message, kw_only=True):
@@ -17,6 +17,5 @@ class DeletableGroupResult(Part, kw_only=True):
     error_code: int16 = 0
 
 
-class DeleteGroupsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class DeleteGroupsResponse(Response, kw_only=True):
     results: list[DeletableGroupResult] = []

@@ -5,7 +5,7 @@ Version 1 is the same as version 0, and so is 2 but for its encoding.
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.wire import int16, int32, int64, string
 
 
@@ -41,6 +41,5 @@ class DeleteRecordsTopicResult(Part, kw_only=True):
     partitions: list[DeleteRecordsPartitionResult]
 
 
-class DeleteRecordsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class DeleteRecordsResponse(Response, kw_only=True):
     topics: list[DeleteRecordsTopicResult] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import int16, int32, string, uuid
+from korvet.protocol.schema import Api, Message, Part, ResponseWithMessage
+from korvet.protocol.wire import int16, string, uuid
 
 
 class DeleteShareGroupOffsetsRequestTopic(Part, kw_only=True):
@@ -24,10 +24,7 @@ class DeleteShareGroupOffsetsResponseTopic(Part, kw_only=True):
     error_message: string | None = None
 
 
-class DeleteShareGroupOffsetsResponse(Message, kw_only=True):
+class DeleteShareGroupOffsetsResponse(ResponseWithMessage, kw_only=True):
     """The result for every topic of the request, or the error of the group and no topics."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []

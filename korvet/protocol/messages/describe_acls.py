@@ -6,9 +6,9 @@ Version 0 is gone since Kafka 4.0. Version 1 adds the type of the pattern (KIP-2
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, ResponseWithCode
 from korvet.protocol.types import PatternType
-from korvet.protocol.wire import int8, int16, int32, string
+from korvet.protocol.wire import int8, string
 
 
 class DescribeAclsRequest(Message, kw_only=True):
@@ -41,8 +41,6 @@ class DescribeAclsResource(Part, kw_only=True):
     acls: list[AclDescription]
 
 
-class DescribeAclsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
+class DescribeAclsResponse(ResponseWithCode, kw_only=True):
     error_message: string | None
     resources: list[DescribeAclsResource] = []

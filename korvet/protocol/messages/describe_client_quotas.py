@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import boolean, float64, int8, int16, int32, string
+from korvet.protocol.schema import Api, Message, Part, ResponseWithCode
+from korvet.protocol.wire import boolean, float64, int8, string
 
 
 class ComponentData(Part, kw_only=True):
@@ -40,8 +40,6 @@ class EntryData(Part, kw_only=True):
     values: list[ValueData]
 
 
-class DescribeClientQuotasResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
+class DescribeClientQuotasResponse(ResponseWithCode, kw_only=True):
     error_message: string | None
     entries: list[EntryData] | None

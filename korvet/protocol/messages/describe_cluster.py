@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, ResponseWithMessage, since
 from korvet.protocol.types import UNKNOWN_OPERATIONS
-from korvet.protocol.wire import boolean, int8, int16, int32, string
+from korvet.protocol.wire import boolean, int8, int32, string
 
 ENDPOINT_BROKERS = 1
 ENDPOINT_CONTROLLERS = 2
@@ -31,10 +31,7 @@ class DescribeClusterBroker(Part, kw_only=True):
     is_fenced: Annotated[boolean, since(2)] = False
 
 
-class DescribeClusterResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
+class DescribeClusterResponse(ResponseWithMessage, kw_only=True):
     endpoint_type: Annotated[int8, since(1)] = ENDPOINT_BROKERS
     cluster_id: string
     controller_id: int32 = -1

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
-from korvet.protocol.wire import boolean, int8, int16, int32, string
+from korvet.protocol.schema import Api, Message, Part, Response, since
+from korvet.protocol.wire import boolean, int8, int16, string
 
 
 class DescribeConfigsResource(Part, kw_only=True):
@@ -60,6 +60,5 @@ class DescribeConfigsResult(Part, kw_only=True):
     configs: list[DescribeConfigsResourceResult] = []
 
 
-class DescribeConfigsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class DescribeConfigsResponse(Response, kw_only=True):
     results: list[DescribeConfigsResult] = []

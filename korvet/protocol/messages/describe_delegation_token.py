@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from korvet.protocol.messages.create_delegation_token import TokenPrincipal
 from korvet.protocol.schema import Api, Message, Part, since
 from korvet.protocol.wire import bytestring, int16, int32, int64, string
-
-
-class DescribeDelegationTokenOwner(Part, kw_only=True):
-    principal_type: string
-    principal_name: string
 
 
 class DescribeDelegationTokenRequest(Message, kw_only=True):
@@ -21,12 +17,7 @@ class DescribeDelegationTokenRequest(Message, kw_only=True):
 
     api = Api(key=41, versions=(1, 3), flexible=2)
 
-    owners: list[DescribeDelegationTokenOwner] | None
-
-
-class DescribedDelegationTokenRenewer(Part, kw_only=True):
-    principal_type: string
-    principal_name: string
+    owners: list[TokenPrincipal] | None
 
 
 class DescribedDelegationToken(Part, kw_only=True):
@@ -39,7 +30,7 @@ class DescribedDelegationToken(Part, kw_only=True):
     max_timestamp: int64
     token_id: string
     hmac: bytestring
-    renewers: list[DescribedDelegationTokenRenewer]
+    renewers: list[TokenPrincipal]
 
 
 class DescribeDelegationTokenResponse(Message, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import boolean, int16, int32, int64, string
 
 
@@ -49,7 +49,6 @@ class DescribeLogDirsResult(Part, kw_only=True):
     usable_bytes: Annotated[int64, since(4, ignorable=True)] = -1
 
 
-class DescribeLogDirsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class DescribeLogDirsResponse(Response, kw_only=True):
     error_code: Annotated[int16, since(3, ignorable=True)] = 0
     results: list[DescribeLogDirsResult] = []

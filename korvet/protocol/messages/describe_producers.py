@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.wire import int16, int32, int64, string
 
 
@@ -40,6 +40,5 @@ class TopicResponse(Part, kw_only=True):
     partitions: list[PartitionResponse]
 
 
-class DescribeProducersResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class DescribeProducersResponse(Response, kw_only=True):
     topics: list[TopicResponse] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import int16, int32, int64, string, uuid
 
 
@@ -53,6 +53,5 @@ class DescribeShareGroupOffsetsResponseGroup(Part, kw_only=True):
     error_message: string | None = None
 
 
-class DescribeShareGroupOffsetsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class DescribeShareGroupOffsetsResponse(Response, kw_only=True):
     groups: list[DescribeShareGroupOffsetsResponseGroup]

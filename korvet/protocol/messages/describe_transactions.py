@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.wire import int16, int32, int64, string
 
 
@@ -30,6 +30,5 @@ class TransactionState(Part, kw_only=True):
     topics: list[TopicData] = []
 
 
-class DescribeTransactionsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class DescribeTransactionsResponse(Response, kw_only=True):
     transaction_states: list[TransactionState] = []

@@ -5,7 +5,7 @@ Since KIP-554.
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, ResponseWithCode
 from korvet.protocol.wire import int8, int16, int32, string
 
 
@@ -33,8 +33,6 @@ class DescribeUserScramCredentialsResult(Part, kw_only=True):
     credential_infos: list[CredentialInfo] = []
 
 
-class DescribeUserScramCredentialsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
+class DescribeUserScramCredentialsResponse(ResponseWithCode, kw_only=True):
     error_message: string | None
     results: list[DescribeUserScramCredentialsResult] = []

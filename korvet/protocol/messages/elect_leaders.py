@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.types import ElectionType
 from korvet.protocol.wire import int8, int16, int32, string
 
@@ -38,9 +38,8 @@ class ReplicaElectionResult(Part, kw_only=True):
     partition_result: list[PartitionResult]
 
 
-class ElectLeadersResponse(Message, kw_only=True):
+class ElectLeadersResponse(Response, kw_only=True):
     """The result for every partition of the request; of all partitions, for those that needed an election."""
 
-    throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(1)] = 0
     replica_election_results: list[ReplicaElectionResult] = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, since
-from korvet.protocol.wire import boolean, int16, int32, int64, string
+from korvet.protocol.schema import Api, Message, ResponseWithCode, since
+from korvet.protocol.wire import boolean, int16, int64, string
 
 
 class EndTxnRequest(Message, kw_only=True):
@@ -23,10 +23,8 @@ class EndTxnRequest(Message, kw_only=True):
     committed: boolean
 
 
-class EndTxnResponse(Message, kw_only=True):
+class EndTxnResponse(ResponseWithCode, kw_only=True):
     """The id and epoch of the next transaction; -1 beside an error."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
     producer_id: Annotated[int64, since(5, ignorable=True)] = -1
     producer_epoch: Annotated[int16, since(5, ignorable=True)] = -1

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol import wire
+from korvet.protocol.messages.produce import LeaderIdAndEpoch, NodeEndpoint
 from korvet.protocol.schema import Api, Message, Part, since
 from korvet.protocol.wire import ZERO_UUID, int8, int16, int32, int64, string, uuid
 
@@ -80,13 +81,6 @@ class EpochEndOffset(Part, kw_only=True):
     end_offset: Annotated[int64, since(12)] = -1
 
 
-class LeaderIdAndEpoch(Part, kw_only=True):
-    """Who leads the partition now; -1 if that is not known."""
-
-    leader_id: Annotated[int32, since(12)] = -1
-    leader_epoch: Annotated[int32, since(12)] = -1
-
-
 class SnapshotId(Part, kw_only=True):
     """The snapshot that holds what the log no longer does (KIP-630)."""
 
@@ -121,15 +115,6 @@ class FetchableTopicResponse(Part, kw_only=True):
     topic: Annotated[string, since(0, until=12, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(13, ignorable=True)] = ZERO_UUID
     partitions: list[PartitionData]
-
-
-class NodeEndpoint(Part, kw_only=True):
-    """The address of a broker that a `current_leader` names."""
-
-    node_id: Annotated[int32, since(16)]
-    host: Annotated[string, since(16)]
-    port: Annotated[int32, since(16)]
-    rack: Annotated[string | None, since(16)] = None
 
 
 class FetchResponse(Message, kw_only=True):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from korvet.protocol.messages.alter_configs import AlterConfigsResourceResponse
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import boolean, int8, int32, string
+from korvet.protocol.schema import Api, Message, Part, Response
+from korvet.protocol.wire import boolean, int8, string
 
 
 class AlterableConfig(Part, kw_only=True):
@@ -30,6 +30,5 @@ class IncrementalAlterConfigsRequest(Message, kw_only=True):
     validate_only: boolean
 
 
-class IncrementalAlterConfigsResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class IncrementalAlterConfigsResponse(Response, kw_only=True):
     responses: list[AlterConfigsResourceResponse] = []

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, ResponseWithCode, since
 from korvet.protocol.types import ResourceType
-from korvet.protocol.wire import int8, int16, int32, string
+from korvet.protocol.wire import int8, string
 
 
 class ListConfigResourcesRequest(Message, kw_only=True):
@@ -25,7 +25,5 @@ class ConfigResource(Part, kw_only=True):
     resource_type: Annotated[int8, since(1, ignorable=True)] = ResourceType.CLIENT_METRICS
 
 
-class ListConfigResourcesResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
+class ListConfigResourcesResponse(ResponseWithCode, kw_only=True):
     config_resources: list[ConfigResource] = []

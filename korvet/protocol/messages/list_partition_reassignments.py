@@ -5,8 +5,8 @@ Since KIP-455.
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import int16, int32, string
+from korvet.protocol.schema import Api, Message, Part, ResponseWithCode
+from korvet.protocol.wire import int32, string
 
 
 class ListPartitionReassignmentsTopics(Part, kw_only=True):
@@ -37,10 +37,8 @@ class OngoingTopicReassignment(Part, kw_only=True):
     partitions: list[OngoingPartitionReassignment]
 
 
-class ListPartitionReassignmentsResponse(Message, kw_only=True):
+class ListPartitionReassignmentsResponse(ResponseWithCode, kw_only=True):
     """The partitions that move; those that do not are left out."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
     error_message: string | None
     topics: list[OngoingTopicReassignment] = []

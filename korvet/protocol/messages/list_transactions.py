@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
-from korvet.protocol.wire import int16, int32, int64, string
+from korvet.protocol.schema import Api, Message, Part, ResponseWithCode, since
+from korvet.protocol.wire import int64, string
 
 
 class ListTransactionsRequest(Message, kw_only=True):
@@ -28,10 +28,8 @@ class TransactionState(Part, kw_only=True):
     transaction_state: string
 
 
-class ListTransactionsResponse(Message, kw_only=True):
+class ListTransactionsResponse(ResponseWithCode, kw_only=True):
     """The transactions, and the names among the filters that are no state."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
     unknown_state_filters: list[string] = []
     transaction_states: list[TransactionState] = []

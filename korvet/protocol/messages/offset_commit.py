@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from korvet.protocol.parts import PartitionError
 from korvet.protocol.schema import Api, Message, Part, since
-from korvet.protocol.wire import ZERO_UUID, int16, int32, int64, string, uuid
+from korvet.protocol.wire import ZERO_UUID, int32, int64, string, uuid
 
 
 class OffsetCommitRequestPartition(Part, kw_only=True):
@@ -40,15 +41,10 @@ class OffsetCommitRequest(Message, kw_only=True):
     topics: list[OffsetCommitRequestTopic]
 
 
-class OffsetCommitResponsePartition(Part, kw_only=True):
-    partition_index: int32
-    error_code: int16
-
-
 class OffsetCommitResponseTopic(Part, kw_only=True):
     name: Annotated[string, since(0, until=9, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(10, ignorable=True)] = ZERO_UUID
-    partitions: list[OffsetCommitResponsePartition]
+    partitions: list[PartitionError]
 
 
 class OffsetCommitResponse(Message, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from korvet.protocol.parts import TopicErrors
 from korvet.protocol.schema import Api, Message, Part, since
 from korvet.protocol.wire import int16, int32, string
 
@@ -24,19 +25,9 @@ class OffsetDeleteRequest(Message, kw_only=True):
     topics: list[OffsetDeleteRequestTopic]
 
 
-class OffsetDeleteResponsePartition(Part, kw_only=True):
-    partition_index: int32
-    error_code: int16
-
-
-class OffsetDeleteResponseTopic(Part, kw_only=True):
-    name: string
-    partitions: list[OffsetDeleteResponsePartition]
-
-
 class OffsetDeleteResponse(Message, kw_only=True):
     """The result for every partition of the request, or the error of the group and no partitions."""
 
     error_code: int16 = 0
     throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
-    topics: list[OffsetDeleteResponseTopic] = []
+    topics: list[TopicErrors] = []

@@ -49,8 +49,8 @@ class BatchIndexAndErrorMessage(Part, kw_only=True):
 class LeaderIdAndEpoch(Part, kw_only=True):
     """Who leads the partition now; -1 if that is not known."""
 
-    leader_id: Annotated[int32, since(10)] = -1
-    leader_epoch: Annotated[int32, since(10)] = -1
+    leader_id: int32 = -1
+    leader_epoch: int32 = -1
 
 
 class PartitionProduceResponse(Part, kw_only=True):
@@ -73,10 +73,10 @@ class TopicProduceResponse(Part, kw_only=True):
 class NodeEndpoint(Part, kw_only=True):
     """The address of a broker that a `current_leader` names."""
 
-    node_id: Annotated[int32, since(10)]
-    host: Annotated[string, since(10)]
-    port: Annotated[int32, since(10)]
-    rack: Annotated[string | None, since(10)] = None
+    node_id: int32
+    host: string
+    port: int32
+    rack: string | None = None
 
 
 class ProduceResponse(Message, kw_only=True):

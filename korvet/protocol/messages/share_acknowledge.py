@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.messages.produce import NodeEndpoint
+from korvet.protocol.schema import Api, Message, Part, ResponseWithMessage, since
 from korvet.protocol.wire import boolean, int8, int16, int32, int64, string, uuid
 
 
@@ -58,21 +59,9 @@ class ShareAcknowledgeTopicResponse(Part, kw_only=True):
     partitions: list[PartitionData]
 
 
-class NodeEndpoint(Part, kw_only=True):
-    """The address of a broker that a `current_leader` names."""
-
-    node_id: int32
-    host: string
-    port: int32
-    rack: string | None = None
-
-
-class ShareAcknowledgeResponse(Message, kw_only=True):
+class ShareAcknowledgeResponse(ResponseWithMessage, kw_only=True):
     """The result for every partition of the request; a renewed lock lasts so long."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
     acquisition_lock_timeout_ms: Annotated[int32, since(2, ignorable=True)] = 0
     responses: list[ShareAcknowledgeTopicResponse]
     node_endpoints: list[NodeEndpoint]

@@ -8,29 +8,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol import wire
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.messages.produce import NodeEndpoint
+from korvet.protocol.messages.share_acknowledge import AcknowledgeTopic, LeaderIdAndEpoch
+from korvet.protocol.schema import Api, Message, Part, ResponseWithMessage, since
 from korvet.protocol.wire import boolean, int8, int16, int32, int64, string, uuid
 
 UNLIMITED_BYTES = 0x7FFFFFFF
 """max_bytes of a request that limits nothing."""
-
-
-class AcknowledgementBatch(Part, kw_only=True):
-    """What became of a range of offsets: one type for all of them, or one for each."""
-
-    first_offset: int64
-    last_offset: int64
-    acknowledge_types: list[int8]
-
-
-class FetchPartition(Part, kw_only=True):
-    partition_index: int32
-    acknowledgement_batches: list[AcknowledgementBatch]
-
-
-class FetchTopic(Part, kw_only=True):
-    topic_id: uuid
-    partitions: list[FetchPartition]
 
 
 class ForgottenTopic(Part, kw_only=True):
@@ -55,15 +39,8 @@ class ShareFetchRequest(Message, kw_only=True):
     batch_size: int32
     share_acquire_mode: Annotated[int8, since(2, ignorable=True)] = 0
     is_renew_ack: Annotated[boolean, since(2)] = False
-    topics: list[FetchTopic]
+    topics: list[AcknowledgeTopic]
     forgotten_topics_data: list[ForgottenTopic]
-
-
-class LeaderIdAndEpoch(Part, kw_only=True):
-    """Who leads the partition now; set with NOT_LEADER_OR_FOLLOWER only."""
-
-    leader_id: int32 = 0
-    leader_epoch: int32 = 0
 
 
 class AcquiredRecords(Part, kw_only=True):
@@ -92,21 +69,9 @@ class ShareFetchableTopicResponse(Part, kw_only=True):
     partitions: list[PartitionData]
 
 
-class NodeEndpoint(Part, kw_only=True):
-    """The address of a broker that a `current_leader` names."""
-
-    node_id: int32
-    host: string
-    port: int32
-    rack: string | None = None
-
-
-class ShareFetchResponse(Message, kw_only=True):
+class ShareFetchResponse(ResponseWithMessage, kw_only=True):
     """Partitions with records, errors or results of acknowledgements; the lock of what is acquired lasts so long."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
     acquisition_lock_timeout_ms: int32 = 0
     responses: list[ShareFetchableTopicResponse]
     node_endpoints: list[NodeEndpoint]

@@ -5,9 +5,10 @@ Version 0 was that of a preview.
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.messages.consumer_group_describe import Assignment, GroupState
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.types import UNKNOWN_OPERATIONS
-from korvet.protocol.wire import boolean, int16, int32, string, uuid
+from korvet.protocol.wire import boolean, int32, string
 
 
 class ShareGroupDescribeRequest(Message, kw_only=True):
@@ -15,16 +16,6 @@ class ShareGroupDescribeRequest(Message, kw_only=True):
 
     group_ids: list[string]
     include_authorized_operations: boolean = False
-
-
-class TopicPartitions(Part, kw_only=True):
-    topic_id: uuid
-    topic_name: string
-    partitions: list[int32]
-
-
-class Assignment(Part, kw_only=True):
-    topic_partitions: list[TopicPartitions]
 
 
 class Member(Part, kw_only=True):
@@ -37,18 +28,11 @@ class Member(Part, kw_only=True):
     assignment: Assignment
 
 
-class DescribedGroup(Part, kw_only=True):
-    error_code: int16 = 0
-    error_message: string | None = None
-    group_id: string
-    group_state: string = ""
-    group_epoch: int32 = 0
-    assignment_epoch: int32 = 0
+class DescribedGroup(GroupState, kw_only=True):
     assignor_name: string = ""
     members: list[Member] = []
     authorized_operations: int32 = UNKNOWN_OPERATIONS
 
 
-class ShareGroupDescribeResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class ShareGroupDescribeResponse(Response, kw_only=True):
     groups: list[DescribedGroup] = []

@@ -5,8 +5,9 @@ A field that is null has not changed since the last heartbeat. Version 0 was tha
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import int16, int32, string, uuid
+from korvet.protocol.messages.consumer_group_heartbeat import Assignment
+from korvet.protocol.schema import Api, Message, ResponseWithMessage
+from korvet.protocol.wire import int32, string
 
 
 class ShareGroupHeartbeatRequest(Message, kw_only=True):
@@ -21,21 +22,9 @@ class ShareGroupHeartbeatRequest(Message, kw_only=True):
     subscribed_topic_names: list[string] | None = None
 
 
-class TopicPartitions(Part, kw_only=True):
-    topic_id: uuid
-    partitions: list[int32]
-
-
-class Assignment(Part, kw_only=True):
-    topic_partitions: list[TopicPartitions]
-
-
-class ShareGroupHeartbeatResponse(Message, kw_only=True):
+class ShareGroupHeartbeatResponse(ResponseWithMessage, kw_only=True):
     """The assignment is null if it has not changed."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
     member_id: string | None = None
     member_epoch: int32 = 0
     heartbeat_interval_ms: int32 = 0

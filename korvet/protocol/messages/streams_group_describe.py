@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.messages.consumer_group_describe import GroupState
+from korvet.protocol.messages.streams_group_heartbeat import (
+    Endpoint,
+    KeyValue,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+)
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.types import UNKNOWN_OPERATIONS
-from korvet.protocol.wire import boolean, int16, int32, int64, string, uint16
+from korvet.protocol.wire import boolean, int32, string
 
 
 class StreamsGroupDescribeRequest(Message, kw_only=True):
@@ -12,20 +20,6 @@ class StreamsGroupDescribeRequest(Message, kw_only=True):
 
     group_ids: list[string]
     include_authorized_operations: boolean = False
-
-
-class KeyValue(Part, kw_only=True):
-    key: string
-    value: string
-
-
-class TopicInfo(Part, kw_only=True):
-    """An internal topic, with the partitions that it has, or is to have."""
-
-    name: string
-    partitions: int32
-    replication_factor: int16
-    topic_configs: list[KeyValue]
 
 
 class Subtopology(Part, kw_only=True):
@@ -41,26 +35,10 @@ class Topology(Part, kw_only=True):
     subtopologies: list[Subtopology] | None = None
 
 
-class TaskIds(Part, kw_only=True):
-    subtopology_id: string
-    partitions: list[int32]
-
-
-class TaskOffset(Part, kw_only=True):
-    subtopology_id: string
-    partition: int32
-    offset: int64
-
-
 class Assignment(Part, kw_only=True):
     active_tasks: list[TaskIds]
     standby_tasks: list[TaskIds]
     warmup_tasks: list[TaskIds]
-
-
-class Endpoint(Part, kw_only=True):
-    host: string
-    port: uint16
 
 
 class Member(Part, kw_only=True):
@@ -81,18 +59,11 @@ class Member(Part, kw_only=True):
     is_classic: boolean
 
 
-class DescribedGroup(Part, kw_only=True):
-    error_code: int16 = 0
-    error_message: string | None = None
-    group_id: string
-    group_state: string = ""
-    group_epoch: int32 = 0
-    assignment_epoch: int32 = 0
+class DescribedGroup(GroupState, kw_only=True):
     topology: Topology | None = None
     members: list[Member] = []
     authorized_operations: int32 = UNKNOWN_OPERATIONS
 
 
-class StreamsGroupDescribeResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
+class StreamsGroupDescribeResponse(Response, kw_only=True):
     groups: list[DescribedGroup] = []

@@ -5,7 +5,7 @@ A task is a partition of a subtopology. A field that is null, or -1, has not cha
 
 from __future__ import annotations
 
-from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.schema import Api, Message, Part, ResponseWithMessage
 from korvet.protocol.wire import boolean, int8, int16, int32, int64, string, uint16
 
 
@@ -15,7 +15,7 @@ class KeyValue(Part, kw_only=True):
 
 
 class TopicInfo(Part, kw_only=True):
-    """An internal topic: 0 partitions, or a replication factor of 0, are the broker's to choose."""
+    """An internal topic: in a heartbeat 0 partitions, or a replication factor of 0, are the broker's to choose."""
 
     name: string
     partitions: int32
@@ -106,12 +106,9 @@ class EndpointToPartitions(Part, kw_only=True):
     standby_partitions: list[TopicPartition]
 
 
-class StreamsGroupHeartbeatResponse(Message, kw_only=True):
+class StreamsGroupHeartbeatResponse(ResponseWithMessage, kw_only=True):
     """The tasks are null if they have not changed."""
 
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
-    error_message: string | None = None
     member_id: string = ""
     member_epoch: int32 = 0
     heartbeat_interval_ms: int32 = 0

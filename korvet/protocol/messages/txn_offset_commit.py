@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.parts import TopicErrors
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import int16, int32, int64, string
 
 
@@ -41,18 +42,7 @@ class TxnOffsetCommitRequest(Message, kw_only=True):
     topics: list[TxnOffsetCommitRequestTopic]
 
 
-class TxnOffsetCommitResponsePartition(Part, kw_only=True):
-    partition_index: int32
-    error_code: int16
-
-
-class TxnOffsetCommitResponseTopic(Part, kw_only=True):
-    name: string
-    partitions: list[TxnOffsetCommitResponsePartition]
-
-
-class TxnOffsetCommitResponse(Message, kw_only=True):
+class TxnOffsetCommitResponse(Response, kw_only=True):
     """The result for every partition of the request; there is no error of the whole."""
 
-    throttle_time_ms: int32 = 0
-    topics: list[TxnOffsetCommitResponseTopic] = []
+    topics: list[TopicErrors] = []

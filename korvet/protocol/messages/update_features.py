@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, ResponseWithCode, since
 from korvet.protocol.wire import boolean, int8, int16, int32, string
 
 
@@ -37,8 +37,6 @@ class UpdatableFeatureResult(Part, kw_only=True):
     error_message: string | None = ""
 
 
-class UpdateFeaturesResponse(Message, kw_only=True):
-    throttle_time_ms: int32 = 0
-    error_code: int16 = 0
+class UpdateFeaturesResponse(ResponseWithCode, kw_only=True):
     error_message: string | None = ""
     results: Annotated[list[UpdatableFeatureResult], since(0, until=1, ignorable=True)] = []

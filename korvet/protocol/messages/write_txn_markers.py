@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from korvet.protocol.parts import TopicErrors
 from korvet.protocol.schema import Api, Message, Part, since
 from korvet.protocol.wire import boolean, int8, int16, int32, int64, string
 
@@ -34,19 +35,9 @@ class WriteTxnMarkersRequest(Message, kw_only=True):
     markers: list[WritableTxnMarker]
 
 
-class WritableTxnMarkerPartitionResult(Part, kw_only=True):
-    partition_index: int32
-    error_code: int16
-
-
-class WritableTxnMarkerTopicResult(Part, kw_only=True):
-    name: string
-    partitions: list[WritableTxnMarkerPartitionResult]
-
-
 class WritableTxnMarkerResult(Part, kw_only=True):
     producer_id: int64
-    topics: list[WritableTxnMarkerTopicResult]
+    topics: list[TopicErrors]
 
 
 class WriteTxnMarkersResponse(Message, kw_only=True):
