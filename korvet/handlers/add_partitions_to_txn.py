@@ -24,6 +24,7 @@ from korvet.handlers.rights import (
     TRANSACTIONAL_ID,
     WRITE,
     RequestRule,
+    Resource,
     by_handler,
 )
 from korvet.protocol.messages import add_partitions_to_txn as wire
@@ -42,77 +43,57 @@ def handle(
     request: wire.AddPartitionsToTxnRequest, caller: Caller, api: TransactionApi
 ) -> wire.AddPartitionsToTxnResponse:
     """Add or verify the partitions of each transaction; the failure of one leaves the others unaffected."""
-    return _response(request, caller, lambda each: _added(each, caller, api))
+    return _response(request, caller, lambda transaction: _add(transaction, caller, api))
 
 
-def refuse(
+def _refuse(
     request: wire.AddPartitionsToTxnRequest, caller: Caller, error: KafkaError
 ) -> wire.AddPartitionsToTxnResponse:
     """Answer with the error: the request of brokers as a whole, as Kafka does, else every partition."""
     if caller.version >= OF_BROKERS_VERSION_FIRST:
         return wire.AddPartitionsToTxnResponse(error_code=group_error_code(error))
-    return _response(request, caller, lambda each: dict.fromkeys(_places(each), error))
+    return _response(request, caller, lambda transaction: dict.fromkeys(_named(transaction), error))
 
 
-def _transactions(
-    request: wire.AddPartitionsToTxnRequest, caller: Caller
-) -> Sequence[wire.AddPartitionsToTxnTransaction]:
-    if caller.version >= OF_BROKERS_VERSION_FIRST:
-        return request.transactions
-    return [
-        wire.AddPartitionsToTxnTransaction(
-            transactional_id=request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            producer_epoch=request.v3_and_below_producer_epoch,
-            topics=request.v3_and_below_topics,
-        )
-    ]
+def _named(transaction: wire.AddPartitionsToTxnTransaction) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions)
 
 
-def _places(asked: wire.AddPartitionsToTxnTransaction) -> Iterator[TopicPartition]:
-    return (TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions)
-
-
-def _added(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, api: TransactionApi) -> _Outcomes:
-    places = list(dict.fromkeys(_places(asked)))
-    found = dict(zip(places, _partitions(places, caller, api), strict=True))
+def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, api: TransactionApi) -> _Outcomes:
+    named = list(dict.fromkeys(_named(asked)))
+    found = dict(zip(named, _find(named, caller, api), strict=True))
     refused: dict[TopicPartition, KafkaError | None] = {
-        place: each for place, each in found.items() if isinstance(each, KafkaError)
+        name: partition for name, partition in found.items() if isinstance(partition, KafkaError)
     }
     if refused:
         message = "other partitions of the request cannot join the transaction"
         not_attempted = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, message)
-        return {place: refused.get(place, not_attempted) for place in in_turns(places)}
+        return {name: refused.get(name, not_attempted) for name in in_turns(named)}
     try:
         api.coordinator.add_partitions(
             asked.transactional_id,
             asked.producer_id,
             asked.producer_epoch,
-            [each for each in found.values() if isinstance(each, Partition)],
+            [partition for partition in found.values() if isinstance(partition, Partition)],
             verify_only=asked.verify_only,
         )
     except KafkaError as error:
-        return dict.fromkeys(places, error.without_frames())
-    return dict.fromkeys(places)
+        return dict.fromkeys(named, error.without_frames())
+    return dict.fromkeys(named)
 
 
-def _partitions(
-    places: Sequence[TopicPartition], caller: Caller, api: TransactionApi
+def _find(
+    named: Sequence[TopicPartition], caller: Caller, api: TransactionApi
 ) -> list[Partition | KafkaError]:
     """Return the partitions, or for each why it cannot be written to."""
+    unwritable = set[str]()
     if caller.version < OF_BROKERS_VERSION_FIRST:
-        may_write = {
-            topic: caller.rights.allows(WRITE, TOPIC, topic)
-            for topic in {place.topic for place in in_turns(places)}
-        }
-    else:
-        may_write = {}
-    refusal_of_topic = refusal(TOPIC)
+        topics = {partition.topic for partition in in_turns(named)}
+        unwritable = {topic for topic in topics if not caller.may(WRITE, topic)}
+    error = refusal(TOPIC)
     refs: list[PartitionRef[None] | KafkaError] = [
-        PartitionRef(TopicRef(place.topic), place.partition, None)
-        if may_write.get(place.topic, True)
-        else refusal_of_topic
-        for place in in_turns(places)
+        error if topic in unwritable else PartitionRef(TopicRef(topic), index, None)
+        for topic, index in in_turns(named)
     ]
     return api.topics.ask(refs, lambda _asked, _topic, partition: partition, list)
 
@@ -122,28 +103,42 @@ def _response(
     caller: Caller,
     outcomes_of: Callable[[wire.AddPartitionsToTxnTransaction], _Outcomes],
 ) -> wire.AddPartitionsToTxnResponse:
-    results = []
-    for asked in _transactions(request, caller):
-        outcomes = outcomes_of(asked)
-        topics = [
-            wire.AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    wire.AddPartitionsToTxnPartitionResult(
-                        partition_index=index,
-                        partition_error_code=_code(outcomes[TopicPartition(topic.name, index)], caller),
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for topic in asked.topics
-        ]
-        results.append(
-            wire.AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=topics)
-        )
     if caller.version >= OF_BROKERS_VERSION_FIRST:
-        return wire.AddPartitionsToTxnResponse(results_by_transaction=results)
-    return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+        return wire.AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                wire.AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id,
+                    topic_results=_topic_results(transaction, outcomes_of(transaction), caller),
+                )
+                for transaction in request.transactions
+            ]
+        )
+    transaction = wire.AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    results = _topic_results(transaction, outcomes_of(transaction), caller)
+    return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+
+def _topic_results(
+    transaction: wire.AddPartitionsToTxnTransaction, outcomes: _Outcomes, caller: Caller
+) -> list[wire.AddPartitionsToTxnTopicResult]:
+    return [
+        wire.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                wire.AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=_code(outcomes[TopicPartition(topic.name, index)], caller),
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
 
 
 def _code(error: KafkaError | None, caller: Caller) -> ErrorCode:
@@ -155,20 +150,17 @@ def _code(error: KafkaError | None, caller: Caller) -> ErrorCode:
     return transaction_error_code(error, knows_fenced=caller.version >= PRODUCER_FENCED_VERSION_FIRST)
 
 
+def _client_id(request: wire.AddPartitionsToTxnRequest) -> Resource | None:
+    return None if request.transactions else (TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+
+
 register(
     handle,
-    refuse,
+    _refuse,
+    # Of brokers, which ask for several transactions, or of a client.
     rights=[
-        RequestRule(
-            CLUSTER_ACTION, (CLUSTER,), lambda request: THE_CLUSTER if request.transactions else None
-        ),
-        RequestRule(
-            WRITE,
-            (TRANSACTIONAL_ID,),
-            lambda request: (
-                None if request.transactions else (TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
-            ),
-        ),
+        RequestRule(CLUSTER_ACTION, (CLUSTER,), lambda asked: THE_CLUSTER if asked.transactions else None),
+        RequestRule(WRITE, (TRANSACTIONAL_ID,), _client_id),
         by_handler((WRITE, TOPIC)),
     ],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -25,24 +25,23 @@ def handle(
 ) -> wire.AlterClientQuotasResponse:
     """Alter each entity; the failure of one leaves the others unaffected."""
     # The types of an entity have no order.
-    times = Counter(frozenset(_pairs(each)) for each in request.entries)
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "The request names the entity twice.")
+    times = Counter(frozenset(_pairs(entry)) for entry in request.entries)
 
     def alter(entry: wire.EntryData) -> wire.EntryResult:
+        if times[frozenset(_pairs(entry))] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the entity twice.")
         entity = parse_entity(_pairs(entry))
-        ops = ((each.key, None if each.remove else each.value) for each in entry.ops)
-        changes = parse_changes(entity, ops)
+        changes = parse_changes(entity, ((op.key, None if op.remove else op.value) for op in entry.ops))
         if not request.validate_only:
             api.quotas.alter(entity, changes)
         return _result(entry, None)
 
-    entries = {frozenset(_pairs(each)): each for each in request.entries}
-    each_given = [(entry, twice if times[pairs] > 1 else None) for pairs, entry in entries.items()]
-    return wire.AlterClientQuotasResponse(entries=each_done(each_given, alter, _result))
+    entries = {frozenset(_pairs(entry)): entry for entry in request.entries}
+    return wire.AlterClientQuotasResponse(entries=each_done(entries.values(), alter, _result))
 
 
 def _pairs(entry: wire.EntryData | wire.EntryResult) -> tuple[tuple[str, str | None], ...]:
-    return tuple((each.entity_type, each.entity_name) for each in entry.entity)
+    return tuple((entity.entity_type, entity.entity_name) for entity in entry.entity)
 
 
 def _result(entry: wire.EntryData, error: KafkaError | None) -> wire.EntryResult:
@@ -65,7 +64,7 @@ def _changes(
 register(
     handle,
     lambda request, _caller, error: wire.AlterClientQuotasResponse(
-        entries=[_result(each, error) for each in request.entries]
+        entries=[_result(entry, error) for entry in request.entries]
     ),
     rights=[on_cluster(ALTER_CONFIGS)],
     changes=_changes,

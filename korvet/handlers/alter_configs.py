@@ -35,7 +35,7 @@ def handle(request: wire.AlterConfigsRequest, _caller: Caller, api: ClusterApi) 
     def alter(resource: wire.AlterConfigsResource) -> None:
         api.configs.alter(
             ConfigResource(resource.resource_type, resource.resource_name),
-            [ConfigChange(each.name, ConfigOperation.SET, each.value) for each in resource.configs],
+            [ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
             reset=True,
             validate_only=request.validate_only,
         )
@@ -47,21 +47,26 @@ def alter_each(
     resources: Sequence[_R], alter: Callable[[_R], None]
 ) -> list[wire.AlterConfigsResourceResponse]:
     """Alter each resource that is named once; returns for each whether it was altered, and if not, why."""
-    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
     def altered(resource: _R) -> wire.AlterConfigsResourceResponse:
+        if times[resource.resource_type, resource.resource_name] > 1:
+            raise twice
         alter(resource)
-        return result(resource, None)
+        return _result(resource, None)
 
-    each_resource = [
-        (each, twice if times[each.resource_type, each.resource_name] > 1 else None) for each in resources
-    ]
-    return each_done(each_resource, altered, result)
+    return each_done(resources, altered, _result)
 
 
-def result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterConfigsResourceResponse:
-    """Return the result for a resource: altered, or refused with `error`."""
+def refuse_each(
+    resources: Sequence[_AlteredResource], error: KafkaError
+) -> list[wire.AlterConfigsResourceResponse]:
+    """Answer every resource with the error."""
+    return [_result(resource, error) for resource in resources]
+
+
+def _result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterConfigsResourceResponse:
     return wire.AlterConfigsResourceResponse(
         error_code=error_code(error),
         error_message=error_message(error),
@@ -88,7 +93,7 @@ def configs_changed(request: Any, response: Any) -> Iterator[Outcome]:  # noqa: 
 register(
     handle,
     lambda request, _caller, error: wire.AlterConfigsResponse(
-        responses=[result(resource, error) for resource in request.resources]
+        responses=refuse_each(request.resources, error)
     ),
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,

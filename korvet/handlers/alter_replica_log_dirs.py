@@ -8,7 +8,7 @@ Errors: INVALID_TOPIC_EXCEPTION, LOG_DIR_NOT_FOUND, REPLICA_NOT_AVAILABLE, UNKNO
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from korvet.errors import ErrorCode
 from korvet.handlers.context import Caller, ClusterApi
@@ -35,11 +35,15 @@ def handle(
     for name, paths in _paths(request).items():
         topic = api.topics.get_cached(name)
         placed = live.placed(name, len(topic.partitions), topic.assignment) if topic is not None else []
-        here = [api.cluster.this.broker_id in each.replicas for each in placed]
-        outcomes[name] = {
-            index: _refusal(name, index, path, names) or _outcome(topic, here, index, path, api.log_dirs)
-            for index, path in paths.items()
-        }
+        here = [api.cluster.this.broker_id in placement.replicas for placement in placed]
+        outcomes[name] = {}
+        for index, path in paths.items():
+            if len(f"{name}-{index}{_FUTURE}") > _FILE_NAME_LENGTH_MAX:
+                outcomes[name][index] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif path not in names:
+                outcomes[name][index] = ErrorCode.LOG_DIR_NOT_FOUND
+            else:
+                outcomes[name][index] = _outcome(topic, here, index, path, api.log_dirs)
     return _response(outcomes)
 
 
@@ -50,13 +54,6 @@ def _paths(request: wire.AlterReplicaLogDirsRequest) -> dict[str, dict[int, str]
         for topic in directory.topics:
             paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
     return paths
-
-
-def _refusal(name: str, index: int, path: str, names: Container[str]) -> ErrorCode:
-    """Return the error of what no partition could be moved to, NONE if there is none."""
-    if len(f"{name}-{index}{_FUTURE}") > _FILE_NAME_LENGTH_MAX:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-    return ErrorCode.NONE if path in names else ErrorCode.LOG_DIR_NOT_FOUND
 
 
 def _outcome(
@@ -73,17 +70,16 @@ def _outcome(
 
 
 def _response(outcomes: Mapping[str, Mapping[int, ErrorCode]]) -> wire.AlterReplicaLogDirsResponse:
-    return wire.AlterReplicaLogDirsResponse(
-        results=[
-            wire.AlterReplicaLogDirTopicResult(
-                topic_name=name,
-                partitions=[
-                    PartitionError(partition_index=index, error_code=code) for index, code in codes.items()
-                ],
-            )
-            for name, codes in outcomes.items()
-        ]
-    )
+    results = [
+        wire.AlterReplicaLogDirTopicResult(
+            topic_name=name,
+            partitions=[
+                PartitionError(partition_index=index, error_code=code) for index, code in codes.items()
+            ],
+        )
+        for name, codes in outcomes.items()
+    ]
+    return wire.AlterReplicaLogDirsResponse(results=results)
 
 
 register(

@@ -27,49 +27,49 @@ def handle(
 ) -> wire.AlterShareGroupOffsetsResponse:
     """Move the start in each partition; the failure of one leaves the others unaffected."""
     require_group_id(request.group_id)
-    asked = _starts(request, caller, api)
-    starts = [each for each in asked if not isinstance(each, KafkaError)]
+    readable = {topic.topic_name for topic in request.topics if caller.may(READ, topic.topic_name)}
+    asked = [
+        _start(topic.topic_name, partition, readable, api)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    starts = [start for start in asked if not isinstance(start, KafkaError)]
     # If nothing may be altered, no group is created, and nothing is said about one.
-    done = iter(api.offsets.alter(request.group_id, starts) if starts else ())
-    outcomes = iter([each if isinstance(each, KafkaError) else next(done) for each in asked])
+    altered = iter(api.offsets.alter(request.group_id, starts) if starts else ())
+    outcomes = iter([start if isinstance(start, KafkaError) else next(altered) for start in asked])
     topics = []
     for topic in request.topics:
-        partitions = [_partition(each.partition_index, next(outcomes)) for each in topic.partitions]
-        known = api.topics.get_cached(topic.topic_name)
-        refused = all(each.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED for each in partitions)
+        partitions = []
+        for partition, error in zip(topic.partitions, outcomes, strict=False):
+            index, code, message = partition.partition_index, group_error_code(error), error_message(error)
+            partitions.append(
+                wire.AlterShareGroupOffsetsResponsePartition(
+                    partition_index=index, error_code=code, error_message=message
+                )
+            )
+        names_id = partitions and topic.topic_name in readable
+        known = api.topics.get_cached(topic.topic_name) if names_id else None
         topics.append(
             wire.AlterShareGroupOffsetsResponseTopic(
                 topic_name=topic.topic_name,
-                topic_id=ZERO_UUID if refused or known is None else known.id,
+                topic_id=ZERO_UUID if known is None else known.id,
                 partitions=partitions,
             )
         )
     return wire.AlterShareGroupOffsetsResponse(responses=topics)
 
 
-def _starts(
-    request: wire.AlterShareGroupOffsetsRequest, caller: Caller, api: ShareApi
-) -> list[_Start | KafkaError]:
-    """Return where to begin in each partition of the request, or why it may not be altered."""
-    starts: list[_Start | KafkaError] = []
-    for topic in request.topics:
-        readable = caller.rights.allows(READ, TOPIC, topic.topic_name)
-        for partition in topic.partitions:
-            if not readable:
-                starts.append(refusal(TOPIC))
-                continue
-            try:
-                known = api.topics.partition(TopicRef(topic.topic_name), partition.partition_index)
-                starts.append((*known, partition.start_offset))
-            except KafkaError as error:
-                starts.append(error.without_frames())
-    return starts
-
-
-def _partition(index: int, error: KafkaError | None) -> wire.AlterShareGroupOffsetsResponsePartition:
-    return wire.AlterShareGroupOffsetsResponsePartition(
-        partition_index=index, error_code=group_error_code(error), error_message=error_message(error)
-    )
+def _start(
+    topic: str, partition: wire.AlterShareGroupOffsetsRequestPartition, readable: set[str], api: ShareApi
+) -> _Start | KafkaError:
+    """Return where to begin in a partition, or why it may not be altered."""
+    if topic not in readable:
+        return refusal(TOPIC)
+    try:
+        known = api.topics.partition(TopicRef(topic), partition.partition_index)
+    except KafkaError as error:
+        return error.without_frames()
+    return *known, partition.start_offset
 
 
 register(

@@ -9,6 +9,7 @@ Errors: DUPLICATE_RESOURCE, RESOURCE_NOT_FOUND, UNACCEPTABLE_CREDENTIAL, UNSUPPO
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
@@ -35,18 +36,17 @@ def handle(
         api.users.alter(user, changes[user])
         return _result(user, None)
 
-    results = each_done([(user, None) for user in changes], alter, _result)
+    results = each_done(changes, alter, _result)
     return wire.AlterUserScramCredentialsResponse(results=results)
 
 
 def _by_user(request: wire.AlterUserScramCredentialsRequest) -> dict[str, list[Deletion | Upsertion]]:
-    found: dict[str, list[Deletion | Upsertion]] = {}
+    changes = defaultdict[str, list[Deletion | Upsertion]](list)
     for deletion in request.deletions:
-        found.setdefault(deletion.name, []).append(Deletion(deletion.mechanism))
-    for each in request.upsertions:
-        upsertion = Upsertion(each.mechanism, each.iterations, each.salt, each.salted_password)
-        found.setdefault(each.name, []).append(upsertion)
-    return found
+        changes[deletion.name].append(Deletion(deletion.mechanism))
+    for new in request.upsertions:
+        changes[new.name].append(Upsertion(new.mechanism, new.iterations, new.salt, new.salted_password))
+    return changes
 
 
 def _result(user: str, error: KafkaError | None) -> wire.AlterUserScramCredentialsResult:

@@ -122,29 +122,31 @@ def topic_errors(
     ]
 
 
-def each_named_once(topics: Sequence[N]) -> Iterator[tuple[N, KafkaError | None]]:
-    """Yield each topic of a request once, with the error INVALID_REQUEST if it is named more often."""
+def each_named_once(
+    topics: Sequence[N], do: Callable[[N], Result], failed: Callable[[N, KafkaError], Result]
+) -> list[Result]:
+    """Return `each_done` of topics; one that the request names more often is answered once, with INVALID_REQUEST."""
     times = Counter(topic.name for topic in topics)
-    for topic in {topic.name: topic for topic in topics}.values():
-        message = f"The request names topic '{topic.name}' twice."
-        yield topic, KafkaError(ErrorCode.INVALID_REQUEST, message) if times[topic.name] > 1 else None
+
+    def do_once(topic: N) -> Result:
+        if times[topic.name] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The request names topic '{topic.name}' twice.")
+        return do(topic)
+
+    return each_done({topic.name: topic for topic in topics}.values(), do_once, failed)
 
 
 def each_done(
-    items: Iterable[tuple[Item, KafkaError | None]],
-    do: Callable[[Item], Result],
-    failed: Callable[[Item, KafkaError], Result],
+    items: Iterable[Item], do: Callable[[Item], Result], failed: Callable[[Item, KafkaError], Result]
 ) -> list[Result]:
-    """Return what `do` returns for each item, or `failed` for one that comes with an error or for which `do` raises it.
+    """Return what `do` returns for each item, or `failed` for one for which it raises KafkaError.
 
     Raises LeaseEndedError while nothing of the request can be done yet, for it is then handled once more.
     """
     results: list[Result] = []
     is_any_done = False
-    for item, error_before in items:
+    for item in items:
         try:
-            if error_before is not None:
-                raise error_before
             results.append(do(item))
             is_any_done = True
         except KafkaError as error:
@@ -190,6 +192,6 @@ def unreadable_topics(
                 refused[topic] = unknown_id()
                 continue
             name = found.name
-        if not caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, name):
+        if not caller.may(AclOperation.READ, name):
             refused[topic] = refusal(AclResourceType.TOPIC)
     return refused

@@ -7,6 +7,8 @@ Errors: DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
@@ -17,44 +19,37 @@ NO_TIME = -1
 _VERSION_WITH_REQUESTER = 3
 
 
-def handle(
-    _request: wire.CreateDelegationTokenRequest, caller: Caller, _api: SecurityApi
-) -> wire.CreateDelegationTokenResponse:
+def handle(_request: wire.CreateDelegationTokenRequest, caller: Caller, _api: SecurityApi) -> NoReturn:
     """Refuse it."""
-    raise disabled(caller)
+    refuse_token(caller)
 
 
-def disabled(caller: Caller) -> KafkaError:
-    """Return why a request about tokens is refused."""
+def refuse_token(caller: Caller) -> NoReturn:
+    """Refuse a request about tokens."""
     if caller.session.principal == ANONYMOUS:
         message = "Delegation tokens are for clients that have logged in."
-        return KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, message)
-    return KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "Delegation tokens are not supported.")
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, message)
+    raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "Delegation tokens are not supported.")
 
 
-def refuse(
+def _refuse(
     request: wire.CreateDelegationTokenRequest, caller: Caller, error: KafkaError
 ) -> wire.CreateDelegationTokenResponse:
     """Answer with the error, and whose token it would be."""
     asks = caller.session.principal
-    response = wire.CreateDelegationTokenResponse(
+    names_requester = caller.version >= _VERSION_WITH_REQUESTER  # KIP-373
+    return wire.CreateDelegationTokenResponse(
         error_code=error.code,
         principal_type=request.owner_principal_type or asks.type,
         principal_name=request.owner_principal_name or asks.name,
+        token_requester_principal_type=asks.type if names_requester else "",
+        token_requester_principal_name=asks.name if names_requester else "",
         issue_timestamp_ms=NO_TIME,
         expiry_timestamp_ms=NO_TIME,
         max_timestamp_ms=NO_TIME,
         token_id="",
         hmac=b"",
     )
-    if caller.version >= _VERSION_WITH_REQUESTER:  # KIP-373
-        response.token_requester_principal_type = asks.type
-        response.token_requester_principal_name = asks.name
-    return response
 
 
-register(
-    handle,
-    refuse,
-    rights=(),
-)
+register(handle, _refuse, rights=())

@@ -13,7 +13,7 @@ from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
-from korvet.handlers.common import each_done, each_named_once, error_code, error_message, require_time
+from korvet.handlers.common import each_named_once, error_code, error_message, require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
 from korvet.handlers.rights import ALTER, on_topics
@@ -44,7 +44,7 @@ def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi)
         api.topics.add_partitions(topic, change, validate_only=request.validate_only)
         return _result(asked, None)
 
-    results = each_done(each_named_once(request.topics), grow, _result)
+    results = each_named_once(request.topics, grow, _result)
     response = wire.CreatePartitionsResponse(results=results)
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 

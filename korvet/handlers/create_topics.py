@@ -15,7 +15,7 @@ from __future__ import annotations
 from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
-from korvet.handlers.common import each_done, each_named_once, error_message, work_until
+from korvet.handlers.common import each_named_once, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
 from korvet.handlers.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, by_handler, on_topics
@@ -45,7 +45,7 @@ def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> 
         if not request.validate_only:
             mutations.take(new.partitions if new.partitions > 0 else api.live.settings.num_partitions)
         created = api.topics.create(new, validate_only=request.validate_only, until=until)
-        if not caller.rights.allows(DESCRIBE_CONFIGS, TOPIC, topic.name, log=False):
+        if not caller.may(DESCRIBE_CONFIGS, topic.name, log=False):
             return wire.CreatableTopicResult(
                 name=created.name,
                 topic_id=created.id,
@@ -54,7 +54,7 @@ def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> 
             )
         return _result(created, api)
 
-    response = wire.CreateTopicsResponse(topics=each_done(each_named_once(request.topics), create, _failed))
+    response = wire.CreateTopicsResponse(topics=each_named_once(request.topics, create, _failed))
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 

@@ -56,7 +56,7 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
             error_code=error_code(error), error_message=error_message(error), matching_acls=matching
         )
 
-    results = each_done([(each, None) for each in request.filters], delete, _failed)
+    results = each_done(request.filters, delete, _failed)
     return wire.DeleteAclsResponse(filter_results=results)
 
 
@@ -79,7 +79,7 @@ def _changes(_request: wire.DeleteAclsRequest, response: wire.DeleteAclsResponse
 register(
     handle,
     lambda request, _caller, error: wire.DeleteAclsResponse(
-        filter_results=[_failed(each, error) for each in request.filters]
+        filter_results=[_failed(asked, error) for asked in request.filters]
     ),
     rights=[on_cluster(ALTER)],
     changes=_changes,

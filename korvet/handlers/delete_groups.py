@@ -24,16 +24,8 @@ def handle(request: wire.DeleteGroupsRequest, _caller: Caller, api: GroupApi) ->
         api.admin.delete(group)
         return _result(group, None)
 
-    groups = [(group, None) for group in dict.fromkeys(request.groups_names)]
+    groups = dict.fromkeys(request.groups_names)
     return wire.DeleteGroupsResponse(results=each_done(groups, delete, _result))
-
-
-def refuse(
-    request: wire.DeleteGroupsRequest, _caller: Caller, error: KafkaError
-) -> wire.DeleteGroupsResponse:
-    """Answer every group with the error."""
-    names = dict.fromkeys(request.groups_names)
-    return wire.DeleteGroupsResponse(results=[_result(group, error) for group in names])
 
 
 def _result(group: str, error: KafkaError | None) -> wire.DeletableGroupResult:
@@ -42,7 +34,9 @@ def _result(group: str, error: KafkaError | None) -> wire.DeletableGroupResult:
 
 register(
     handle,
-    refuse,
+    lambda request, _caller, error: wire.DeleteGroupsResponse(
+        results=[_result(group, error) for group in dict.fromkeys(request.groups_names)]
+    ),
     rights=[on_names(GROUP, DELETE, "groups_names", "results")],
     changes=lambda _request, response: (
         (f"group {result.group_id}", result.error_code) for result in response.results

@@ -23,32 +23,29 @@ def handle(
 ) -> wire.DeleteShareGroupOffsetsResponse:
     """Forget each topic; the failure of one leaves the others unaffected."""
     require_group_id(request.group_id)
-    outcomes: dict[str, Topic | KafkaError] = {}
+    topics: dict[str, Topic] = {}
     errors: dict[str, KafkaError | None] = {}
-    is_refused = bool(request.topics)
-    for name in dict.fromkeys(each.topic_name for each in request.topics):
+    names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
+    readable = {name for name in names if caller.may(READ, name)}
+    for name in names:
         try:
-            if not caller.rights.allows(READ, TOPIC, name):
+            if name not in readable:
                 raise refusal(TOPIC)
-            is_refused = False
-            outcomes[name] = api.topics.get(name)
+            topics[name] = api.topics.get(name)
         except KafkaError as error:
-            outcomes[name] = error.without_frames()
-    topics = [each for each in outcomes.values() if isinstance(each, Topic)]
-    errors |= {name: each for name, each in outcomes.items() if isinstance(each, KafkaError)}
-    if not is_refused:
+            errors[name] = error.without_frames()
+    if readable or not names:
         # The group is checked also for topics that do not exist, as in Kafka.
-        deleted = api.offsets.delete(request.group_id, topics)
-        errors |= zip((each.name for each in topics), deleted, strict=True)
+        errors |= zip(topics, api.offsets.delete(request.group_id, list(topics.values())), strict=True)
     return wire.DeleteShareGroupOffsetsResponse(
         responses=[
             wire.DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name,
-                topic_id=each.id if isinstance(each, Topic) and errors[name] is None else ZERO_UUID,
+                topic_id=topics[name].id if errors[name] is None else ZERO_UUID,
                 error_code=group_error_code(errors[name]),
                 error_message=error_message(errors[name]),
             )
-            for name, each in outcomes.items()
+            for name in names
         ]
     )
 

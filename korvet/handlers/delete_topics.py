@@ -72,10 +72,14 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
             errors |= zip(taken, api.topics.delete([topics[named] for named in taken], until), strict=True)
             yield from errors.items()
 
-    def deleted(named: _Given) -> wire.DeletableTopicResult:
+    def result(outcome: tuple[_Given, KafkaError | None]) -> wire.DeletableTopicResult:
+        named, error = outcome
+        if error is not None:
+            raise error
         return wire.DeletableTopicResult(name=topics[named].name, topic_id=topics[named].id)
 
-    response = wire.DeleteTopicsResponse(responses=each_done(delete_all(), deleted, _failed))
+    results = each_done(delete_all(), result, lambda outcome, error: _failed(outcome[0], error))
+    response = wire.DeleteTopicsResponse(responses=results)
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
@@ -106,8 +110,8 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi) -> Topic:
         raise KafkaError(error.code, f"Topic '{name}' does not exist") from None
 
 
-def _failed(each: _Given, error: KafkaError) -> wire.DeletableTopicResult:
-    name, topic_id = each
+def _failed(given: _Given, error: KafkaError) -> wire.DeletableTopicResult:
+    name, topic_id = given
     return wire.DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=error.code, error_message=error_message(error)
     )

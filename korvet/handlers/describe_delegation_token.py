@@ -5,22 +5,18 @@ Errors: DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.create_delegation_token import disabled
+from korvet.handlers.create_delegation_token import refuse_token
 from korvet.handlers.registry import register
 from korvet.protocol.messages import describe_delegation_token as wire
 
 
-def handle(
-    _request: wire.DescribeDelegationTokenRequest, caller: Caller, _api: SecurityApi
-) -> wire.DescribeDelegationTokenResponse:
+def handle(_request: wire.DescribeDelegationTokenRequest, caller: Caller, _api: SecurityApi) -> NoReturn:
     """Refuse it."""
-    raise disabled(caller)
+    refuse_token(caller)
 
 
-register(
-    handle,
-    refuse_whole(wire.DescribeDelegationTokenResponse, tokens=[]),
-    rights=(),
-)
+register(handle, refuse_whole(wire.DescribeDelegationTokenResponse, tokens=[]), rights=())

@@ -32,83 +32,80 @@ def handle(
     """Describe each group; the failure of one leaves the others unaffected."""
     api.topics.refresh()
     groups = []
-    for asked in request.groups:
+    for group in request.groups:
         try:
-            if not caller.rights.allows(DESCRIBE, GROUP, asked.group_id):
+            if not caller.rights.allows(DESCRIBE, GROUP, group.group_id):
                 raise refusal(GROUP)
             topics = (
-                _every(asked.group_id, caller, api)
-                if asked.topics is None
-                else [_topic(asked.group_id, each, caller, api) for each in asked.topics]
+                _all_topics(group.group_id, caller, api)
+                if group.topics is None
+                else [_topic(group.group_id, topic, caller, api) for topic in group.topics]
             )
-            groups.append(wire.DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=topics))
+            groups.append(wire.DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=topics))
         except KafkaError as error:
-            groups.append(_refused(asked.group_id, error))
+            groups.append(_refused(group, error))
     return wire.DescribeShareGroupOffsetsResponse(groups=groups)
 
 
-def _every(group: str, caller: Caller, api: ShareApi) -> list[wire.DescribeShareGroupOffsetsResponseTopic]:
+def _all_topics(
+    group: str, caller: Caller, api: ShareApi
+) -> list[wire.DescribeShareGroupOffsetsResponseTopic]:
     """Return all partitions of the topics in which the group has been."""
-    topics = [each for each in api.topics.list_cached() if _may_describe(each.name, caller, log=False)]
-    partitions = [each for topic in in_turns(topics) for each in topic.partitions]
-    lags = caller.version >= LAG_VERSION_FIRST
-    found = api.offsets.describe(group, partitions, lags=lags)
-    answers = iter(in_turns(found))
-    by_topic = [
-        (topic, list(enumerate(islice(answers, len(topic.partitions))))) for topic in in_turns(topics)
-    ]
+    topics = [topic for topic in api.topics.list_cached() if caller.may(DESCRIBE, topic.name, log=False)]
+    partitions = [partition for topic in in_turns(topics) for partition in topic.partitions]
+    positions = api.offsets.describe(group, partitions, lags=caller.version >= LAG_VERSION_FIRST)
+    remaining = iter(in_turns(positions))
+    by_topic = [(topic, list(islice(remaining, len(topic.partitions)))) for topic in in_turns(topics)]
     return [
-        _described(topic.name, topic.id, of_topic)
-        for topic, of_topic in by_topic
-        if any(answer is not None for _, answer in of_topic)
+        _described(topic.name, topic.id, enumerate(answers))
+        for topic, answers in by_topic
+        if any(answer is not None for answer in answers)
     ]
 
 
 def _topic(
     group: str, asked: wire.DescribeShareGroupOffsetsRequestTopic, caller: Caller, api: ShareApi
 ) -> wire.DescribeShareGroupOffsetsResponseTopic:
-    name = asked.topic_name
-    if not _may_describe(name, caller):
-        error = refusal(TOPIC)
-        return _described(name, ZERO_UUID, [(index, error) for index in asked.partitions])
+    name, indexes = asked.topic_name, asked.partitions
+    if not caller.may(DESCRIBE, name):
+        return _described(name, ZERO_UUID, ((index, refusal(TOPIC)) for index in indexes))
     topic = api.topics.get_cached(name)
     if topic is None:
-        return _described(name, ZERO_UUID, [(index, None) for index in asked.partitions])
-    known = [index for index in dict.fromkeys(asked.partitions) if 0 <= index < len(topic.partitions)]
-    lags = caller.version >= LAG_VERSION_FIRST
-    found = api.offsets.describe(group, [topic.partition(index) for index in known], lags=lags)
-    answers: dict[int, Answer] = dict(zip(known, found, strict=True))
-    return _described(name, topic.id, [(index, answers.get(index)) for index in asked.partitions])
-
-
-def _may_describe(topic: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(DESCRIBE, TOPIC, topic, log=log)
+        return _described(name, ZERO_UUID, ((index, None) for index in indexes))
+    known = [index for index in dict.fromkeys(indexes) if 0 <= index < len(topic.partitions)]
+    partitions = [topic.partition(index) for index in known]
+    positions = api.offsets.describe(group, partitions, lags=caller.version >= LAG_VERSION_FIRST)
+    answers: dict[int, Answer] = dict(zip(known, positions, strict=True))
+    return _described(name, topic.id, ((index, answers.get(index)) for index in indexes))
 
 
 def _described(
     name: str, topic_id: bytes, answers: Iterable[tuple[int, Answer]]
 ) -> wire.DescribeShareGroupOffsetsResponseTopic:
+    partitions = []
+    for index, answer in answers:
+        position = answer if isinstance(answer, GroupPosition) else GroupPosition(UNKNOWN_START, 0)
+        error = answer if isinstance(answer, KafkaError) else None
+        partitions.append(
+            wire.DescribeShareGroupOffsetsResponsePartition(
+                partition_index=index,
+                start_offset=position.start,
+                leader_epoch=position.leader_epoch,
+                lag=position.lag,
+                error_code=group_error_code(error),
+                error_message=error_message(error),
+            )
+        )
     return wire.DescribeShareGroupOffsetsResponseTopic(
-        topic_name=name, topic_id=topic_id, partitions=[_partition(*each) for each in answers]
+        topic_name=name, topic_id=topic_id, partitions=partitions
     )
 
 
-def _partition(index: int, answer: Answer) -> wire.DescribeShareGroupOffsetsResponsePartition:
-    found = answer if isinstance(answer, GroupPosition) else GroupPosition(UNKNOWN_START, 0)
-    error = answer if isinstance(answer, KafkaError) else None
-    return wire.DescribeShareGroupOffsetsResponsePartition(
-        partition_index=index,
-        start_offset=found.start,
-        leader_epoch=found.leader_epoch,
-        lag=found.lag,
-        error_code=group_error_code(error),
-        error_message=error_message(error),
-    )
-
-
-def _refused(group: str, error: KafkaError) -> wire.DescribeShareGroupOffsetsResponseGroup:
+def _refused(
+    group: wire.DescribeShareGroupOffsetsRequestGroup, error: KafkaError
+) -> wire.DescribeShareGroupOffsetsResponseGroup:
     return wire.DescribeShareGroupOffsetsResponseGroup(
-        group_id=group,
+        group_id=group.group_id,
         topics=[],
         error_code=group_error_code(error),
         error_message=error_message(error),
@@ -118,7 +115,7 @@ def _refused(group: str, error: KafkaError) -> wire.DescribeShareGroupOffsetsRes
 register(
     handle,
     lambda request, _caller, error: wire.DescribeShareGroupOffsetsResponse(
-        groups=[_refused(each.group_id, error) for each in request.groups]
+        groups=[_refused(group, error) for group in request.groups]
     ),
     rights=[by_handler((DESCRIBE, GROUP), (DESCRIBE, TOPIC))],
 )

@@ -35,7 +35,7 @@ def handle(
         names = [
             topic.name
             for topic in api.topics.list_cached()
-            if topic.name >= cursor.topic_name and _may_describe(topic.name, caller, log=False)
+            if topic.name >= cursor.topic_name and caller.may(DESCRIBE, topic.name, log=False)
         ]
     _check_cursor(request, names)
     # At least one: else following the cursor would never end.
@@ -47,7 +47,7 @@ def handle(
         if left == 0:
             next_cursor = wire.Cursor(topic_name=name, partition_index=0)
             break
-        if not _may_describe(name, caller):
+        if not caller.may(DESCRIBE, name):
             described.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         topic = api.topics.get_cached(name)
@@ -76,10 +76,6 @@ def refuse(
     return wire.DescribeTopicPartitionsResponse(
         topics=[_failed(name, error.code) for name in names], next_cursor=None
     )
-
-
-def _may_describe(name: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(DESCRIBE, TOPIC, name, log=log)
 
 
 def _refresh(api: TopicApi) -> ErrorCode:

@@ -50,7 +50,7 @@ def _described(name: str, found: StoredTransaction, caller: Caller) -> wire.Tran
         topics=[
             wire.TopicData(topic=topic, partitions=partitions)
             for topic, partitions in topics.items()
-            if caller.rights.allows(DESCRIBE, TOPIC, topic, log=False)
+            if caller.may(DESCRIBE, topic, log=False)
         ],
     )
 

@@ -10,12 +10,12 @@ UNKNOWN_TOPIC_OR_PARTITION.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import require_time
+from korvet.handlers.common import error_message, require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import ALTER, on_cluster
@@ -38,32 +38,35 @@ def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) ->
     if request.topic_partitions is None:
         results = []
         for topic in api.topics.list_cached():
-            others = {
-                index: outcome
-                for index, outcome in _outcomes(topic, live, unclean=unclean).items()
+            outcomes = _outcomes(topic, live, unclean=unclean)
+            needed = [
+                index
+                for index, outcome in outcomes.items()
                 if outcome.code is not ErrorCode.ELECTION_NOT_NEEDED
-            }
-            results.append(_result(topic.name, list(others), others))
+            ]
+            results.append(_result(topic.name, needed, outcomes))
         return wire.ElectLeadersResponse(replica_election_results=results)
 
     @cache  # a few bytes of a request name a topic again, and it may have very many partitions
     def outcomes_of(name: str) -> dict[int, KafkaError]:
-        found = api.topics.get_cached(name)
-        return {} if found is None else _outcomes(found, live, unclean=unclean)
+        topic = api.topics.get_cached(name)
+        return {} if topic is None else _outcomes(topic, live, unclean=unclean)
 
     return wire.ElectLeadersResponse(
         replica_election_results=[
-            _result(asked.topic, asked.partitions, outcomes_of(asked.topic))
-            for asked in request.topic_partitions
+            _result(topic.topic, topic.partitions, outcomes_of(topic.topic))
+            for topic in request.topic_partitions
         ]
     )
 
 
-def refuse(request: wire.ElectLeadersRequest, caller: Caller, error: KafkaError) -> wire.ElectLeadersResponse:
+def _refuse(
+    request: wire.ElectLeadersRequest, caller: Caller, error: KafkaError
+) -> wire.ElectLeadersResponse:
     """Answer with the error, at the top and for every partition."""
     results = [
-        _result(asked.topic, asked.partitions, dict.fromkeys(asked.partitions, error))
-        for asked in request.topic_partitions or ()
+        _result(topic.topic, topic.partitions, dict.fromkeys(topic.partitions, error))
+        for topic in request.topic_partitions or ()
     ]
     # KIP-460: version 0 has no top-level error.
     code = error.code if caller.version >= ERROR_VERSION_FIRST else ErrorCode.NONE
@@ -72,30 +75,27 @@ def refuse(request: wire.ElectLeadersRequest, caller: Caller, error: KafkaError)
 
 def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, KafkaError]:
     """Return the outcome of an election for each partition, by its index."""
-    places = live.placed(topic.name, len(topic.partitions), topic.assignment)
-    return {index: election_outcome(placed, unclean=unclean) for index, placed in enumerate(places)}
+    placements = live.placed(topic.name, len(topic.partitions), topic.assignment)
+    return {index: election_outcome(placed, unclean=unclean) for index, placed in enumerate(placements)}
 
 
 def _result(
-    name: str, indexes: Sequence[int], outcomes: Mapping[int, KafkaError]
+    name: str, indexes: Iterable[int], outcomes: Mapping[int, KafkaError]
 ) -> wire.ReplicaElectionResult:
     results = []
     for index in indexes:
-        outcome = outcomes.get(index)
-        if outcome is None:
-            message = f"there is no partition {name}-{index}"
-            outcome = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+        outcome = outcomes.get(index, missing)
+        message = error_message(outcome)
         results.append(
-            wire.PartitionResult(
-                partition_id=index, error_code=outcome.code, error_message=outcome.message or None
-            )
+            wire.PartitionResult(partition_id=index, error_code=outcome.code, error_message=message)
         )
     return wire.ReplicaElectionResult(topic=name, partition_result=results)
 
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=[on_cluster(ALTER)],
     changes=lambda _request, response: (
         (f"{topic.topic}:{partition.partition_id}", partition.error_code)

@@ -9,7 +9,7 @@ Errors: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.alter_configs import alter_each, configs_changed, result
+from korvet.handlers.alter_configs import alter_each, configs_changed, refuse_each
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
@@ -26,7 +26,7 @@ def handle(
     def alter(resource: wire.AlterConfigsResource) -> None:
         api.configs.alter(
             ConfigResource(resource.resource_type, resource.resource_name),
-            [_change(each) for each in resource.configs],
+            [_change(config) for config in resource.configs],
             validate_only=request.validate_only,
         )
 
@@ -45,7 +45,7 @@ def _change(config: wire.AlterableConfig) -> ConfigChange:
 register(
     handle,
     lambda request, _caller, error: wire.IncrementalAlterConfigsResponse(
-        responses=[result(each, error) for each in request.resources]
+        responses=refuse_each(request.resources, error)
     ),
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,

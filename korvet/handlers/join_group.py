@@ -9,12 +9,14 @@ INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID.
 
 from __future__ import annotations
 
+from functools import partial
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import JoinError, JoinRequest, instance_id_of, instance_text
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.handlers.rights import DESCRIBE, READ, TOPIC, on_group
+from korvet.handlers.rights import DESCRIBE, READ, on_group
 from korvet.protocol.messages import join_group as wire
 
 REBALANCE_TIMEOUT_VERSION_FIRST = 1
@@ -25,10 +27,6 @@ SKIP_ASSIGNMENT_VERSION_FIRST = 9
 
 def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wire.JoinGroupResponse:
     """Join, waiting for the other members."""
-
-    def is_visible(name: str) -> bool:
-        return caller.rights.allows(DESCRIBE, TOPIC, name, log=False)
-
     # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
     joined = api.coordinator.join(
@@ -37,15 +35,15 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
             member_id=request.member_id,
             instance=instance_text(request.group_instance_id),
             client_id=caller.client_id or "",
-            client_host=f"/{caller.peer.rpartition(':')[0]}",
+            client_host=caller.client_host,
             session_ms=request.session_timeout_ms,
             rebalance_ms=request.rebalance_timeout_ms if own_timeout else request.session_timeout_ms,
             protocol_type=request.protocol_type,
-            protocols=tuple((each.name, each.metadata) for each in request.protocols),
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
             require_known_member_id=caller.version >= MEMBER_ID_REQUIRED_VERSION_FIRST,
             supports_skip_assignment=caller.version >= SKIP_ASSIGNMENT_VERSION_FIRST,
         ),
-        is_visible,
+        partial(caller.may, DESCRIBE, log=False),
     )
     return wire.JoinGroupResponse(
         generation_id=joined.generation,
@@ -56,16 +54,16 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
         member_id=joined.member_id,
         members=[
             wire.JoinGroupResponseMember(
-                member_id=each.member_id,
-                group_instance_id=instance_id_of(each.instance),
-                metadata=each.metadata,
+                member_id=member.member_id,
+                group_instance_id=instance_id_of(member.instance),
+                metadata=member.metadata,
             )
-            for each in joined.members
+            for member in joined.members
         ],
     )
 
 
-def refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) -> wire.JoinGroupResponse:
+def _refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) -> wire.JoinGroupResponse:
     """Answer with the error, and with the id that a new member is to join with."""
     member_id = error.member_id if isinstance(error, JoinError) else request.member_id
     return wire.JoinGroupResponse(
@@ -77,7 +75,7 @@ def refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) ->
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

@@ -27,7 +27,6 @@ from korvet.log.epochs import NO_EPOCH
 from korvet.protocol.compile import encode_part
 from korvet.protocol.messages import metadata as wire
 from korvet.protocol.schema import VERSION_MAX
-from korvet.protocol.types import AclOperation
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security import audit
 from korvet.security.authorizer import ALL_RIGHTS, refusal
@@ -113,7 +112,7 @@ def _asked(
             continue
         answer = found[key] = _find(name, topic.topic_id, caller, api, outage)
         if creates and name is not None and _is_unknown(answer):
-            if creates_all or _may(CREATE, name, caller):
+            if creates_all or caller.may(CREATE, name):
                 missing.append(name)
             else:
                 found[key] = refusal(TOPIC)
@@ -125,10 +124,6 @@ def _asked(
     ]
 
 
-def _may(operation: AclOperation, name: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(operation, TOPIC, name, log=log)
-
-
 def _find(
     name: str | None, topic_id: bytes, caller: Caller, api: TopicApi, outage: StorageUnavailableError | None
 ) -> Topic | KafkaError:
@@ -138,14 +133,14 @@ def _find(
     """
     try:
         if name is not None:
-            if not _may(DESCRIBE, name, caller):
+            if not caller.may(DESCRIBE, name):
                 return refusal(TOPIC)
             check_name(name)  # a topic with a reserved name may exist, but is not created
             return api.topics.known(TopicRef(name))
         topic = api.topics.known(TopicRef("", topic_id))
     except KafkaError as error:
         return outage or error.without_frames()
-    return topic if _may(DESCRIBE, topic.name, caller) else refusal(TOPIC)
+    return topic if caller.may(DESCRIBE, topic.name) else refusal(TOPIC)
 
 
 def _is_unknown(answer: Topic | KafkaError) -> bool:
@@ -215,7 +210,7 @@ class _Describer:
         topics = self._topics.list_cached()
         if not sees_all:
             topics = [
-                topic for topic in in_turns(topics) if _may(DESCRIBE, topic.name, self._caller, log=False)
+                topic for topic in in_turns(topics) if self._caller.may(DESCRIBE, topic.name, log=False)
             ]
         described = [self.describe(topic) for part in in_parts(topics, CALLS_PER_LOOK) for topic in part]
         if kept is not None:

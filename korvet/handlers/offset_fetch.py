@@ -144,7 +144,7 @@ def _answer(
     if error is not None:
         return _refused(group.asked, error)
     if group.asked.topics is None:
-        rows = {at: row for at, row in group.rows.items() if _may_describe(at.topic, caller, log=False)}
+        rows = {at: row for at, row in group.rows.items() if caller.may(DESCRIBE, at.topic, log=False)}
         return wire.OffsetFetchResponseGroup(group_id=group_id, topics=_every(rows, group.unstable))
     topics = []
     for topic, name in group.topics:
@@ -173,11 +173,7 @@ def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -
         name = api.topics.resolve(TopicRef("", topic.topic_id)).name if by_id else topic.name
     except KafkaError as error:
         return error.without_frames()
-    return name if _may_describe(name, caller) else refusal(TOPIC)
-
-
-def _may_describe(topic: str, caller: Caller, *, log: bool = True) -> bool:
-    return caller.rights.allows(DESCRIBE, TOPIC, topic, log=log)
+    return name if caller.may(DESCRIBE, name) else refusal(TOPIC)
 
 
 def _every(

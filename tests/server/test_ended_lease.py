@@ -103,7 +103,7 @@ def test_what_may_be_done_in_part_is_not_tried_again(first: KafkaError | None, *
         if error is not None:
             raise error
 
-    items = [(number, None) for number in range(2)]
+    items = range(2)
     if tried_again:
         with pytest.raises(LeaseEndedError):
             each_done(items, do, lambda _, error: error)
