@@ -30,7 +30,7 @@ from korvet.admin.types import TopicPartition
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.files import filesystem
 from korvet.lake.table import Lake, lake_errors
-from korvet.protocol.records.batch import produced_batch
+from korvet.protocol.records.batch import check_batch
 from korvet.spark.options import ExactlyOnce, SinkOptions
 
 Queues: TypeAlias = Mapping[TopicPartition, Sequence[bytes]]
@@ -201,7 +201,7 @@ def _queues(files: FileSystem, staged: Sequence[StagedRows]) -> Iterator[Queues]
                 batch = stream.read(size_bytes)
                 try:
                     # Its CRC is computed again for the producer, which would hide that it was damaged.
-                    produced_batch(batch, size_bytes)
+                    check_batch(batch, size_bytes)
                 except KafkaError as error:
                     raise LakeError(f"{rows.path} was damaged: {error}") from error
                 queues[TopicPartition(topic, partition)].append(batch)

@@ -19,12 +19,3 @@ def id_of_end(end: int, bits: int) -> str:
         return f"0-{max(end, 0)}"
     last = max(end - 1, 0)
     return f"{last >> bits}-{last & (1 << bits) - 1}"
-
-
-def end_of_id(entry_id: bytes, bits: int) -> int | None:
-    """Return the offset just past an entry, None if its id names none; raises ValueError for what is no id."""
-    ms, sequence = map(int, entry_id.split(b"-"))
-    if bits <= DENSE:
-        return sequence if ms == 0 and sequence < OFFSETS_END else None
-    end = (ms << bits) + sequence + 1
-    return end if sequence < 1 << bits and end <= OFFSETS_END else None

@@ -17,7 +17,7 @@ from korvet.errors import KafkaError, ProtocolError
 from korvet.lake.decoding import to_arrow
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import all_messages
-from korvet.protocol.records.batch import ProducedBatch, each_record, produced_batch
+from korvet.protocol.records.batch import each_record
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.schema import Message
 from korvet.topics.entry_ids import BATCH
@@ -26,6 +26,7 @@ from tests.fuzz.requests import Learned, Requests, damaged, lying
 from tests.protocol import reference
 from tests.protocol.samples import random_message, versions
 from tests.support.log_replies import partition, read_batches
+from tests.support.produced_batches import ProducedBatch, produced_batch
 
 BYTES_MAX = 8 * 1024 * 1024
 """What a batch may have uncompressed here (record.decompressed.max.bytes)."""

@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, TopicPartition
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from korvet.topics.entry_ids import end_of_id
 from tests.jepsen.checker import Violation
 from tests.jepsen.clients import PARTITIONS, TOPIC, Client
 from tests.jepsen.history import Acknowledged, Delivered, History, Sent, now, value_of
 from tests.jepsen.system import BITS, Layout, System
+from tests.support.entry_ids import end_of_id
 from tests.support.processes import wait_until
 
 WRITERS, WRITTEN_PARTITION = 20, 0

@@ -19,13 +19,14 @@ from confluent_kafka import AcknowledgeType, IllegalStateException, KafkaExcepti
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from korvet.topics.entry_ids import end_of_id, id_of_end
+from korvet.topics.entry_ids import id_of_end
 from tests.jepsen import programs
 from tests.jepsen.clients import PARTITIONS, RECONNECT, TOPIC, Client
 from tests.jepsen.history import Acquisition, Departed, History, Log, Settled, Settling, now
 from tests.jepsen.redis_clients import WRITTEN_PARTITION
 from tests.jepsen.system import BITS, Layout
 from tests.jvm import share
+from tests.support.entry_ids import end_of_id
 
 SHARERS = "sharers"
 LOCK_MS, DELIVERIES_MAX = 5000, 10

@@ -13,7 +13,6 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.decoding import to_arrow
 from korvet.lake.schema import HEADERS, KEY, SCHEMA, VALUE
 from korvet.protocol.records.batch import (
-    ATTRIBUTES_AT,
     CONTROL_BIT,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
@@ -35,6 +34,7 @@ RECORDS = st.lists(
 
 
 BYTES_MAX = 1 << 24
+ATTRIBUTES_AT = 21
 
 Stored = tuple[int, bytes]
 """The base offset of a batch, and the batch."""

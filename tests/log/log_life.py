@@ -28,9 +28,10 @@ from korvet.redis.keys import Keys
 from korvet.telemetry.stats import LogStats
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
-from korvet.topics.entry_ids import OFFSETS_END, end_of_id
+from korvet.topics.entry_ids import OFFSETS_END
 from tests.support.batches import Header, Record
 from tests.support.domain import NO_LAKE
+from tests.support.entry_ids import end_of_id
 from tests.support.log_bench import Bench, Layout, code_of, configs_of, records_of
 from tests.support.redis_servers import now_ms
 

@@ -15,8 +15,9 @@ import redis
 from korvet.log.packed import PackedLog, ProducerRow
 from korvet.redis import scripts
 from korvet.redis.scripts import Script
-from korvet.topics.entry_ids import OFFSETS_END, end_of_id, id_of_end
+from korvet.topics.entry_ids import OFFSETS_END, id_of_end
 from tests.support.append_scripts import Answer, Batch, VerdictCode, call_args
+from tests.support.entry_ids import end_of_id
 from tests.support.partition_state import change_log, log_of, producers_of
 
 TOPIC_ID = "topic-id-1"

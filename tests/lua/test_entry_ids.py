@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from korvet.topics.entry_ids import BATCH, DENSE, OFFSETS_END, end_of_id, id_of_end
+from korvet.topics.entry_ids import BATCH, DENSE, OFFSETS_END, id_of_end
+from tests.support.entry_ids import end_of_id
 
 INCLUDE = Path(__file__).parents[2] / "lua/shared/entry_ids.lua"
 SCRIPT = f"""

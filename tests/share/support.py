@@ -26,7 +26,8 @@ from korvet.share.types import (
     ShareOffsets,
     SharePolicy,
 )
-from korvet.topics.entry_ids import end_of_id, id_of_end
+from korvet.topics.entry_ids import id_of_end
+from tests.support.entry_ids import end_of_id
 from tests.support.log_bench import Bench
 
 GROUP = "workers"

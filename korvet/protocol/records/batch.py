@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import korvet_core
 
-from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import refusals
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.wire import Buffer
@@ -25,7 +24,6 @@ LENGTH_FROM = 12
 CRC_FROM = 21
 """Where the bytes that the CRC covers begin: after the CRC, at the attributes."""
 
-ATTRIBUTES_AT = 21
 MAGIC = 2
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -102,47 +100,15 @@ def each_record(
         yield from korvet_core.Records(batch, base_offset, bytes_max, plain)
 
 
-class Walk(NamedTuple):
-    """What the walk over the records of a produced batch saw; timestamps in milliseconds, NO_TIMESTAMP among them."""
+def check_batch(batch: Buffer, message_bytes_max: int, records_bytes_max: int | None = None) -> None:
+    """Check what a producer may send for one partition: exactly one batch of magic 2 that is what its header says.
 
-    plain_bytes: int
-    min_timestamp: int
-    max_timestamp: int
-    null_keys: int
-
-
-class ProducedBatch:
-    """A producer's batch that passed the checks of its header, with its bytes."""
-
-    __slots__ = ("header", "view")
-
-    def __init__(self, header: BatchHeader, view: memoryview) -> None:
-        self.header, self.view = header, view
-
-    def as_stored(
-        self, bytes_max: int, *, codec: int | None = None, append_timestamp: int | None = None
-    ) -> tuple[ProducedBatch, Walk]:
-        """Check the records as Kafka's LogValidator does, `bytes_max` bytes of them uncompressed at the most.
-
-        Returns the batch to store: in another codec, if one is given, with the time of its append (ms) for all records,
-        if that is given, and with the largest timestamp that it has; else the batch itself.
-        Raises KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD if they are not what the header says.
-        """
-        with refusals():
-            walk, changed = korvet_core.walk(self.view, bytes_max, codec, append_timestamp)
-        batch = self if changed is None else ProducedBatch(BatchHeader.read(changed), memoryview(changed))
-        return batch, Walk._make(walk)
-
-
-def produced_batch(records: Buffer | None, message_bytes_max: int) -> ProducedBatch:
-    """Check what a producer sent for one partition: exactly one batch of magic 2 that is what its header says.
-
-    `message_bytes_max` is the topic's max.message.bytes. Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (an
-    unknown magic, sizes, CRC), INVALID_PRODUCER_EPOCH, INVALID_RECORD (magic 0 and 1, no whole batch, counts, control
-    batches, sequences, more batches than one; KIP-98 allows a produce request from version 3 on just one).
+    `message_bytes_max` is the topic's max.message.bytes. With `records_bytes_max`, which uncompressed they may take at
+    the most, the records are checked too, as Kafka's LogValidator does. Raises KafkaError: MESSAGE_TOO_LARGE,
+    CORRUPT_MESSAGE (an unknown magic, sizes, CRC), INVALID_PRODUCER_EPOCH, INVALID_RECORD (magic 0 and 1, no whole
+    batch, counts, control batches, sequences, more batches than one, records that are not what the header says).
     """
-    if records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no record batch")
     with refusals():
-        korvet_core.check_header(records, message_bytes_max)
-    return ProducedBatch(BatchHeader.read(records), memoryview(records))
+        korvet_core.check_header(batch, message_bytes_max)
+        if records_bytes_max is not None:
+            korvet_core.walk(batch, records_bytes_max, None, None)

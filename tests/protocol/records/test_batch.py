@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import HEADER_BYTES, each_record, produced_batch
+from korvet.protocol.records.batch import HEADER_BYTES, each_record
 from korvet.protocol.records.compression import Codec
 from tests.support.batches import CODECS, Record, batch, forged, raw, sealed
+from tests.support.produced_batches import produced_batch
 
 LIMIT = 1_000_000
 DATA = Path(__file__).parents[2] / "data"

@@ -9,9 +9,10 @@ import pytest
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import HEADER_BYTES, produced_batch, sealed
+from korvet.protocol.records.batch import HEADER_BYTES, sealed
 from korvet.protocol.records.compression import Codec
 from tests.support.batches import CODECS, Record, batch, read, xerial
+from tests.support.produced_batches import produced_batch
 
 LIMIT = 1 << 24
 # Several blocks of every codec: lz4's are 64 KiB, snappy-java's 32 KiB.
