@@ -61,9 +61,9 @@ def _named(transaction: wire.AddPartitionsToTxnTransaction) -> Iterator[TopicPar
 
 def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, api: TransactionApi) -> _Outcomes:
     named = list(dict.fromkeys(_named(asked)))
-    found = dict(zip(named, _find(named, caller, api), strict=True))
+    partitions = dict(zip(named, _find(named, caller, api), strict=True))
     refused: dict[TopicPartition, KafkaError | None] = {
-        name: partition for name, partition in found.items() if isinstance(partition, KafkaError)
+        name: error for name, error in partitions.items() if isinstance(error, KafkaError)
     }
     if refused:
         message = "other partitions of the request cannot join the transaction"
@@ -74,7 +74,7 @@ def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, api: Transac
             asked.transactional_id,
             asked.producer_id,
             asked.producer_epoch,
-            [partition for partition in found.values() if isinstance(partition, Partition)],
+            [partition for partition in partitions.values() if isinstance(partition, Partition)],
             verify_only=asked.verify_only,
         )
     except KafkaError as error:

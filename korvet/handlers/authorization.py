@@ -78,8 +78,8 @@ def _split(
         denied.setdefault(error.code, (error, []))[1].append(item)
     if not denied:
         return request
-    for error, some in denied.values():
-        refused.append(_Refused(msgspec.structs.replace(request, **{rule.items: some}), error, rule.answers))
+    for error, items in denied.values():
+        refused.append(_Refused(msgspec.structs.replace(request, **{rule.items: items}), error, rule.answers))
     return msgspec.structs.replace(request, **{rule.items: allowed})
 
 

@@ -1,4 +1,4 @@
-"""What several handlers need: deadlines, answers to errors, and authorized operations."""
+"""What several handlers need: deadlines, answers to errors, and results of items."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavail
 from korvet.handlers.context import Caller
 from korvet.protocol.parts import PartitionError, TopicErrors
 from korvet.protocol.schema import Message
-from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
-from korvet.security.acls import CLUSTER_NAME
+from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import ALL_RIGHTS, refusal
 from korvet.topics.registry import TopicRegistry, unknown_id
 from korvet.topics.types import TopicRef
@@ -158,20 +157,6 @@ def each_done(
     return results
 
 
-def authorized(
-    caller: Caller, resource: AclResourceType, name: str = CLUSTER_NAME, *, requested: bool
-) -> int:
-    """Return what the caller may do with a resource, if the request asks for it (KIP-430)."""
-    return caller.rights.operations(resource, name) if requested else UNKNOWN_OPERATIONS
-
-
-def authorized_on_cluster(caller: Caller, *, requested: bool) -> int:
-    """Return what the caller may do with the cluster, if the request asks; nothing if it may not describe it."""
-    if requested and not caller.rights.allows_cluster(AclOperation.DESCRIBE):
-        return 0
-    return authorized(caller, AclResourceType.CLUSTER, requested=requested)
-
-
 def unreadable_topics(
     caller: Caller, registry: TopicRegistry, topics: Iterable[TopicRef]
 ) -> dict[TopicRef, KafkaError]:
@@ -183,15 +168,15 @@ def unreadable_topics(
     for topic in dict.fromkeys(in_turns(topics)):
         name = topic.name
         if topic.id is not None:
-            found = registry.cached(topic)
-            if found is None and not refreshed:
+            known = registry.cached(topic)
+            if known is None and not refreshed:
                 refreshed = True
                 registry.refresh()
-                found = registry.cached(topic)
-            if found is None:
+                known = registry.cached(topic)
+            if known is None:
                 refused[topic] = unknown_id()
                 continue
-            name = found.name
+            name = known.name
         if not caller.may(AclOperation.READ, name):
             refused[topic] = refusal(AclResourceType.TOPIC)
     return refused

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
 from korvet.groups.types import instance_id_of
-from korvet.handlers.common import authorized
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import describe_each, described_assignment, refused, require_visible_members
 from korvet.handlers.registry import register
@@ -33,8 +32,8 @@ def handle(
             assignment_epoch=group.assignment_epoch,
             assignor_name=group.assignor,
             members=[_member(member, group) for member in group.members],
-            authorized_operations=authorized(
-                caller, GROUP, group_id, requested=request.include_authorized_operations
+            authorized_operations=caller.operations(
+                GROUP, group_id, requested=request.include_authorized_operations
             ),
         )
 

@@ -34,7 +34,8 @@ from korvet.log.replication import Replicas
 from korvet.log.stats import LogDirs
 from korvet.log.trim import RecordDeletion
 from korvet.log.types import UNLIMITED, FetchMemory
-from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
+from korvet.security.acls import CLUSTER_NAME
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights
 from korvet.security.client_quotas import ClientQuotas, Mutations
 from korvet.security.credentials import UserCredentials
@@ -96,6 +97,16 @@ class Caller(msgspec.Struct, frozen=True):
     def may(self, operation: AclOperation, topic: str, *, log: bool = True) -> bool:
         """Whether it has a right on a topic; with `log` the audit log says if not."""
         return self.rights.allows(operation, AclResourceType.TOPIC, topic, log=log)
+
+    def operations(self, resource: AclResourceType, name: str, *, requested: bool) -> int:
+        """Return what it may do with a resource, if the request asks for it (KIP-430)."""
+        return self.rights.operations(resource, name) if requested else UNKNOWN_OPERATIONS
+
+    def cluster_operations(self, *, requested: bool) -> int:
+        """Return what it may do with the cluster, if the request asks; nothing if it may not describe it."""
+        if requested and not self.rights.allows_cluster(AclOperation.DESCRIBE):
+            return 0
+        return self.operations(AclResourceType.CLUSTER, CLUSTER_NAME, requested=requested)
 
     def mutations(self, quotas: ClientQuotas, strict_from: int) -> Mutations:
         """Return the changes of topics that its quota lets it do; versions from `strict_from` on know its error."""

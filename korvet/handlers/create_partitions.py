@@ -30,7 +30,7 @@ def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi)
     require_time(request.timeout_ms)
     api.topics.refresh()
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
-    live = {each.broker_id for each in api.cluster.refresh().all}
+    live = {broker.broker_id for broker in api.cluster.refresh().all}
 
     def grow(asked: wire.CreatePartitionsTopic) -> wire.CreatePartitionsTopicResult:
         topic = api.topics.get_cached(asked.name)
@@ -39,7 +39,9 @@ def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         if not request.validate_only and asked.count > len(topic.partitions):
             mutations.take(asked.count - len(topic.partitions))
-        brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+        brokers = (
+            None if asked.assignments is None else [assignment.broker_ids for assignment in asked.assignments]
+        )
         change = partial(with_partitions, count=asked.count, brokers=brokers, live=live)
         api.topics.add_partitions(topic, change, validate_only=request.validate_only)
         return _result(asked, None)

@@ -64,8 +64,8 @@ def _new_topic(topic: wire.CreatableTopic, api: TopicApi) -> TopicSpec:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             message = "Partitions and replication factor must be -1 if there are assignments."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        live = {each.broker_id for each in api.cluster.refresh().all}
-        given = [(each.partition_index, each.broker_ids) for each in topic.assignments]
+        live = {broker.broker_id for broker in api.cluster.refresh().all}
+        given = [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments]
         assignment = new_assignment(topic.name, given, live)
         partitions = len(assignment)
     return TopicSpec(

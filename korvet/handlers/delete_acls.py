@@ -32,12 +32,12 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
     deleted: dict[Acl, None] = {}
 
     def delete(asked: wire.DeleteAclsFilter) -> wire.DeleteAclsFilterResult:
-        meant = acl_filter(asked)
+        wanted = acl_filter(asked)
         # As in Kafka: what an earlier filter of the request has deleted is in the result of this one too.
-        found = {acl: None for acl in in_turns(deleted) if meant.matches(acl)}
-        removed, error = authorizer.remove(meant)
-        found |= dict.fromkeys(removed)
-        deleted.update(found)
+        matched = {acl: None for acl in in_turns(deleted) if wanted.matches(acl)}
+        removed, error = authorizer.remove(wanted)
+        matched |= dict.fromkeys(removed)
+        deleted.update(matched)
         matching = [
             wire.DeleteAclsMatchingAcl(
                 error_message=None,
@@ -49,7 +49,7 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
                 operation=rule.operation,
                 permission_type=rule.permission,
             )
-            for resource, rule in in_turns(found)
+            for resource, rule in in_turns(matched)
         ]
         # Clients leave the ACLs beside an error alone; they are for the audit log.
         return wire.DeleteAclsFilterResult(

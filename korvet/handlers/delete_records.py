@@ -27,9 +27,9 @@ NO_LOW_WATERMARK = -1
 def handle(request: wire.DeleteRecordsRequest, _caller: Caller, api: LogApi) -> wire.DeleteRecordsResponse:
     """Delete records of each partition; the failure of one leaves the others unaffected."""
     refs = [
-        PartitionRef(TopicRef(topic.name), each.partition_index, each)
+        PartitionRef(TopicRef(topic.name), partition.partition_index, partition)
         for topic in request.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
     return _response(request, iter(api.topics.ask(refs, _deletion, api.deletion.delete)))
 
@@ -48,7 +48,7 @@ def _response(
     topics = [
         wire.DeleteRecordsTopicResult(
             name=topic.name,
-            partitions=[_result(each.partition_index, next(answers)) for each in topic.partitions],
+            partitions=[_result(partition.partition_index, next(answers)) for partition in topic.partitions],
         )
         for topic in request.topics
     ]

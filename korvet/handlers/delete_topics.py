@@ -66,8 +66,8 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
         return None
 
     def delete_all() -> Iterator[tuple[_Given, KafkaError | None]]:
-        for some in in_parts(list(given), TOPICS_AT_ONCE):
-            errors = {named: take(named) for named in some}
+        for part in in_parts(list(given), TOPICS_AT_ONCE):
+            errors = {named: take(named) for named in part}
             taken = [named for named, error in errors.items() if error is None]
             errors |= zip(taken, api.topics.delete([topics[named] for named in taken], until), strict=True)
             yield from errors.items()

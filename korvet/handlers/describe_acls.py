@@ -31,9 +31,8 @@ def handle(request: wire.DescribeAclsRequest, _caller: Caller, api: SecurityApi)
     numbers = (request.resource_type_filter, request.pattern_type_filter, request.operation)
     if 0 in (*numbers, request.permission_type):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")
-    found = authorizer.list_acls(acl_filter(request))
     resources = []
-    for resource, acls in groupby(found, key=lambda acl: acl.resource):
+    for resource, acls in groupby(authorizer.list_acls(acl_filter(request)), key=lambda acl: acl.resource):
         described = [
             wire.AclDescription(
                 principal=rule.principal,

@@ -17,7 +17,9 @@ def handle(
     request: wire.DescribeClientQuotasRequest, _caller: Caller, api: SecurityApi
 ) -> wire.DescribeClientQuotasResponse:
     """Return the entities that match, as they are now in Redis."""
-    components = parse_filter((each.entity_type, each.match_type, each.match) for each in request.components)
+    components = parse_filter(
+        (entity.entity_type, entity.match_type, entity.match) for entity in request.components
+    )
     api.quotas.refresh()
     return wire.DescribeClientQuotasResponse(
         error_message=None,

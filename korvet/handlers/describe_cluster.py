@@ -8,7 +8,7 @@ Errors: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import authorized_on_cluster, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import CLUSTER, DESCRIBE, by_handler
@@ -29,11 +29,11 @@ def handle(
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,
         brokers=[
-            wire.DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
-            for each in live.all
+            wire.DescribeClusterBroker(broker_id=broker.broker_id, host=broker.host, port=broker.port)
+            for broker in live.all
         ],
-        cluster_authorized_operations=authorized_on_cluster(
-            caller, requested=request.include_cluster_authorized_operations
+        cluster_authorized_operations=caller.cluster_operations(
+            requested=request.include_cluster_authorized_operations
         ),
     )
 

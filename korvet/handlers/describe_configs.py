@@ -75,8 +75,8 @@ def _described(
         config_source=entry.source,
         is_sensitive=definition.secret,
         synonyms=[
-            wire.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
-            for each in (entry.synonyms if request.include_synonyms else ())
+            wire.DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (entry.synonyms if request.include_synonyms else ())
         ],
         config_type=definition.type,
         documentation=definition.doc if request.include_documentation else None,

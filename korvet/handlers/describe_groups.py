@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember, instance_id_of
-from korvet.handlers.common import authorized, error_message, group_error_code
+from korvet.handlers.common import error_message, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import DESCRIBE, GROUP, on_names
@@ -49,7 +49,7 @@ def _described(
         protocol_type=group.protocol_type,
         protocol_data=group.protocol if is_stable else "",
         members=[_member(member, is_stable=is_stable) for member in group.members],
-        authorized_operations=authorized(caller, GROUP, name, requested=with_operations),
+        authorized_operations=caller.operations(GROUP, name, requested=with_operations),
     )
 
 

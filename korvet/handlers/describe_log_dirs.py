@@ -31,20 +31,22 @@ def handle(
         led: list[Partition] = []
         for topic, indexes in _asked(request, api):
             leaders = live.leaders(topic.name, len(topic.partitions), topic.assignment)
-            led += [topic.partitions[each] for each in indexes if leaders[each] == api.cluster.this.broker_id]
-        found = api.log_dirs.describe(led)
+            led += [
+                topic.partitions[index] for index in indexes if leaders[index] == api.cluster.this.broker_id
+            ]
+        directories = api.log_dirs.describe(led)
     except StorageUnavailableError as error:
-        found = api.log_dirs.offline(error)
-    return wire.DescribeLogDirsResponse(results=[_result(each) for each in found])
+        directories = api.log_dirs.offline(error)
+    return wire.DescribeLogDirsResponse(results=[_result(directory) for directory in directories])
 
 
-def _result(found: LogDirUsage) -> wire.DescribeLogDirsResult:
+def _result(directory: LogDirUsage) -> wire.DescribeLogDirsResult:
     return wire.DescribeLogDirsResult(
-        error_code=found.error.code if found.error else ErrorCode.NONE,
-        log_dir=found.name,
-        topics=_topics(found.sizes),
-        total_bytes=found.space.total_bytes,
-        usable_bytes=found.space.usable_bytes,
+        error_code=directory.error.code if directory.error else ErrorCode.NONE,
+        log_dir=directory.name,
+        topics=_topics(directory.sizes),
+        total_bytes=directory.space.total_bytes,
+        usable_bytes=directory.space.usable_bytes,
     )
 
 
@@ -55,10 +57,10 @@ def _asked(request: wire.DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tu
     indexes: dict[str, set[int]] = {}
     for asked in request.topics:
         indexes.setdefault(asked.topic, set()).update(asked.partitions)
-    found = [(api.topics.get_cached(name), wanted) for name, wanted in indexes.items()]
+    known = [(api.topics.get_cached(name), wanted) for name, wanted in indexes.items()]
     return [
         (topic, sorted(wanted.intersection(range(len(topic.partitions)))))
-        for topic, wanted in found
+        for topic, wanted in known
         if topic is not None
     ]
 

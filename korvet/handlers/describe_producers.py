@@ -35,10 +35,12 @@ def handle(
             check_name(name)
         except KafkaError as error:
             invalid[name] = error.without_frames()
-    places = [(name, index) for name, indexes in asked.items() if name not in invalid for index in indexes]
-    found = iter(api.active_producers.read(places))
+    partitions = [
+        (name, index) for name, indexes in asked.items() if name not in invalid for index in indexes
+    ]
+    producers = iter(api.active_producers.read(partitions))
     return _response(
-        asked, (invalid.get(name) or next(found) for name, indexes in asked.items() for _ in indexes)
+        asked, (invalid.get(name) or next(producers) for name, indexes in asked.items() for _ in indexes)
     )
 
 
@@ -53,7 +55,7 @@ def _response(
     asked: Asked, answers: Iterator[list[ActiveProducer] | KafkaError]
 ) -> wire.DescribeProducersResponse:
     topics = [
-        wire.TopicResponse(name=name, partitions=[_partition(each, next(answers)) for each in indexes])
+        wire.TopicResponse(name=name, partitions=[_partition(index, next(answers)) for index in indexes])
         for name, indexes in asked.items()
     ]
     return wire.DescribeProducersResponse(topics=topics)
@@ -68,14 +70,14 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.Pa
         partition_index=index,
         active_producers=[
             wire.ProducerState(
-                producer_id=each.producer_id,
-                producer_epoch=each.epoch,
-                last_sequence=each.last_sequence,
-                last_timestamp=each.last_ms,
-                coordinator_epoch=0 if each.transaction >= 0 > each.first_offset else -1,
-                current_txn_start_offset=each.first_offset,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_ms,
+                coordinator_epoch=0 if producer.transaction >= 0 > producer.first_offset else -1,
+                current_txn_start_offset=producer.first_offset,
             )
-            for each in answer
+            for producer in answer
         ],
     )
 

@@ -27,7 +27,8 @@ def handle(
 ) -> wire.DescribeQuorumResponse:
     """Describe the quorum; a request for anything but its one partition fails for each partition, as in Kafka."""
     asked = [
-        (topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+        for topic in request.topics
     ]
     if asked != [(METADATA_TOPIC, [0])]:
         topics = [

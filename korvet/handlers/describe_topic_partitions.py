@@ -30,7 +30,7 @@ def handle(
     unknown = _refresh(api)
     cursor = request.cursor or wire.Cursor(topic_name="", partition_index=0)
     if request.topics:
-        names = sorted({each.name for each in request.topics if each.name >= cursor.topic_name})
+        names = sorted({topic.name for topic in request.topics if topic.name >= cursor.topic_name})
     else:
         names = [
             topic.name
@@ -66,11 +66,11 @@ def handle(
     return wire.DescribeTopicPartitionsResponse(topics=described, next_cursor=next_cursor)
 
 
-def refuse(
+def _refuse(
     request: wire.DescribeTopicPartitionsRequest, _caller: Caller, error: KafkaError
 ) -> wire.DescribeTopicPartitionsResponse:
     """Answer every topic asked for with the error; if all were asked for, that of the cursor."""
-    names = [each.name for each in request.topics]
+    names = [topic.name for topic in request.topics]
     if not names and request.cursor is not None:
         names = [request.cursor.topic_name]
     return wire.DescribeTopicPartitionsResponse(
@@ -110,7 +110,7 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
 def _described(
     topic: Topic, live: ReachableBrokers, first: int, end: int, epochs: EpochsNow, operations: int
 ) -> wire.DescribeTopicPartitionsResponseTopic:
-    places = live.placed(topic.name, len(topic.partitions), topic.assignment)[first:end]
+    placements = live.placed(topic.name, len(topic.partitions), topic.assignment)[first:end]
     leaders = epochs.of(topic.partitions[first:end])
     return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -127,7 +127,7 @@ def _described(
                 last_known_elr=[],
                 offline_replicas=placed.offline,
             )
-            for index, (placed, epoch) in enumerate(zip(places, leaders, strict=True), first)
+            for index, (placed, epoch) in enumerate(zip(placements, leaders, strict=True), first)
         ],
         topic_authorized_operations=operations,
     )
@@ -143,6 +143,6 @@ def _failed(
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=[by_handler((DESCRIBE, TOPIC))],
 )

@@ -28,7 +28,7 @@ def handle(
     return wire.DescribeTransactionsResponse(transaction_states=states)
 
 
-def refuse(
+def _refuse(
     request: wire.DescribeTransactionsRequest, _caller: Caller, error: KafkaError
 ) -> wire.DescribeTransactionsResponse:
     """Answer every transactional id with the error."""
@@ -36,17 +36,17 @@ def refuse(
     return wire.DescribeTransactionsResponse(transaction_states=states)
 
 
-def _described(name: str, found: StoredTransaction, caller: Caller) -> wire.TransactionState:
+def _described(name: str, transaction: StoredTransaction, caller: Caller) -> wire.TransactionState:
     topics: dict[str, list[int]] = {}
-    for each in found.partitions:
-        topics.setdefault(each.at.topic, []).append(each.at.partition)
+    for partition in transaction.partitions:
+        topics.setdefault(partition.at.topic, []).append(partition.at.partition)
     return wire.TransactionState(
         transactional_id=name,
-        transaction_state=found.state,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.started_ms,
-        producer_id=found.identity.producer_id,
-        producer_epoch=found.identity.epoch,
+        transaction_state=transaction.state,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.started_ms,
+        producer_id=transaction.identity.producer_id,
+        producer_epoch=transaction.identity.epoch,
         topics=[
             wire.TopicData(topic=topic, partitions=partitions)
             for topic, partitions in topics.items()
@@ -61,7 +61,7 @@ def _refused(name: str, error: KafkaError) -> wire.TransactionState:
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=[
         on_names(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", "transaction_states"),
         by_handler((DESCRIBE, TOPIC)),

@@ -22,7 +22,7 @@ def handle(
 ) -> wire.DescribeUserScramCredentialsResponse:
     """Answer with the users that are named, or with all."""
     users = api.users.iterations()
-    times = Counter([each.name for each in request.users or ()] or list(users))
+    times = Counter([user.name for user in request.users or ()] or list(users))
     results = [_result(user, users.get(user), twice=times[user] > 1) for user in times]
     return wire.DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
@@ -31,7 +31,10 @@ def _result(
     user: str, iterations: Mapping[ScramMechanism, int] | None, *, twice: bool
 ) -> wire.DescribeUserScramCredentialsResult:
     if iterations and not twice:
-        infos = [wire.CredentialInfo(mechanism=each, iterations=count) for each, count in iterations.items()]
+        infos = [
+            wire.CredentialInfo(mechanism=mechanism, iterations=count)
+            for mechanism, count in iterations.items()
+        ]
         return wire.DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
     if twice:
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"

@@ -110,7 +110,7 @@ def handle(_request: wire.FetchRequest, _caller: Caller, _api: LogApi) -> Reply:
     raise ProtocolError("a Fetch request of a client that has no session")
 
 
-def refuse(request: wire.FetchRequest, _caller: Caller, error: KafkaError) -> wire.FetchResponse:
+def _refuse(request: wire.FetchRequest, _caller: Caller, error: KafkaError) -> wire.FetchResponse:
     """Answer with the error, for the whole fetch and, since versions below 7 know no other, for every partition."""
     if error.code in SESSION_ERRORS:
         return wire.FetchResponse(error_code=error.code)
@@ -137,7 +137,7 @@ def refuse(request: wire.FetchRequest, _caller: Caller, error: KafkaError) -> wi
 
 register(
     handle,
-    refuse,
+    _refuse,
     # Of a session's partitions, most of which no request names; of a follower.
     rights=[by_handler((READ, TOPIC), (CLUSTER_ACTION, CLUSTER))],
 )

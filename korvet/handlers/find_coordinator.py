@@ -42,7 +42,7 @@ def handle(
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     live = api.cluster.refresh().on(caller.listener)
 
-    def found(key: str) -> wire.Coordinator:
+    def find(key: str) -> wire.Coordinator:
         try:
             address = live.coordinator(key)
         except KafkaError as error:
@@ -51,7 +51,7 @@ def handle(
             key=key, node_id=address.broker_id, host=address.host, port=address.port, error_message=None
         )
 
-    return _response(request, caller, found)
+    return _response(request, caller, find)
 
 
 def _none(key: str, error: KafkaError) -> wire.Coordinator:

@@ -21,14 +21,14 @@ def handle(request: wire.LeaveGroupRequest, caller: Caller, api: GroupApi) -> wi
     if caller.version < BATCH_VERSION_FIRST:
         [outcome] = api.coordinator.leave(request.group_id, [(request.member_id, "")])
         return wire.LeaveGroupResponse(error_code=outcome)
-    names = [(each.member_id, instance_text(each.group_instance_id)) for each in request.members]
+    names = [(member.member_id, instance_text(member.group_instance_id)) for member in request.members]
     outcomes = api.coordinator.leave(request.group_id, names)
     return wire.LeaveGroupResponse(
         members=[
             wire.MemberResponse(
-                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=outcome
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=outcome
             )
-            for each, outcome in zip(request.members, outcomes, strict=True)
+            for member, outcome in zip(request.members, outcomes, strict=True)
         ]
     )
 

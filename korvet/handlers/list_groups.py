@@ -14,17 +14,16 @@ from korvet.protocol.messages import list_groups as wire
 
 def handle(request: wire.ListGroupsRequest, caller: Caller, api: GroupApi) -> wire.ListGroupsResponse:
     """List the groups in the states and of the types that are asked for."""
-    found = api.admin.list_groups(request.states_filter, request.types_filter)
     sees_all = caller.rights.allows_cluster(DESCRIBE, log=False)
     groups = [
         wire.ListedGroup(
-            group_id=each.group,
-            protocol_type=each.protocol_type,
-            group_state=each.state,
-            group_type=each.kind,
+            group_id=group.group,
+            protocol_type=group.protocol_type,
+            group_state=group.state,
+            group_type=group.kind,
         )
-        for each in found
-        if sees_all or caller.rights.allows(DESCRIBE, GROUP, each.group, log=False)
+        for group in api.admin.list_groups(request.states_filter, request.types_filter)
+        if sees_all or caller.rights.allows(DESCRIBE, GROUP, group.group, log=False)
     ]
     return wire.ListGroupsResponse(groups=groups)
 

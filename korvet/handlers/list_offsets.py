@@ -50,13 +50,13 @@ def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wir
         return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage, committed)
 
     asked = [
-        PartitionRef(TopicRef(topic.name), each.partition_index, each)
+        PartitionRef(TopicRef(topic.name), partition.partition_index, partition)
         for topic in request.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
-    times = Counter((each.topic, each.partition) for each in in_turns(asked))
+    times = Counter((ref.topic, ref.partition) for ref in in_turns(asked))
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-    refs = [each if times[each.topic, each.partition] == 1 else twice for each in in_turns(asked)]
+    refs = [ref if times[ref.topic, ref.partition] == 1 else twice for ref in in_turns(asked)]
     return _response(request, caller, iter(api.topics.ask(refs, query, api.offsets.find)))
 
 
@@ -66,7 +66,9 @@ def _response(
     topics = [
         wire.ListOffsetsTopicResponse(
             name=topic.name,
-            partitions=[_partition(each.partition_index, next(answers), caller) for each in topic.partitions],
+            partitions=[
+                _partition(partition.partition_index, next(answers), caller) for partition in topic.partitions
+            ],
         )
         for topic in request.topics
     ]

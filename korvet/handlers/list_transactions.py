@@ -37,17 +37,17 @@ def handle(
     )
     return wire.ListTransactionsResponse(
         unknown_state_filters=[
-            each for each in request.state_filters if each not in (*STATES, *OTHER_STATES)
+            state for state in request.state_filters if state not in (*STATES, *OTHER_STATES)
         ],
         transaction_states=[
             wire.TransactionState(
-                transactional_id=each.transactional_id,
-                producer_id=each.producer_id,
-                transaction_state=each.state,
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state,
             )
-            for each in api.coordinator.list(wanted)
-            if is_coordinated(each.transactional_id)
-            and caller.rights.allows(DESCRIBE, TRANSACTIONAL_ID, each.transactional_id, log=False)
+            for transaction in api.coordinator.list(wanted)
+            if is_coordinated(transaction.transactional_id)
+            and caller.rights.allows(DESCRIBE, TRANSACTIONAL_ID, transaction.transactional_id, log=False)
         ],
     )
 

@@ -19,7 +19,6 @@ import msgspec
 
 from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.common import authorized, authorized_on_cluster
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
 from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, TOPIC, by_handler
@@ -67,14 +66,14 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Repl
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,
         topics=topics,
-        cluster_authorized_operations=authorized_on_cluster(
-            caller, requested=request.include_cluster_authorized_operations
+        cluster_authorized_operations=caller.cluster_operations(
+            requested=request.include_cluster_authorized_operations
         ),
     )
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
-def refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -> wire.MetadataResponse:
+def _refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -> wire.MetadataResponse:
     """Answer every topic asked for with the error; version 13 carries it for the whole response too."""
     # A null name is legal only in the versions that can ask for an id; an empty one is in all.
     topics = [
@@ -95,7 +94,7 @@ def _asked(
 ) -> list[wire.MetadataResponseTopic]:
     creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
     creates_all = creates and caller.rights.allows_cluster(CREATE, log=False)
-    found: dict[str | bytes, Topic | KafkaError] = {}
+    answers: dict[str | bytes, Topic | KafkaError] = {}
     missing: list[str] = []
     topics = request.topics or ()
     ids_only = any(topic.topic_id != ZERO_UUID for topic in in_turns(topics))
@@ -108,19 +107,19 @@ def _asked(
             continue
         name = None if by_id else topic.name
         key = topic.topic_id if name is None else name
-        if key in found:
+        if key in answers:
             continue
-        answer = found[key] = _find(name, topic.topic_id, caller, api, outage)
+        answer = answers[key] = _find(name, topic.topic_id, caller, api, outage)
         if creates and name is not None and _is_unknown(answer):
             if creates_all or caller.may(CREATE, name):
                 missing.append(name)
             else:
-                found[key] = refusal(TOPIC)
+                answers[key] = refusal(TOPIC)
     if missing:
-        found |= _create(missing, caller, api, mutations)
+        answers |= _create(missing, caller, api, mutations)
     return [
         _failed(key, answer) if isinstance(answer, KafkaError) else describer.describe(answer)
-        for key, answer in in_turns(found.items())
+        for key, answer in in_turns(answers.items())
     ]
 
 
@@ -174,9 +173,9 @@ def _created(name: str, caller: Caller, api: TopicApi) -> Topic | KafkaError:
     except KafkaError as error:
         match error.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:
-                found = _find(name, ZERO_UUID, caller, api, None)  # another client was faster
+                other = _find(name, ZERO_UUID, caller, api, None)  # another client was faster
                 return (
-                    KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message) if _is_unknown(found) else found
+                    KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message) if _is_unknown(other) else other
                 )
             case ErrorCode.REQUEST_TIMED_OUT:
                 # What is left of a deleted topic of that name is being removed. Many clients may ask for the topic:
@@ -233,7 +232,7 @@ class _Describer:
 def _described(
     topic: Topic, live: ReachableBrokers, epochs: Epochs, caller: Caller, *, requested: bool = False
 ) -> wire.MetadataResponseTopic:
-    places = live.placed(topic.name, len(topic.partitions), topic.assignment)
+    placements = live.placed(topic.name, len(topic.partitions), topic.assignment)
     # As in Kafka; clients retry both, since the leader may have the listener after its next start.
     code_known = caller.version >= LISTENER_NOT_FOUND_VERSION_FIRST
     unreached = ErrorCode.LISTENER_NOT_FOUND if code_known else ErrorCode.LEADER_NOT_AVAILABLE
@@ -247,13 +246,13 @@ def _described(
             isr_nodes=placed.live,
             offline_replicas=placed.offline,
         )
-        for index, (placed, epoch) in enumerate(in_turns(zip(places, epochs, strict=True)))
+        for index, (placed, epoch) in enumerate(in_turns(zip(placements, epochs, strict=True)))
     ]
     return wire.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         partitions=partitions,
-        topic_authorized_operations=authorized(caller, TOPIC, topic.name, requested=requested),
+        topic_authorized_operations=caller.operations(TOPIC, topic.name, requested=requested),
     )
 
 
@@ -279,7 +278,7 @@ def _abandoned(request: wire.MetadataRequest) -> ErrorCode:
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=[by_handler((DESCRIBE, TOPIC), (CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER))],
     abandoned=_abandoned,
 )

@@ -51,8 +51,8 @@ def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> w
             whole.add(group.group_id)
         groups.append(group)
     answers: list[wire.OffsetFetchResponseGroup] = []
-    for some in in_parts(groups, GROUPS_AT_ONCE):
-        answers += _answers(some, caller, api, require_stable=request.require_stable)
+    for part in in_parts(groups, GROUPS_AT_ONCE):
+        answers += _answers(part, caller, api, require_stable=request.require_stable)
     return _response(answers, caller)
 
 
@@ -114,8 +114,8 @@ def _answers(
         # As in Apache Kafka, topics that are refused come last.
         group.topics.sort(key=lambda pair: isinstance(pair[1], KafkaError))
     partitions = [partition for group in named for partition in group.partitions]
-    found = dict(zip(partitions, api.committed.fetch(partitions), strict=True))
-    return [_answer(group, found, caller) for group in groups]
+    committed = dict(zip(partitions, api.committed.fetch(partitions), strict=True))
+    return [_answer(group, committed, caller) for group in groups]
 
 
 def _ids(groups: Iterable[_NamedGroup]) -> list[str]:
@@ -135,17 +135,17 @@ def _settled(
 
 def _answer(
     group: _NamedGroup,
-    found: Mapping[tuple[str, TopicPartition], Committed | KafkaError | None],
+    committed: Mapping[tuple[str, TopicPartition], Committed | KafkaError | None],
     caller: Caller,
 ) -> wire.OffsetFetchResponseGroup:
     group_id = group.asked.group_id
-    errors = (found[one] for one in group.partitions)
-    error = group.error or next((row for row in errors if isinstance(row, KafkaError)), None)
+    rows = (committed[partition] for partition in group.partitions)
+    error = group.error or next((row for row in rows if isinstance(row, KafkaError)), None)
     if error is not None:
         return _refused(group.asked, error)
     if group.asked.topics is None:
-        rows = {at: row for at, row in group.rows.items() if caller.may(DESCRIBE, at.topic, log=False)}
-        return wire.OffsetFetchResponseGroup(group_id=group_id, topics=_every(rows, group.unstable))
+        visible = {at: row for at, row in group.rows.items() if caller.may(DESCRIBE, at.topic, log=False)}
+        return wire.OffsetFetchResponseGroup(group_id=group_id, topics=_every(visible, group.unstable))
     topics = []
     for topic, name in group.topics:
         answer = wire.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=[])
@@ -156,7 +156,7 @@ def _answer(
             elif (at := TopicPartition(name, index)) in group.unstable:
                 row = _unstable(at)
             else:
-                row = found[group_id, at]
+                row = committed[group_id, at]
             answer.partitions.append(_partition(index, row))
         topics.append(answer)
     return wire.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
@@ -177,11 +177,11 @@ def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -
 
 
 def _every(
-    found: Mapping[TopicPartition, Committed], unstable: set[TopicPartition]
+    committed: Mapping[TopicPartition, Committed], unstable: set[TopicPartition]
 ) -> list[wire.OffsetFetchResponseTopics]:
     by_topic: dict[str, wire.OffsetFetchResponseTopics] = {}
-    for at in sorted(found):
-        row = found[at]
+    for at in sorted(committed):
+        row = committed[at]
         topic = by_topic.get(at.topic)
         if topic is None:
             topic_id = id_bytes(row.topic_id)
@@ -219,9 +219,9 @@ def _refused(asked: wire.OffsetFetchRequestGroup, error: KafkaError) -> wire.Off
 
 def _response(groups: Sequence[wire.OffsetFetchResponseGroup], caller: Caller) -> wire.OffsetFetchResponse:
     if caller.version >= GROUPS_VERSION_FIRST:
-        for each in groups:
-            if each.error_code:
-                each.topics = []
+        for group in groups:
+            if group.error_code:
+                group.topics = []
         return wire.OffsetFetchResponse(groups=list(groups))
     [group] = groups
     code = group.error_code

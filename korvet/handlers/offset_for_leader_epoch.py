@@ -26,9 +26,9 @@ def handle(
 ) -> wire.OffsetForLeaderEpochResponse:
     """Answer for each partition."""
     refs = [
-        PartitionRef(TopicRef(topic.topic), each.partition, each)
+        PartitionRef(TopicRef(topic.topic), partition.partition, partition)
         for topic in request.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
 
     def query(
@@ -46,7 +46,7 @@ def _response(
     topics = [
         wire.OffsetForLeaderTopicResult(
             topic=topic.topic,
-            partitions=[_partition(each.partition, next(answers)) for each in topic.partitions],
+            partitions=[_partition(partition.partition, next(answers)) for partition in topic.partitions],
         )
         for topic in request.topics
     ]

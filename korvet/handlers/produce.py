@@ -171,7 +171,7 @@ def handle(_request: wire.ProduceRequest, _caller: Caller, _api: LogApi) -> Repl
     raise ProtocolError("a Produce request of a client that has no session")
 
 
-def refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> wire.ProduceResponse | None:
+def _refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> wire.ProduceResponse | None:
     """Answer every partition with the error; raises ProtocolError for acks 0, which gets no response."""
     if request.acks == 0:
         raise ProtocolError(f"a produce request with acks 0 failed: {error}")
@@ -182,9 +182,9 @@ def refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> 
             topic_id=topic.topic_id or ZERO_UUID,
             partition_responses=[
                 wire.PartitionProduceResponse(
-                    index=each.index, error_code=code, base_offset=-1, error_message=message
+                    index=partition.index, error_code=code, base_offset=-1, error_message=message
                 )
-                for each in topic.partition_data
+                for partition in topic.partition_data
             ],
         )
         for topic in request.topic_data
@@ -194,6 +194,6 @@ def refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> 
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=[on_transactional_id(), *on_topics_then_ids(WRITE, "topic_data", "responses", ids_since=13)],
 )

@@ -24,7 +24,7 @@ def handle(
     return wire.SaslHandshakeResponse(mechanisms=sasl.mechanisms)
 
 
-def refuse(
+def _refuse(
     _request: wire.SaslHandshakeRequest, caller: Caller, error: KafkaError
 ) -> wire.SaslHandshakeResponse:
     """Answer with the error, and the mechanisms that the client may choose."""
@@ -37,6 +37,6 @@ def refuse(
 
 register(
     handle,
-    refuse,
+    _refuse,
     rights=(),
 )

@@ -71,13 +71,13 @@ def acknowledged_in(
     """Return what is said of each partition that a request names; raises KafkaError if it names one twice."""
     given: dict[SessionRef, Sequence[AckRange]] = {}
     for topic in request.topics:
-        for each in topic.partitions:
-            ref = TopicRef("", topic.topic_id), each.partition_index
+        for partition in topic.partitions:
+            ref = TopicRef("", topic.topic_id), partition.partition_index
             if ref in given:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
             given[ref] = [
                 AckRange(batch.first_offset, batch.last_offset, batch.acknowledge_types)
-                for batch in each.acknowledgement_batches
+                for batch in partition.acknowledgement_batches
             ]
     return given
 

@@ -147,24 +147,24 @@ def _fetch(
         session.reads.use(part, topic, partition)
         return part
 
-    def read(some: Sequence[SharePart]) -> list[ShareResult | KafkaError]:
+    def read(wanted: Sequence[SharePart]) -> list[ShareResult | KafkaError]:
         nonlocal waits
         # An error that is new is answered at once, and if a topic was stale, what there is.
-        places = {part.place for part in some}
+        places = {part.place for part in wanted}
         waits = waits and all(part.failed for part in parts if part.place not in places)
         limits = _limits(request, caller, api, waits=waits)
         waits = False
-        found = api.fetcher.fetch(
+        results = api.fetcher.fetch(
             session.reads, places, ask, limits, is_gone=caller.is_gone, timer=caller.timer
         )
-        for part in some:
-            _note(found.get(part.place), part, session, api)
-        return [_or_stale(found.get(part.place)) for part in some]
+        for part in wanted:
+            _note(results.get(part.place), part, session, api)
+        return [_or_stale(results.get(part.place)) for part in wanted]
 
     answers = api.topics.ask(asked, resolve, read, at_once=max(1, len(asked)))
     return {
-        (part.ref, part.index): ShareResult(each) if isinstance(each, KafkaError) else each
-        for part, each in zip(parts, answers, strict=True)
+        (part.ref, part.index): ShareResult(answer) if isinstance(answer, KafkaError) else answer
+        for part, answer in zip(parts, answers, strict=True)
     }
 
 
@@ -232,9 +232,9 @@ def _data(index: int, result: ShareResult, outcome: KafkaError | None) -> wire.P
         records=result.chunks,
         acquired_records=[
             wire.AcquiredRecords(
-                first_offset=each.first, last_offset=each.last, delivery_count=each.delivery_count
+                first_offset=acquired.first, last_offset=acquired.last, delivery_count=acquired.delivery_count
             )
-            for each in result.acquired
+            for acquired in result.acquired
         ],
     )
 

@@ -8,7 +8,6 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
-from korvet.handlers.common import authorized
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import (
     describe_each,
@@ -37,8 +36,8 @@ def handle(
             assignment_epoch=group.assignment_epoch,
             assignor_name=group.assignor,
             members=[_member(member, group) for member in group.members],
-            authorized_operations=authorized(
-                caller, GROUP, group_id, requested=request.include_authorized_operations
+            authorized_operations=caller.operations(
+                GROUP, group_id, requested=request.include_authorized_operations
             ),
         )
 

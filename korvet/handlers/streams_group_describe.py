@@ -10,7 +10,6 @@ from __future__ import annotations
 from korvet.groups.consumer.types import ConsumerMember, Owned
 from korvet.groups.streams.coordinator import DescribedStreamsGroup, streams_of
 from korvet.groups.streams.types import InternalTopic, Subtopology, tasks_of
-from korvet.handlers.common import authorized
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import describe_each, refused, require_streams_groups, require_visible, task_ids
 from korvet.handlers.registry import register
@@ -40,8 +39,8 @@ def handle(
                 subtopologies=[_subtopology(subtopology, group.internal) for subtopology in subtopologies],
             ),
             members=[_member(member) for member in group.members],
-            authorized_operations=authorized(
-                caller, GROUP, group_id, requested=request.include_authorized_operations
+            authorized_operations=caller.operations(
+                GROUP, group_id, requested=request.include_authorized_operations
             ),
         )
 

@@ -126,11 +126,11 @@ def _is_valid(name: str) -> bool:
 
 
 def _topology(topology: wire.Topology) -> StreamsTopology:
-    ids = {each.subtopology_id for each in topology.subtopologies}
+    ids = {subtopology.subtopology_id for subtopology in topology.subtopologies}
     if len(ids) < len(topology.subtopologies):
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, "Two subtopologies have the same id.")
-    found = sorted(topology.subtopologies, key=lambda each: each.subtopology_id)
-    return StreamsTopology(topology.epoch, tuple(_subtopology(each) for each in found))
+    by_id = sorted(topology.subtopologies, key=lambda subtopology: subtopology.subtopology_id)
+    return StreamsTopology(topology.epoch, tuple(map(_subtopology, by_id)))
 
 
 def _subtopology(subtopology: wire.Subtopology) -> Subtopology:
@@ -140,25 +140,25 @@ def _subtopology(subtopology: wire.Subtopology) -> Subtopology:
         repartition_sinks=tuple(subtopology.repartition_sink_topics),
         repartition_sources=tuple(map(_internal_topic, subtopology.repartition_source_topics)),
         changelogs=tuple(map(_internal_topic, subtopology.state_changelog_topics)),
-        copartitioned=tuple(_copartitioned(each, subtopology) for each in subtopology.copartition_groups),
+        copartitioned=tuple(_copartitioned(group, subtopology) for group in subtopology.copartition_groups),
     )
 
 
 def _internal_topic(topic: wire.TopicInfo) -> InternalTopic:
-    configs = tuple((each.key, each.value) for each in topic.topic_configs)
+    configs = tuple((config.key, config.value) for config in topic.topic_configs)
     return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
 def _copartitioned(group: wire.CopartitionGroup, subtopology: wire.Subtopology) -> tuple[str, ...]:
-    repartition = [each.name for each in subtopology.repartition_source_topics]
-    places = [(subtopology.source_topics, each) for each in group.source_topics]
-    places += [(repartition, each) for each in group.repartition_source_topics]
-    if not all(0 <= place < len(names) for names, place in places):
+    repartition = [topic.name for topic in subtopology.repartition_source_topics]
+    topics = [(subtopology.source_topics, index) for index in group.source_topics]
+    topics += [(repartition, index) for index in group.repartition_source_topics]
+    if not all(0 <= index < len(names) for names, index in topics):
         message = (
             f"A copartition group of subtopology {subtopology.subtopology_id} names topics that it has not."
         )
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
-    return tuple(names[place] for names, place in places)
+    return tuple(names[index] for names, index in topics)
 
 
 def _reported(request: wire.StreamsGroupHeartbeatRequest) -> MemberTasks | None:
@@ -168,12 +168,12 @@ def _reported(request: wire.StreamsGroupHeartbeatRequest) -> MemberTasks | None:
 
 
 def _tasks(tasks: list[wire.TaskIds]) -> Tasks:
-    return frozenset((each.subtopology_id, partition) for each in tasks for partition in each.partitions)
+    return frozenset((task.subtopology_id, partition) for task in tasks for partition in task.partitions)
 
 
 def _create_missing(answer: StreamsAnswer, caller: Caller, api: GroupApi) -> str:
     """Create the internal topics that are missing; returns what the status is to say of that."""
-    names = [each.name for each in answer.missing]
+    names = [topic.name for topic in answer.missing]
     if not caller.rights.allows_cluster(CREATE, log=False):
         refused = [name for name in names if not caller.may(CREATE, name)]
         if refused:
@@ -242,7 +242,7 @@ def _response(answer: StreamsAnswer, on_missing: str) -> wire.StreamsGroupHeartb
 
 
 def _partitions(by_topic: dict[str, list[int]]) -> list[wire.TopicPartition]:
-    return [wire.TopicPartition(topic=name, partitions=each) for name, each in sorted(by_topic.items())]
+    return [wire.TopicPartition(topic=name, partitions=indexes) for name, indexes in sorted(by_topic.items())]
 
 
 register(

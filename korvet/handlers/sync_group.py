@@ -32,7 +32,7 @@ def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wir
             generation=request.generation_id,
             protocol_type=request.protocol_type,
             protocol=request.protocol_name,
-            assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
+            assignments=tuple((assigned.member_id, assigned.assignment) for assigned in request.assignments),
         )
     )
     return wire.SyncGroupResponse(

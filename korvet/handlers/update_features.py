@@ -22,7 +22,8 @@ def handle(
 ) -> wire.UpdateFeaturesResponse:
     """Update the features; of one that is named twice the last update counts, as in Kafka."""
     updates = {
-        each.feature: FeatureUpdate(each.max_version_level, _kind(each)) for each in request.feature_updates
+        update.feature: FeatureUpdate(update.max_version_level, _kind(update))
+        for update in request.feature_updates
     }
     try:
         api.features.update(updates, validate_only=request.validate_only)
@@ -31,7 +32,7 @@ def handle(
             raise
         # Returned and not raised: the audit log has what was refused.
         return _refuse(request, caller, error)
-    names = [each.feature for each in request.feature_updates]
+    names = [update.feature for update in request.feature_updates]
     results = [wire.UpdatableFeatureResult(feature=name, error_message="NONE") for name in names]
     return wire.UpdateFeaturesResponse(error_message=None, results=results)
 
