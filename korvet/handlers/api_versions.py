@@ -62,8 +62,4 @@ def _row(api: Api) -> wire.ApiVersion:
     return wire.ApiVersion(api_key=api.key, min_version=first, max_version=last)
 
 
-register(
-    handle,
-    refuse_whole(wire.ApiVersionsResponse),
-    rights=(),
-)
+register(handle, refuse_whole(wire.ApiVersionsResponse), rights=())

@@ -82,8 +82,4 @@ def enum_of(kind: type[E], number: int) -> E:
         return kind(0)
 
 
-register(
-    handle,
-    refuse_whole(wire.DescribeAclsResponse),
-    rights=[on_cluster(DESCRIBE)],
-)
+register(handle, refuse_whole(wire.DescribeAclsResponse), rights=[on_cluster(DESCRIBE)])

@@ -9,12 +9,11 @@ Errors: INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from functools import cache, partial
 
 from korvet.config.described import ConfigEntry
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message
+from korvet.handlers.common import each_done, error_message
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import DESCRIBE_CONFIGS, on_configs
@@ -33,35 +32,24 @@ def handle(
     # Many topics have most entries in common: each is encoded once.
     described = cache(partial(_described, request=request))
     times: Counter[tuple[int, str]] = Counter()
-    results = []
-    for resource in request.resources:
+
+    def describe(resource: wire.DescribeConfigsResource) -> wire.DescribeConfigsResult:
         key = (resource.resource_type, resource.resource_name)
         times[key] += 1
         if times[key] > REPEATS_MAX:
             message = f"The request names {resource.resource_name} more than {REPEATS_MAX} times."
-            results.append(_failed(resource, KafkaError(ErrorCode.INVALID_REQUEST, message)))
-        else:
-            results.append(_result(resource, described, api))
-    return wire.DescribeConfigsResponse(results=results)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        entries = api.configs.describe(ConfigResource(*key))
+        # Kafka reads an empty list of names as no list.
+        names = set(resource.configuration_keys or ())
+        return wire.DescribeConfigsResult(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[described(entry) for entry in entries if not names or entry.definition.name in names],
+        )
 
-
-def _result(
-    resource: wire.DescribeConfigsResource,
-    described: Callable[[ConfigEntry], wire.DescribeConfigsResourceResult],
-    api: ClusterApi,
-) -> wire.DescribeConfigsResult:
-    try:
-        entries = api.configs.describe(ConfigResource(resource.resource_type, resource.resource_name))
-    except KafkaError as error:
-        return _failed(resource, error)
-    # Kafka reads an empty list of names as no list.
-    names = set(resource.configuration_keys or ())
-    return wire.DescribeConfigsResult(
-        error_message=None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=[described(entry) for entry in entries if not names or entry.definition.name in names],
-    )
+    return wire.DescribeConfigsResponse(results=each_done(request.resources, describe, _failed))
 
 
 def _described(

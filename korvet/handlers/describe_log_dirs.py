@@ -8,10 +8,11 @@ do not exist, or are led by another broker, are left out, as in Kafka.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
-from korvet.errors import ErrorCode, StorageUnavailableError
-from korvet.handlers.common import refuse_whole
+from korvet.errors import StorageUnavailableError
+from korvet.handlers.common import error_code, refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.handlers.rights import DESCRIBE, on_cluster
@@ -41,10 +42,21 @@ def handle(
 
 
 def _result(directory: LogDirUsage) -> wire.DescribeLogDirsResult:
+    partitions = defaultdict[str, list[wire.DescribeLogDirsPartition]](list)
+    for partition, size in directory.sizes:
+        if size is not None:
+            partitions[partition.topic].append(
+                wire.DescribeLogDirsPartition(
+                    partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False
+                )
+            )
     return wire.DescribeLogDirsResult(
-        error_code=directory.error.code if directory.error else ErrorCode.NONE,
+        error_code=error_code(directory.error),
         log_dir=directory.name,
-        topics=_topics(directory.sizes),
+        topics=[
+            wire.DescribeLogDirsTopic(name=topic, partitions=described)
+            for topic, described in partitions.items()
+        ],
         total_bytes=directory.space.total_bytes,
         usable_bytes=directory.space.usable_bytes,
     )
@@ -57,32 +69,11 @@ def _asked(request: wire.DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tu
     indexes: dict[str, set[int]] = {}
     for asked in request.topics:
         indexes.setdefault(asked.topic, set()).update(asked.partitions)
-    known = [(api.topics.get_cached(name), wanted) for name, wanted in indexes.items()]
     return [
         (topic, sorted(wanted.intersection(range(len(topic.partitions)))))
-        for topic, wanted in known
-        if topic is not None
+        for name, wanted in indexes.items()
+        if (topic := api.topics.get_cached(name)) is not None
     ]
 
 
-def _topics(sizes: Iterable[tuple[Partition, int | None]]) -> list[wire.DescribeLogDirsTopic]:
-    topics: dict[str, wire.DescribeLogDirsTopic] = {}
-    for partition, size in sizes:
-        if size is None:
-            continue
-        topic = topics.setdefault(
-            partition.topic, wire.DescribeLogDirsTopic(name=partition.topic, partitions=[])
-        )
-        topic.partitions.append(
-            wire.DescribeLogDirsPartition(
-                partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False
-            )
-        )
-    return list(topics.values())
-
-
-register(
-    handle,
-    refuse_whole(wire.DescribeLogDirsResponse),
-    rights=[on_cluster(DESCRIBE)],
-)
+register(handle, refuse_whole(wire.DescribeLogDirsResponse), rights=[on_cluster(DESCRIBE)])

@@ -56,8 +56,7 @@ def handle(
         ],
     )
     response = wire.DescribeQuorumResponse(
-        error_message=None,
-        topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        error_message=None, topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
     )
     if caller.version >= NODES_VERSION_FIRST:
         response.nodes = [_node(broker, caller.listener) for broker in live.all]
@@ -76,8 +75,4 @@ def _unknown(index: int) -> wire.PartitionData:
     )
 
 
-register(
-    handle,
-    refuse_whole(wire.DescribeQuorumResponse),
-    rights=[on_cluster(DESCRIBE)],
-)
+register(handle, refuse_whole(wire.DescribeQuorumResponse), rights=[on_cluster(DESCRIBE)])

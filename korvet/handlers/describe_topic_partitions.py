@@ -141,8 +141,4 @@ def _failed(
     )
 
 
-register(
-    handle,
-    _refuse,
-    rights=[by_handler((DESCRIBE, TOPIC))],
-)
+register(handle, _refuse, rights=[by_handler((DESCRIBE, TOPIC))])

@@ -7,6 +7,8 @@ Errors: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from korvet.errors import KafkaError
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, TransactionApi
@@ -28,18 +30,10 @@ def handle(
     return wire.DescribeTransactionsResponse(transaction_states=states)
 
 
-def _refuse(
-    request: wire.DescribeTransactionsRequest, _caller: Caller, error: KafkaError
-) -> wire.DescribeTransactionsResponse:
-    """Answer every transactional id with the error."""
-    states = [_refused(name, error) for name in request.transactional_ids]
-    return wire.DescribeTransactionsResponse(transaction_states=states)
-
-
 def _described(name: str, transaction: StoredTransaction, caller: Caller) -> wire.TransactionState:
-    topics: dict[str, list[int]] = {}
+    topics = defaultdict[str, list[int]](list)
     for partition in transaction.partitions:
-        topics.setdefault(partition.at.topic, []).append(partition.at.partition)
+        topics[partition.at.topic].append(partition.at.partition)
     return wire.TransactionState(
         transactional_id=name,
         transaction_state=transaction.state,
@@ -61,7 +55,9 @@ def _refused(name: str, error: KafkaError) -> wire.TransactionState:
 
 register(
     handle,
-    _refuse,
+    lambda request, _caller, error: wire.DescribeTransactionsResponse(
+        transaction_states=[_refused(name, error) for name in request.transactional_ids]
+    ),
     rights=[
         on_names(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", "transaction_states"),
         by_handler((DESCRIBE, TOPIC)),

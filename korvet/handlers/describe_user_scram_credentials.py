@@ -47,8 +47,4 @@ def _result(
     )
 
 
-register(
-    handle,
-    refuse_whole(wire.DescribeUserScramCredentialsResponse),
-    rights=[on_cluster(DESCRIBE)],
-)
+register(handle, refuse_whole(wire.DescribeUserScramCredentialsResponse), rights=[on_cluster(DESCRIBE)])

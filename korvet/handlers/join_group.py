@@ -73,9 +73,4 @@ def _refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) -
     )
 
 
-register(
-    handle,
-    _refuse,
-    rights=[on_group(READ)],
-    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-)
+register(handle, _refuse, rights=[on_group(READ)], unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -46,8 +46,4 @@ def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[wir
             yield wire.ConfigResource(resource_name=name, resource_type=ResourceType.GROUP)
 
 
-register(
-    handle,
-    refuse_whole(wire.ListConfigResourcesResponse),
-    rights=[on_cluster(DESCRIBE_CONFIGS)],
-)
+register(handle, refuse_whole(wire.ListConfigResourcesResponse), rights=[on_cluster(DESCRIBE_CONFIGS)])

@@ -19,8 +19,4 @@ def handle(
     return wire.ListPartitionReassignmentsResponse(error_message=None)
 
 
-register(
-    handle,
-    refuse_whole(wire.ListPartitionReassignmentsResponse),
-    rights=[on_cluster(DESCRIBE)],
-)
+register(handle, refuse_whole(wire.ListPartitionReassignmentsResponse), rights=[on_cluster(DESCRIBE)])

@@ -25,8 +25,4 @@ def handle(
     )
 
 
-register(
-    handle,
-    refuse_whole(wire.SaslAuthenticateResponse),
-    rights=(),
-)
+register(handle, refuse_whole(wire.SaslAuthenticateResponse), rights=())

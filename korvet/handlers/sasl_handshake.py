@@ -35,8 +35,4 @@ def _refuse(
     )
 
 
-register(
-    handle,
-    _refuse,
-    rights=(),
-)
+register(handle, _refuse, rights=())

@@ -106,9 +106,7 @@ def acknowledge(
     return dict(zip(given, acknowledger.acknowledge(group, member, policy, refs), strict=True))
 
 
-def _topics(
-    outcomes: Mapping[SessionRef, KafkaError | None],
-) -> list[wire.ShareAcknowledgeTopicResponse]:
+def _topics(outcomes: Mapping[SessionRef, KafkaError | None]) -> list[wire.ShareAcknowledgeTopicResponse]:
     topics: dict[TopicRef, list[wire.PartitionData]] = {}
     for (topic, index), outcome in outcomes.items():
         topics.setdefault(topic, []).append(
