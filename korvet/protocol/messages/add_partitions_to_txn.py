@@ -21,11 +21,11 @@ class AddPartitionsToTxnTopic(Part, kw_only=True):
 class AddPartitionsToTxnTransaction(Part, kw_only=True):
     """One transaction of a broker's request; verify_only: say whether it has the partitions, and add none."""
 
-    transactional_id: Annotated[string, since(4)]
-    producer_id: Annotated[int64, since(4)]
-    producer_epoch: Annotated[int16, since(4)]
-    verify_only: Annotated[boolean, since(4)] = False
-    topics: Annotated[list[AddPartitionsToTxnTopic], since(4)]
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    verify_only: boolean = False
+    topics: list[AddPartitionsToTxnTopic]
 
 
 class AddPartitionsToTxnRequest(Message, kw_only=True):
@@ -51,8 +51,8 @@ class AddPartitionsToTxnTopicResult(Part, kw_only=True):
 
 
 class AddPartitionsToTxnResult(Part, kw_only=True):
-    transactional_id: Annotated[string, since(4)]
-    topic_results: Annotated[list[AddPartitionsToTxnTopicResult], since(4)]
+    transactional_id: string
+    topic_results: list[AddPartitionsToTxnTopicResult]
 
 
 class AddPartitionsToTxnResponse(Response, kw_only=True):

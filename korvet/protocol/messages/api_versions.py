@@ -30,17 +30,17 @@ class ApiVersion(Part, kw_only=True):
 class SupportedFeatureKey(Part, kw_only=True):
     """A feature (KIP-584) and the levels this broker could serve."""
 
-    name: Annotated[string, since(3)]
-    min_version: Annotated[int16, since(3)]
-    max_version: Annotated[int16, since(3)]
+    name: string
+    min_version: int16
+    max_version: int16
 
 
 class FinalizedFeatureKey(Part, kw_only=True):
     """A feature and the level that the whole cluster has settled on."""
 
-    name: Annotated[string, since(3)]
-    max_version_level: Annotated[int16, since(3)]
-    min_version_level: Annotated[int16, since(3)]
+    name: string
+    max_version_level: int16
+    min_version_level: int16
 
 
 class ApiVersionsResponse(Message, kw_only=True):

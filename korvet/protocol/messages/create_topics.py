@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import ZERO_UUID, boolean, int8, int16, int32, string, uuid
 
 
@@ -44,24 +44,24 @@ class CreateTopicsRequest(Message, kw_only=True):
 
     topics: list[CreatableTopic]
     timeout_ms: int32 = 60_000
-    validate_only: Annotated[boolean, since(1)] = False
+    validate_only: boolean = False
 
 
 class CreatableTopicConfigs(Part, kw_only=True):
     """A setting of the new topic; config_source says where its value comes from (KIP-226)."""
 
-    name: Annotated[string, since(5)]
-    value: Annotated[string | None, since(5)]
-    read_only: Annotated[boolean, since(5)]
-    config_source: Annotated[int8, since(5, ignorable=True)] = -1
-    is_sensitive: Annotated[boolean, since(5)]
+    name: string
+    value: string | None
+    read_only: boolean
+    config_source: int8 = -1
+    is_sensitive: boolean
 
 
 class CreatableTopicResult(Part, kw_only=True):
     name: string
     topic_id: Annotated[uuid, since(7, ignorable=True)] = ZERO_UUID
     error_code: int16 = 0
-    error_message: Annotated[string | None, since(1, ignorable=True)]
+    error_message: string | None
     # Why there are no configs, if the caller may not see them.
     topic_config_error_code: Annotated[int16, since(5, tag=0, ignorable=True)] = 0
     num_partitions: Annotated[int32, since(5, ignorable=True)] = -1
@@ -69,6 +69,5 @@ class CreatableTopicResult(Part, kw_only=True):
     configs: Annotated[list[CreatableTopicConfigs] | None, since(5, ignorable=True)] = []
 
 
-class CreateTopicsResponse(Message, kw_only=True):
-    throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0
+class CreateTopicsResponse(Response, kw_only=True):
     topics: list[CreatableTopicResult] = []

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import ZERO_UUID, int16, int32, string, uuid
 
 
 class DeleteTopicState(Part, kw_only=True):
     """A topic by name, or by id with a null name."""
 
-    name: Annotated[string | None, since(6)] = None
-    topic_id: Annotated[uuid, since(6)] = ZERO_UUID
+    name: string | None = None
+    topic_id: uuid = ZERO_UUID
 
 
 class DeleteTopicsRequest(Message, kw_only=True):
@@ -38,6 +38,5 @@ class DeletableTopicResult(Part, kw_only=True):
     error_message: Annotated[string | None, since(5, ignorable=True)] = None
 
 
-class DeleteTopicsResponse(Message, kw_only=True):
-    throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
+class DeleteTopicsResponse(Response, kw_only=True):
     responses: list[DeletableTopicResult] = []

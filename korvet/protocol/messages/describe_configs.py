@@ -24,16 +24,16 @@ class DescribeConfigsRequest(Message, kw_only=True):
     api = Api(key=32, versions=(1, 4), flexible=4)
 
     resources: list[DescribeConfigsResource]
-    include_synonyms: Annotated[boolean, since(1)] = False
+    include_synonyms: boolean = False
     include_documentation: Annotated[boolean, since(3)] = False
 
 
 class DescribeConfigsSynonym(Part, kw_only=True):
     """A place where the value of a setting may come from, by the name that it has there."""
 
-    name: Annotated[string, since(1)]
-    value: Annotated[string | None, since(1)]
-    source: Annotated[int8, since(1)]
+    name: string
+    value: string | None
+    source: int8
 
 
 class DescribeConfigsResourceResult(Part, kw_only=True):
@@ -45,9 +45,9 @@ class DescribeConfigsResourceResult(Part, kw_only=True):
     name: string
     value: string | None
     read_only: boolean
-    config_source: Annotated[int8, since(1, ignorable=True)] = -1
+    config_source: int8 = -1
     is_sensitive: boolean
-    synonyms: Annotated[list[DescribeConfigsSynonym], since(1, ignorable=True)] = []
+    synonyms: list[DescribeConfigsSynonym] = []
     config_type: Annotated[int8, since(3, ignorable=True)] = 0
     documentation: Annotated[string | None, since(3, ignorable=True)] = ""
 

@@ -55,14 +55,14 @@ class TopicData(Part, kw_only=True):
 
 
 class Listener(Part, kw_only=True):
-    name: Annotated[string, since(2)]
-    host: Annotated[string, since(2)]
-    port: Annotated[uint16, since(2)]
+    name: string
+    host: string
+    port: uint16
 
 
 class Node(Part, kw_only=True):
-    node_id: Annotated[int32, since(2)]
-    listeners: Annotated[list[Listener], since(2)]
+    node_id: int32
+    listeners: list[Listener]
 
 
 class DescribeQuorumResponse(Message, kw_only=True):

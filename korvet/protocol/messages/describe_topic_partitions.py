@@ -5,9 +5,7 @@ Since KIP-966.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response
 from korvet.protocol.types import UNKNOWN_OPERATIONS
 from korvet.protocol.wire import ZERO_UUID, boolean, int16, int32, string, uuid
 
@@ -39,26 +37,25 @@ class DescribeTopicPartitionsResponsePartition(Part, kw_only=True):
     error_code: int16 = 0
     partition_index: int32
     leader_id: int32
-    leader_epoch: Annotated[int32, since(0, ignorable=True)] = -1
+    leader_epoch: int32 = -1
     replica_nodes: list[int32]
     isr_nodes: list[int32]
     eligible_leader_replicas: list[int32] | None = None
     last_known_elr: list[int32] | None = None
-    offline_replicas: Annotated[list[int32], since(0, ignorable=True)] = []
+    offline_replicas: list[int32] = []
 
 
 class DescribeTopicPartitionsResponseTopic(Part, kw_only=True):
     error_code: int16 = 0
     name: string | None
-    topic_id: Annotated[uuid, since(0, ignorable=True)] = ZERO_UUID
-    is_internal: Annotated[boolean, since(0, ignorable=True)] = False
+    topic_id: uuid = ZERO_UUID
+    is_internal: boolean = False
     partitions: list[DescribeTopicPartitionsResponsePartition] = []
     topic_authorized_operations: int32 = UNKNOWN_OPERATIONS
 
 
-class DescribeTopicPartitionsResponse(Message, kw_only=True):
+class DescribeTopicPartitionsResponse(Response, kw_only=True):
     """The topics by name; next_cursor is where to go on, null at the end."""
 
-    throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None

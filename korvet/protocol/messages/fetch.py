@@ -13,7 +13,7 @@ from typing import Annotated
 
 from korvet.protocol import wire
 from korvet.protocol.messages.produce import LeaderIdAndEpoch, NodeEndpoint
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import ZERO_UUID, int8, int16, int32, int64, string, uuid
 
 UNLIMITED_BYTES = 0x7FFFFFFF
@@ -26,8 +26,8 @@ HIGH_WATERMARK_UNSUPPORTED = 2**63 - 1
 class ReplicaState(Part, kw_only=True):
     """Which follower asks; consumers are -1."""
 
-    replica_id: Annotated[int32, since(15)] = -1
-    replica_epoch: Annotated[int64, since(15)] = -1
+    replica_id: int32 = -1
+    replica_epoch: int64 = -1
 
 
 class FetchPartition(Part, kw_only=True):
@@ -52,7 +52,7 @@ class ForgottenTopic(Part, kw_only=True):
 
     topic: Annotated[string, since(7, until=12, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(13, ignorable=True)] = ZERO_UUID
-    partitions: Annotated[list[int32], since(7)]
+    partitions: list[int32]
 
 
 class FetchRequest(Message, kw_only=True):
@@ -65,8 +65,8 @@ class FetchRequest(Message, kw_only=True):
     replica_state: Annotated[ReplicaState | None, since(15, tag=1)] = None
     max_wait_ms: int32
     min_bytes: int32
-    max_bytes: Annotated[int32, since(3, ignorable=True)] = UNLIMITED_BYTES
-    isolation_level: Annotated[int8, since(4, ignorable=True)] = 0
+    max_bytes: int32 = UNLIMITED_BYTES
+    isolation_level: int8 = 0
     session_id: Annotated[int32, since(7, ignorable=True)] = 0
     session_epoch: Annotated[int32, since(7, ignorable=True)] = -1
     topics: list[FetchTopic]
@@ -77,8 +77,8 @@ class FetchRequest(Message, kw_only=True):
 class EpochEndOffset(Part, kw_only=True):
     """Where the reader's log and this one part."""
 
-    epoch: Annotated[int32, since(12)] = -1
-    end_offset: Annotated[int64, since(12)] = -1
+    epoch: int32 = -1
+    end_offset: int64 = -1
 
 
 class SnapshotId(Part, kw_only=True):
@@ -91,8 +91,8 @@ class SnapshotId(Part, kw_only=True):
 class AbortedTransaction(Part, kw_only=True):
     """A producer's aborted transaction: what a committed reader leaves out, from its first offset on."""
 
-    producer_id: Annotated[int64, since(4)]
-    first_offset: Annotated[int64, since(4)]
+    producer_id: int64
+    first_offset: int64
 
 
 class PartitionData(Part, kw_only=True):
@@ -101,12 +101,12 @@ class PartitionData(Part, kw_only=True):
     partition_index: int32
     error_code: int16 = 0
     high_watermark: int64
-    last_stable_offset: Annotated[int64, since(4, ignorable=True)] = -1
+    last_stable_offset: int64 = -1
     log_start_offset: Annotated[int64, since(5, ignorable=True)] = -1
     diverging_epoch: Annotated[EpochEndOffset | None, since(12, tag=0)] = None
     current_leader: Annotated[LeaderIdAndEpoch | None, since(12, tag=1)] = None
     snapshot_id: Annotated[SnapshotId | None, since(12, tag=2)] = None
-    aborted_transactions: Annotated[list[AbortedTransaction] | None, since(4, ignorable=True)]
+    aborted_transactions: list[AbortedTransaction] | None
     preferred_read_replica: Annotated[int32, since(11)] = -1
     records: wire.record_pieces | None
 
@@ -117,10 +117,9 @@ class FetchableTopicResponse(Part, kw_only=True):
     partitions: list[PartitionData]
 
 
-class FetchResponse(Message, kw_only=True):
+class FetchResponse(Response, kw_only=True):
     """The records. With session_id 0 the reader names all its partitions again next time."""
 
-    throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     error_code: Annotated[int16, since(7, ignorable=True)] = 0
     session_id: Annotated[int32, since(7)] = 0
     responses: list[FetchableTopicResponse] = []

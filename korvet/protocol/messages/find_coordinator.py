@@ -23,12 +23,12 @@ class FindCoordinatorRequest(Message, kw_only=True):
 
 
 class Coordinator(Part, kw_only=True):
-    key: Annotated[string, since(4)]
-    node_id: Annotated[int32, since(4)]
-    host: Annotated[string, since(4)]
-    port: Annotated[int32, since(4)]
-    error_code: Annotated[int16, since(4)] = 0
-    error_message: Annotated[string | None, since(4, ignorable=True)] = ""
+    key: string
+    node_id: int32
+    host: string
+    port: int32
+    error_code: int16 = 0
+    error_message: string | None = ""
 
 
 class FindCoordinatorResponse(Message, kw_only=True):

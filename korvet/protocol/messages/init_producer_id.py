@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, since
+from korvet.protocol.schema import Api, Message, ResponseWithCode, since
 from korvet.protocol.wire import int16, int32, int64, string
 
 
@@ -22,10 +22,8 @@ class InitProducerIdRequest(Message, kw_only=True):
     producer_epoch: Annotated[int16, since(3)] = -1
 
 
-class InitProducerIdResponse(Message, kw_only=True):
+class InitProducerIdResponse(ResponseWithCode, kw_only=True):
     """The id and epoch to use; the id is -1 beside an error."""
 
-    throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
-    error_code: int16 = 0
     producer_id: int64 = -1
     producer_epoch: int16

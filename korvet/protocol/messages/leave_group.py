@@ -14,8 +14,8 @@ from korvet.protocol.wire import int16, int32, string
 class MemberIdentity(Part, kw_only=True):
     """A member that leaves; an empty member id names the holder of the instance id."""
 
-    member_id: Annotated[string, since(3)]
-    group_instance_id: Annotated[string | None, since(3)] = None
+    member_id: string
+    group_instance_id: string | None = None
     reason: Annotated[string | None, since(5, ignorable=True)] = None
 
 
@@ -28,9 +28,9 @@ class LeaveGroupRequest(Message, kw_only=True):
 
 
 class MemberResponse(Part, kw_only=True):
-    member_id: Annotated[string, since(3)]
-    group_instance_id: Annotated[string | None, since(3)]
-    error_code: Annotated[int16, since(3)] = 0
+    member_id: string
+    group_instance_id: string | None
+    error_code: int16 = 0
 
 
 class LeaveGroupResponse(Message, kw_only=True):

@@ -43,8 +43,8 @@ class ListOffsetsPartitionResponse(Part, kw_only=True):
 
     partition_index: int32
     error_code: int16 = 0
-    timestamp: Annotated[int64, since(1)] = -1
-    offset: Annotated[int64, since(1)] = -1
+    timestamp: int64 = -1
+    offset: int64 = -1
     # Not ignorable upstream: in versions below 4 it has to stay -1.
     leader_epoch: Annotated[int32, since(4)] = -1
 

@@ -34,8 +34,8 @@ class OffsetCommitRequest(Message, kw_only=True):
     api = Api(key=8, versions=(2, 10), flexible=8)
 
     group_id: string
-    generation_id_or_member_epoch: Annotated[int32, since(1, ignorable=True)] = -1
-    member_id: Annotated[string, since(1, ignorable=True)] = ""
+    generation_id_or_member_epoch: int32 = -1
+    member_id: string = ""
     group_instance_id: Annotated[string | None, since(7)] = None
     retention_time_ms: Annotated[int64, since(2, until=4, ignorable=True)] = -1
     topics: list[OffsetCommitRequestTopic]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from korvet.protocol.parts import TopicErrors
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part
 from korvet.protocol.wire import int16, int32, string
 
 
@@ -29,5 +27,5 @@ class OffsetDeleteResponse(Message, kw_only=True):
     """The result for every partition of the request, or the error of the group and no partitions."""
 
     error_code: int16 = 0
-    throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
+    throttle_time_ms: int32 = 0
     topics: list[TopicErrors] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, Response, since
 from korvet.protocol.wire import int16, int32, int64, string
 
 
@@ -17,7 +17,7 @@ class OffsetForLeaderPartition(Part, kw_only=True):
     """A partition and the epoch to look up; current_leader_epoch fences, -1 does not."""
 
     partition: int32
-    current_leader_epoch: Annotated[int32, since(2, ignorable=True)] = -1
+    current_leader_epoch: int32 = -1
     leader_epoch: int32
 
 
@@ -38,7 +38,7 @@ class EpochEndOffset(Part, kw_only=True):
 
     error_code: int16 = 0
     partition: int32
-    leader_epoch: Annotated[int32, since(1, ignorable=True)] = -1
+    leader_epoch: int32 = -1
     end_offset: int64 = -1
 
 
@@ -47,6 +47,5 @@ class OffsetForLeaderTopicResult(Part, kw_only=True):
     partitions: list[EpochEndOffset]
 
 
-class OffsetForLeaderEpochResponse(Message, kw_only=True):
-    throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0
+class OffsetForLeaderEpochResponse(Response, kw_only=True):
     topics: list[OffsetForLeaderTopicResult] = []

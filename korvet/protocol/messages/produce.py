@@ -33,7 +33,7 @@ class ProduceRequest(Message, kw_only=True):
 
     api = Api(key=0, versions=(3, 13), flexible=9, advertised_from=0)
 
-    transactional_id: Annotated[string | None, since(3)] = None
+    transactional_id: string | None = None
     acks: int16
     timeout_ms: int32
     topic_data: list[TopicProduceData]
@@ -42,8 +42,8 @@ class ProduceRequest(Message, kw_only=True):
 class BatchIndexAndErrorMessage(Part, kw_only=True):
     """One record that spoilt its batch, by its index there."""
 
-    batch_index: Annotated[int32, since(8)]
-    batch_index_error_message: Annotated[string | None, since(8)] = None
+    batch_index: int32
+    batch_index_error_message: string | None = None
 
 
 class LeaderIdAndEpoch(Part, kw_only=True):
@@ -57,7 +57,7 @@ class PartitionProduceResponse(Part, kw_only=True):
     index: int32
     error_code: int16 = 0
     base_offset: int64
-    log_append_time_ms: Annotated[int64, since(2, ignorable=True)] = -1
+    log_append_time_ms: int64 = -1
     log_start_offset: Annotated[int64, since(5, ignorable=True)] = -1
     record_errors: Annotated[list[BatchIndexAndErrorMessage], since(8, ignorable=True)] = []
     error_message: Annotated[string | None, since(8, ignorable=True)] = None
@@ -81,5 +81,5 @@ class NodeEndpoint(Part, kw_only=True):
 
 class ProduceResponse(Message, kw_only=True):
     responses: list[TopicProduceResponse] = []
-    throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
+    throttle_time_ms: int32 = 0
     node_endpoints: Annotated[list[NodeEndpoint], since(10, tag=0)] = []
