@@ -174,7 +174,6 @@ class TransactionApi(msgspec.Struct, frozen=True, kw_only=True):
     markers: MarkerWriter
     pending: PendingOffsets
     cluster: ClusterView
-    live: LiveSettings
 
 
 class TopicApi(msgspec.Struct, frozen=True, kw_only=True):

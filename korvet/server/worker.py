@@ -522,7 +522,6 @@ def _transaction_api(log: LogApi, groups: GroupApi, cluster: ClusterView) -> Tra
         markers=log.markers,
         pending=groups.pending,
         cluster=cluster,
-        live=log.live,
     )
 
 
