@@ -63,21 +63,24 @@ def _groups(request: wire.OffsetFetchRequest, caller: Caller) -> list[wire.Offse
     return [wire.OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
 
 
+_NamedTopic = tuple[wire.OffsetFetchRequestTopics, str | KafkaError]
+"""A topic that is answered, with its name or the error that it gets."""
+
+
 class _NamedGroup(msgspec.Struct):
-    """A group of the request: `error` is what prevents its answer, `rows` is all that it has committed."""
+    """A group of the request: `error` is what prevents its answer, `rows` is what it has committed."""
 
     asked: wire.OffsetFetchRequestGroup
     error: KafkaError | None = None
     unstable: set[TopicPartition] = set()
-    rows: dict[TopicPartition, Committed] = {}
-    topics: list[tuple[wire.OffsetFetchRequestTopics, str | KafkaError]] = []
-    """The named topics, each with its name or the error that it is answered."""
+    topics: list[_NamedTopic] = []
+    rows: dict[TopicPartition, Committed | KafkaError | None] = {}
 
     @property
-    def partitions(self) -> list[tuple[str, TopicPartition]]:
-        """The group's id with each partition of `topics` that is to be fetched."""
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of `topics` that are to be fetched."""
         return [
-            (self.asked.group_id, TopicPartition(name, index))
+            TopicPartition(name, index)
             for topic, name in self.topics
             if isinstance(name, str)
             for index in topic.partition_indexes
@@ -107,15 +110,18 @@ def _answers(
         group.error = error
     whole = [group for group in groups if not group.error and group.asked.topics is None]
     for group, rows in _settled(whole, api.committed.fetch_all(_ids(whole))):
-        group.rows = rows
+        visible = {at: row for at, row in rows.items() if caller.may(DESCRIBE, at.topic, log=False)}
+        group.topics, group.rows = _topics_of(visible), dict(visible)
     named = [group for group in groups if not group.error and group.asked.topics is not None]
     for group in named:
         group.topics = [(topic, _name(topic, caller, api)) for topic in group.asked.topics or ()]
         # As in Apache Kafka, topics that are refused come last.
         group.topics.sort(key=lambda pair: isinstance(pair[1], KafkaError))
-    partitions = [partition for group in named for partition in group.partitions]
-    committed = dict(zip(partitions, api.committed.fetch(partitions), strict=True))
-    return [_answer(group, committed, caller) for group in groups]
+    partitions = [(group.asked.group_id, partition) for group in named for partition in group.partitions]
+    fetched = iter(api.committed.fetch(partitions))
+    for group in named:
+        group.rows = {partition: next(fetched) for partition in group.partitions}
+    return [_answer(group) for group in groups]
 
 
 def _ids(groups: Iterable[_NamedGroup]) -> list[str]:
@@ -133,38 +139,29 @@ def _settled(
             yield group, outcome
 
 
-def _answer(
-    group: _NamedGroup,
-    committed: Mapping[tuple[str, TopicPartition], Committed | KafkaError | None],
-    caller: Caller,
-) -> wire.OffsetFetchResponseGroup:
-    group_id = group.asked.group_id
-    rows = (committed[partition] for partition in group.partitions)
-    error = group.error or next((row for row in rows if isinstance(row, KafkaError)), None)
+def _answer(group: _NamedGroup) -> wire.OffsetFetchResponseGroup:
+    error = group.error or next((row for row in group.rows.values() if isinstance(row, KafkaError)), None)
     if error is not None:
         return _refused(group.asked, error)
-    if group.asked.topics is None:
-        visible = {at: row for at, row in group.rows.items() if caller.may(DESCRIBE, at.topic, log=False)}
-        return wire.OffsetFetchResponseGroup(group_id=group_id, topics=_every(visible, group.unstable))
-    topics = []
-    for topic, name in group.topics:
-        answer = wire.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=[])
-        for index in topic.partition_indexes:
-            row: Committed | KafkaError | None
-            if isinstance(name, KafkaError):
-                row = name
-            elif (at := TopicPartition(name, index)) in group.unstable:
-                row = _unstable(at)
-            else:
-                row = committed[group_id, at]
-            answer.partitions.append(_partition(index, row))
-        topics.append(answer)
-    return wire.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+    topics = [
+        wire.OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[_partition(index, _row(group, name, index)) for index in topic.partition_indexes],
+        )
+        for topic, name in group.topics
+    ]
+    return wire.OffsetFetchResponseGroup(group_id=group.asked.group_id, topics=topics)
 
 
-def _unstable(at: TopicPartition) -> KafkaError:
-    message = f"a transaction is to commit an offset of {at.topic}-{at.partition}"
-    return KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, message)
+def _row(group: _NamedGroup, name: str | KafkaError, index: int) -> Committed | KafkaError | None:
+    if isinstance(name, KafkaError):
+        return name
+    partition = TopicPartition(name, index)
+    if partition in group.unstable:
+        message = f"a transaction is to commit an offset of {name}-{index}"
+        return KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, message)
+    return group.rows[partition]
 
 
 def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str | KafkaError:
@@ -176,19 +173,14 @@ def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -
     return name if caller.may(DESCRIBE, name) else refusal(TOPIC)
 
 
-def _every(
-    committed: Mapping[TopicPartition, Committed], unstable: set[TopicPartition]
-) -> list[wire.OffsetFetchResponseTopics]:
-    by_topic: dict[str, wire.OffsetFetchResponseTopics] = {}
-    for at in sorted(committed):
-        row = committed[at]
-        topic = by_topic.get(at.topic)
-        if topic is None:
-            topic_id = id_bytes(row.topic_id)
-            topic = wire.OffsetFetchResponseTopics(name=at.topic, topic_id=topic_id, partitions=[])
-            by_topic[at.topic] = topic
-        topic.partitions.append(_partition(at.partition, _unstable(at) if at in unstable else row))
-    return list(by_topic.values())
+def _topics_of(rows: Mapping[TopicPartition, Committed]) -> list[_NamedTopic]:
+    """Return the topics of what a group has committed, as if they were asked for."""
+    topics: dict[str, wire.OffsetFetchRequestTopics] = {}
+    for partition in sorted(rows):
+        topic_id = id_bytes(rows[partition].topic_id)
+        new = wire.OffsetFetchRequestTopics(name=partition.topic, topic_id=topic_id, partition_indexes=[])
+        topics.setdefault(partition.topic, new).partition_indexes.append(partition.partition)
+    return [(topic, name) for name, topic in topics.items()]
 
 
 def _partition(index: int, answer: Committed | KafkaError | None) -> wire.OffsetFetchResponsePartitions:

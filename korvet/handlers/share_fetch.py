@@ -52,7 +52,11 @@ def handle(request: wire.ShareFetchRequest, caller: Caller, api: ShareApi) -> wi
     """Acknowledge, and then acquire."""
     check_member(request, api)
     group, member = request.group_id or "", request.member_id or ""
-    resumed = None if request.share_session_epoch == INITIAL_EPOCH else _resume(request, api)
+    resumed = None
+    if request.share_session_epoch != INITIAL_EPOCH:
+        resumed = api.sessions.resume(group, member, request.share_session_epoch)
+        if resumed is None:
+            raise not_found()
     given = acknowledged_in(request)
     acknowledged = {ref: ranges for ref, ranges in given.items() if ranges}
     if request.is_renew_ack:
@@ -93,14 +97,6 @@ def _check_renewal(request: wire.ShareFetchRequest, *, others: bool) -> None:
     if others or any(limits):
         message = "a request that renews locks may fetch nothing: its limits must be 0"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-
-def _resume(request: wire.ShareFetchRequest, api: ShareApi) -> ShareSession:
-    group, member = request.group_id or "", request.member_id or ""
-    session = api.sessions.resume(group, member, request.share_session_epoch)
-    if session is None:
-        raise not_found()
-    return session
 
 
 def _change(
