@@ -10,9 +10,8 @@ import click
 
 from korvet.admin.acls import AclBinding, AclBindingFilter
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import AdminError
-from korvet.cli.options import Command, add_options, repeated_option, with_admin, yes_option
-from korvet.cli.output import confirm, print_json, print_outcomes, print_table, report_failures
+from korvet.cli.options import Command, add_options, option, repeated, with_admin, without_errors, yes_option
+from korvet.cli.output import Column, confirm, json_wanted, print_outcomes, print_result, report_failures
 from korvet.cli.run import CommandGroup
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 
@@ -36,60 +35,63 @@ def _title(value: AclOperation | AclResourceType) -> str:
     return value.name.title().replace("_", "")
 
 
-_OPERATIONS = {_title(each): each for each in AclOperation if each > AclOperation.ANY}
+_OPERATIONS = {_title(operation): operation for operation in AclOperation if operation > AclOperation.ANY}
+_ACL = (
+    Column("resource", lambda acl: _title(acl.resource_type)),
+    Column("name", "resource_name"),
+    Column("pattern", lambda acl: acl.pattern_type.name.lower()),
+    Column("principal"),
+    Column("host"),
+    Column("operation", lambda acl: _title(acl.operation)),
+    Column("permission", lambda acl: acl.permission.name.lower()),
+)
 
 
 def _check_principals(
     _ctx: click.Context, _param: click.Parameter, principals: tuple[str, ...]
 ) -> tuple[str, ...]:
-    for each in principals:
-        if not all(each.partition(":")):
-            raise click.BadParameter(f"{each!r} is not TYPE:NAME, as in User:alice")
+    for principal in principals:
+        if not all(principal.partition(":")):
+            raise click.BadParameter(f"{principal!r} is not TYPE:NAME, as in User:alice")
     return principals
 
 
-def _principal_option(*names: str, text: str) -> Callable[[Command], Command]:
-    return click.option(
-        *names,
-        multiple=True,
-        metavar="TYPE:NAME",
-        callback=_check_principals,
-        help=f"{text}; may be repeated.",
-    )
+def _principal_option(flag: str, text: str, *, name: str) -> Callable[[Command], Command]:
+    text = f"{text}; may be repeated."
+    return option(f"{flag} TYPE:NAME", text, name=name, multiple=True, callback=_check_principals)
 
 
 def _resource_options(*pattern_types: str) -> list[Any]:
+    patterns = click.Choice(pattern_types, case_sensitive=False)
     return [
-        repeated_option("--topic", "-t", "topics", metavar="NAME", text="A topic, or * for all"),
-        repeated_option("--group", "-g", "groups", metavar="NAME", text="A group, or * for all"),
-        repeated_option("--transactional-id", "transactional_ids", metavar="ID", text="A transactional id"),
-        click.option("--cluster", "on_cluster", is_flag=True, help="The cluster."),
-        click.option(
+        repeated("-t, --topic NAME", "A topic, or * for all", name="topics"),
+        repeated("-g, --group NAME", "A group, or * for all", name="groups"),
+        repeated("--transactional-id ID", "A transactional id", name="transactional_ids"),
+        option("--cluster", "The cluster.", name="on_cluster"),
+        option(
             "--resource-pattern-type",
-            "pattern_type",
-            type=click.Choice(pattern_types, case_sensitive=False),
+            "How the names stand for resources.",
+            patterns,
+            name="pattern_type",
             default="literal",
-            show_default=True,
-            help="How the names stand for resources.",
         ),
     ]
 
 
 _rule_options = [
-    _principal_option("--allow-principal", "allowed", text="Whom to allow it"),
-    _principal_option("--deny-principal", "denied", text="Whom to deny it"),
-    repeated_option("--allow-host", "allowed_hosts", metavar="IP", text="From where, any address by default"),
-    repeated_option("--deny-host", "denied_hosts", metavar="IP", text="From where not, any by default"),
-    repeated_option(
-        "--operation",
-        "operations",
-        metavar="NAME",
-        kind=click.Choice([*_OPERATIONS], case_sensitive=False),
-        text="What, as in Read or DescribeConfigs, All by default",
+    _principal_option("--allow-principal", "Whom to allow it", name="allowed"),
+    _principal_option("--deny-principal", "Whom to deny it", name="denied"),
+    repeated("--allow-host IP", "From where, any address by default", name="allowed_hosts"),
+    repeated("--deny-host IP", "From where not, any by default", name="denied_hosts"),
+    repeated(
+        "--operation NAME",
+        "What, as in Read or DescribeConfigs, All by default",
+        click.Choice([*_OPERATIONS], case_sensitive=False),
+        name="operations",
     ),
-    click.option("--producer", is_flag=True, help="Write, Describe and Create, for topics."),
-    click.option("--consumer", is_flag=True, help="Read and Describe, for topics; Read, for groups."),
-    click.option("--idempotent", is_flag=True, help="With --producer: IdempotentWrite on the cluster too."),
+    option("--producer", "Write, Describe and Create, for topics."),
+    option("--consumer", "Read and Describe, for topics; Read, for groups."),
+    option("--idempotent", "With --producer: IdempotentWrite on the cluster too."),
 ]
 
 
@@ -103,7 +105,7 @@ def _for_list(command: Command) -> Command:
 
 
 def _for_remove(command: Command) -> Command:
-    return add_options(command, *_resource_options("literal", "prefixed", "any", "match"), *_rule_options)
+    return _for_list(add_options(command, *_rule_options))
 
 
 def _for_add(command: Command) -> Command:
@@ -112,64 +114,55 @@ def _for_add(command: Command) -> Command:
 
 @acls.command("list")
 @_for_list
-@_principal_option("--principal", "principals", text="Only ACLs of this principal")
+@_principal_option("--principal", "Only ACLs of this principal", name="principals")
 @with_admin
-def list_(admin: AdminClient, principals: tuple[str, ...], *, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - the options
+def list_(admin: AdminClient, principals: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - the options
     """List ACLs: all, or those about the resources that are named.
 
     With --resource-pattern-type match, all ACLs that decide about these resources.
     """
-    found: dict[AclBinding, None] = {}
-    for meant in _filters(given):
-        for principal in principals or (None,):
-            found |= dict.fromkeys(admin.acls.describe(meant._replace(principal=principal)))
-    if as_json:
-        print_json([_as_object(each) for each in found])
-        return
-    titles = ("Resource", "Name", "Pattern", "Principal", "Host", "Operation", "Permission")
-    print_table(titles, [[*_as_object(each).values()] for each in found])
+    described: dict[AclBinding, None] = {}
+    for acl_filter, principal in product(_filters(given), principals or (None,)):
+        described |= dict.fromkeys(admin.acls.describe(acl_filter._replace(principal=principal)))
+    print_result(described, _ACL)
 
 
 @acls.command()
 @_for_add
 @with_admin
-def add(admin: AdminClient, *, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - the options
+def add(admin: AdminClient, **given: Any) -> None:  # noqa: ANN401 - the options
     """Add ACLs: for each resource, principal, host and operation that is named, one."""
-    outcomes = admin.acls.create(_bindings(given))
-    print_outcomes("acl", "added", {str(key): error for key, error in outcomes.items()}, as_json=as_json)
+    print_outcomes("acl", "added", admin.acls.create(_bindings(given)))
 
 
 @acls.command()
 @_for_remove
 @yes_option
 @with_admin
-def remove(admin: AdminClient, *, yes: bool, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - the options
+def remove(admin: AdminClient, *, yes: bool, **given: Any) -> None:  # noqa: ANN401 - the options
     """Remove ACLs: those that the same options would add, or without a principal all about the resources."""
     filters = (
-        [AclBindingFilter(*each) for each in _bindings(given)]
+        [AclBindingFilter(*binding) for binding in _bindings(given)]
         if given["allowed"] or given["denied"]
         else _filters(given)
     )
     if filters == [AclBindingFilter()]:
         raise click.UsageError("Name a resource: --topic, --group, --transactional-id or --cluster.")
-    found = list(dict.fromkeys(each for meant in filters for each in admin.acls.describe(meant)))
-    if found:
-        confirm(f"Remove {len(found)} ACLs?", "Removed nothing", yes=yes)
+    if matching := {acl for acl_filter in filters for acl in admin.acls.describe(acl_filter)}:
+        confirm(f"Remove {len(matching)} ACLs?", "Removed nothing", yes=yes)
     outcomes = admin.acls.delete(filters)
-    removed = {
-        str(each): None for some in outcomes.values() if not isinstance(some, AdminError) for each in some
-    }
-    if not removed and not as_json:
+    removed = dict.fromkeys(acl for matched in without_errors(outcomes).values() for acl in matched)
+    if not removed and not json_wanted():
         click.echo("no ACL matches")
-    print_outcomes("acl", "removed", removed, as_json=as_json)
-    report_failures("", {str(key): each for key, each in outcomes.items() if isinstance(each, AdminError)})
+    print_outcomes("acl", "removed", removed)
+    report_failures("", outcomes)
 
 
 def _resources(given: dict[str, Any]) -> list[_Named]:
     return [
-        *((AclResourceType.TOPIC, each) for each in given["topics"]),
-        *((AclResourceType.GROUP, each) for each in given["groups"]),
-        *((AclResourceType.TRANSACTIONAL_ID, each) for each in given["transactional_ids"]),
+        *product([AclResourceType.TOPIC], given["topics"]),
+        *product([AclResourceType.GROUP], given["groups"]),
+        *product([AclResourceType.TRANSACTIONAL_ID], given["transactional_ids"]),
         *([_THE_CLUSTER] if given["on_cluster"] else []),
     ]
 
@@ -192,22 +185,15 @@ def _bindings(given: dict[str, Any]) -> list[AclBinding]:
     if not principals:
         raise click.UsageError("Give --allow-principal or --deny-principal.")
     pattern = PatternType[given["pattern_type"].upper()]
-    return list(
-        dict.fromkeys(
-            # There is but one cluster: its name is no prefix.
-            AclBinding(
-                kind,
-                PatternType.LITERAL if kind is AclResourceType.CLUSTER else pattern,
-                name,
-                principal,
-                host,
-                operation,
-                permission,
-            )
-            for (kind, name), operation in _rights(given)
+    bindings = []
+    for (kind, name), operation in _rights(given):
+        # There is but one cluster: its name is no prefix.
+        match = PatternType.LITERAL if kind is AclResourceType.CLUSTER else pattern
+        bindings += [
+            AclBinding(kind, match, name, principal, host, operation, permission)
             for principal, host, permission in principals
-        )
-    )
+        ]
+    return list(dict.fromkeys(bindings))
 
 
 def _rights(given: dict[str, Any]) -> list[tuple[_Named, AclOperation]]:
@@ -223,23 +209,11 @@ def _rights(given: dict[str, Any]) -> list[tuple[_Named, AclOperation]]:
     if not resources:
         raise click.UsageError("Name a resource: --topic, --group, --transactional-id or --cluster.")
     if not producer and not consumer:
-        return list(product(resources, [_OPERATIONS[each] for each in given["operations"] or ("All",)]))
-    roles = [role for role, wanted in ((_PRODUCER, producer), (_CONSUMER, consumer)) if wanted]
-    rights = [
-        (each, operation) for role in roles for each in resources for operation in role.get(each[0], ())
-    ]
+        return list(product(resources, [_OPERATIONS[name] for name in given["operations"] or ("All",)]))
+    rights = []
+    for role in [_PRODUCER] * producer + [_CONSUMER] * consumer:
+        for resource in resources:
+            rights += [(resource, operation) for operation in role.get(resource[0], ())]
     if given["idempotent"]:
         rights.append((_THE_CLUSTER, AclOperation.IDEMPOTENT_WRITE))
     return rights
-
-
-def _as_object(binding: AclBinding) -> dict[str, str]:
-    return {
-        "resource": _title(binding.resource_type),
-        "name": binding.resource_name,
-        "pattern": binding.pattern_type.name.lower(),
-        "principal": binding.principal,
-        "host": binding.host,
-        "operation": _title(binding.operation),
-        "permission": binding.permission.name.lower(),
-    }

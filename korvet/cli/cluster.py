@@ -13,25 +13,53 @@ import click
 import msgspec
 
 from korvet.admin.client import AdminClient
-from korvet.admin.cluster import ApiVersions, FeatureLevels, LogDir
+from korvet.admin.cluster import FeatureLevels, LogDir
 from korvet.admin.errors import AdminError
 from korvet.cli.config import loader
-from korvet.cli.options import with_admin
-from korvet.cli.output import NONE, cell, print_json, print_table, printable, report_failures
+from korvet.cli.options import option, with_admin, without_errors
+from korvet.cli.output import (
+    NONE,
+    Column,
+    as_objects,
+    cell,
+    json_flag,
+    json_wanted,
+    number,
+    print_json,
+    print_table,
+    printable,
+    report_failures,
+    tabulate,
+)
 from korvet.cli.run import CommandGroup
 
 if TYPE_CHECKING:
     from korvet.handlers.registry import Handler
 
 
-_LOAD = {
-    "commands_per_second": "Commands/s",
-    "cpu_seconds": "CPU s",
-    "memory": "Memory",
-    "memory_max": "Limit",
-    "clients": "Clients",
-}
-"""What `redis_state` names of the load of a Redis, and the titles of its columns."""
+def _span(versions: Sequence[int]) -> str:
+    return f"{versions[0]}-{versions[1]}"
+
+
+_TITLES = ("Key", "API", "Versions", "Flexible from")
+_LOAD = (
+    number("commands_per_second", title="Commands/s"),
+    number("cpu_seconds", title="CPU s"),
+    *(number("memory"), number("memory_max", title="Limit"), number("clients")),
+)
+"""What `redis_state` names of the load of a Redis."""
+_DIRECTORY = (
+    Column("path", title="Log directory"),
+    Column("brokers", text=lambda brokers: ", ".join(map(str, brokers))),
+    *(number("partitions"), number("bytes")),
+    *(number("total_bytes", title="Volume"), number("usable_bytes", title="Free"), Column("error")),
+)
+_FEATURE = (Column("feature"), Column("supported", text=_span), Column("finalized", text=_span))
+_API = (
+    number("key"),
+    Column("name", title="API", text=lambda name: name or None),
+    Column("versions", lambda api: [api.first, api.last], text=_span),
+)
 
 
 class _DescribingGroup(CommandGroup):
@@ -51,26 +79,20 @@ def cluster() -> None:
 
 
 @cluster.command()
-@click.option(
-    "--apis", "with_apis", is_flag=True, help="Show the APIs that each broker serves, with their versions."
-)
-@click.option(
-    "--features", "with_features", is_flag=True, help="Show the cluster's features, with their levels."
-)
-@click.option(
+@option("--apis", "Show the APIs that each broker serves, with their versions.", name="with_apis")
+@option("--features", "Show the cluster's features, with their levels.", name="with_features")
+@option(
     "--log-dirs",
-    "with_log_dirs",
-    is_flag=True,
-    help="Show the log directories with partitions and bytes; Korvet's are its Redis, or each node of a Redis Cluster.",
+    "Show the log directories with partitions and bytes; Korvet's are its Redis, or each node of a Redis Cluster.",
+    name="with_log_dirs",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Settings of a broker in TOML: show the load of its Redis too, or of each node, which are asked for it.",
+@option(
+    "--config FILE",
+    "Settings of a broker in TOML: show the load of its Redis too, or of each node, which are asked for it.",
+    click.Path(path_type=Path),
+    name="config_file",
 )
-@click.option("--redis-url", metavar="URL", help="The same, by the URL of Redis.")
+@option("--redis-url URL", "The same, by the URL of Redis.")
 @with_admin
 def describe(
     admin: AdminClient,
@@ -80,7 +102,6 @@ def describe(
     with_log_dirs: bool,
     config_file: Path | None,
     redis_url: str | None,
-    as_json: bool,
 ) -> None:
     """Show the id of the cluster, its brokers and its controller, the broker that takes changes.
 
@@ -113,19 +134,18 @@ def describe(
             for row in found["log_dirs"]:
                 # The directory of a node is redis://HOST:PORT/0; one Redis has no name.
                 load = loads.get("") or loads.get(row["path"].partition("://")[2].partition("/")[0], {})
-                row["load"] = {name: load.get(name) for name in _LOAD}
+                row["load"] = {column.name: load.get(column.name) for column in _LOAD}
     outcomes = admin.cluster.apis() if with_apis else {}
     if with_apis:
         found["apis"] = [
-            {"broker": broker, "apis": _apis(served)}
-            for broker, served in outcomes.items()
-            if not isinstance(served, AdminError)
+            {"broker": broker, "apis": as_objects(apis.values(), _API)}
+            for broker, apis in without_errors(outcomes).items()
         ]
-    if as_json:
+    if json_wanted():
         print_json(found)
     else:
         _print(found)
-    report_failures("broker", {str(key): each for key, each in (*dirs.items(), *outcomes.items())})
+    report_failures("broker", {**dirs, **outcomes})
 
 
 def _log_dirs(dirs: Mapping[int, Sequence[LogDir] | AdminError]) -> list[dict[str, Any]]:
@@ -134,19 +154,19 @@ def _log_dirs(dirs: Mapping[int, Sequence[LogDir] | AdminError]) -> list[dict[st
     Brokers of Korvet share all of them, and each reports the partitions that it leads. Those of Kafka have their own,
     by names that may be the same.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for broker, each in dirs.items():
-        for one in () if isinstance(each, AdminError) else each:
-            key = one.path if "://" in one.path else f"{one.path} of broker {broker}"
-            row = found.setdefault(key, {"path": one.path, "brokers": [], "partitions": 0, "bytes": 0})
+    rows: dict[str, dict[str, Any]] = {}
+    for broker, reported in without_errors(dirs).items():
+        for log_dir in reported:
+            key = log_dir.path if "://" in log_dir.path else f"{log_dir.path} of broker {broker}"
+            row = rows.setdefault(key, {"path": log_dir.path, "brokers": [], "partitions": 0, "bytes": 0})
             row["brokers"].append(broker)
-            row["partitions"] += len(one.partitions)
-            row["bytes"] += sum(log.size_bytes for log in one.partitions.values())
+            row["partitions"] += len(log_dir.partitions)
+            row["bytes"] += sum(log.size_bytes for log in log_dir.partitions.values())
             # What one of the brokers knows, another may not.
             if row.get("total_bytes") is None:
-                row["total_bytes"], row["usable_bytes"] = one.total_bytes, one.usable_bytes
-            row["error"] = row.get("error") or (str(one.error) if one.error else None)
-    return [found[key] for key in sorted(found)]
+                row["total_bytes"], row["usable_bytes"] = log_dir.total_bytes, log_dir.usable_bytes
+            row["error"] = row.get("error") or (log_dir.error and str(log_dir.error))
+    return [rows[key] for key in sorted(rows)]
 
 
 def _loads(config_file: Path | None, redis_url: str | None) -> dict[str, dict[str, Any]]:
@@ -160,88 +180,67 @@ def _loads(config_file: Path | None, redis_url: str | None) -> dict[str, dict[st
         socket = socket_of(Path(settings.data_dir).expanduser().resolve())
         settings = dataclasses.replace(settings, redis_url=f"unix://{quote(str(socket))}")
     with contextlib.closing(Masters(settings)) as masters:
-        return {each["node"]: each for each in redis_state(masters, 0)}
+        return {node["node"]: node for node in redis_state(masters, 0)}
 
 
 def _levels(features: Mapping[str, FeatureLevels]) -> dict[str, list[int]]:
-    return {name: [each.first, each.last] for name, each in features.items()}
+    return {name: [levels.first, levels.last] for name, levels in features.items()}
 
 
-def _apis(served: Mapping[int, ApiVersions]) -> list[dict[str, Any]]:
-    return [
-        {"key": each.key, "name": each.name, "versions": [each.first, each.last]} for each in served.values()
-    ]
-
-
-def _print(found: Mapping[str, Any]) -> None:
-    click.echo(f"cluster {printable(found['id'] or NONE)}")
+def _print(cluster: Mapping[str, Any]) -> None:
+    click.echo(f"cluster {printable(cluster['id'] or NONE)}")
     brokers = [
         (
-            str(each["id"]),
-            f"{each['host']}:{each['port']}",
-            cell(each["rack"]),
-            cell(each["version"]),
-            cell(each["format"]),
-            "yes" if each["id"] == found["controller"] else "",
+            str(broker["id"]),
+            f"{broker['host']}:{broker['port']}",
+            *(cell(broker[name]) for name in ("rack", "version", "format")),
+            "yes" if broker["id"] == cluster["controller"] else "",
         )
-        for each in found["brokers"]
+        for broker in cluster["brokers"]
     ]
-    print_table(
-        ("Broker", "Address", "Rack", "Version", "Format", "Controller"), brokers, ("Broker", "Format")
-    )
-    if "features" in found:
-        supported, finalized = found["features"].values()
-        names = sorted({*supported, *finalized})
-        levels = [(name, _span(supported.get(name)), _span(finalized.get(name))) for name in names]
-        print_table(("Feature", "Supported", "Finalized"), levels, empty="no features")
-    if "log_dirs" in found:
-        dirs = [
-            (
-                printable(each["path"]),
-                ", ".join(map(str, each["brokers"])),
-                str(each["partitions"]),
-                str(each["bytes"]),
-                cell(each["total_bytes"]),
-                cell(each["usable_bytes"]),
-                cell(each["error"]),
-                *map(cell, each.get("load", {}).values()),
-            )
-            for each in found["log_dirs"]
+    titles = ("Broker", "Address", "Rack", "Version", "Format", "Controller")
+    print_table(titles, brokers, ("Broker", "Format"))
+    if "features" in cluster:
+        supported, finalized = cluster["features"].values()
+        features = [
+            {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name)}
+            for name in sorted({*supported, *finalized})
         ]
-        loads = _LOAD.values() if any("load" in each for each in found["log_dirs"]) else ()
-        headings = ("Log directory", "Brokers", "Partitions", "Bytes", "Volume", "Free", "Error", *loads)
-        print_table(headings, dirs, numbers=("Partitions", "Bytes", "Volume", "Free", *loads))
-    for broker in found.get("apis", ()):
+        tabulate(features, _FEATURE, empty="no features")
+    if "log_dirs" in cluster:
+        dirs = [directory | directory.get("load", {}) for directory in cluster["log_dirs"]]
+        loads = _LOAD if any("load" in directory for directory in dirs) else ()
+        tabulate(dirs, (*_DIRECTORY, *loads))
+    for broker in cluster.get("apis", ()):
         click.echo(f"broker {broker['broker']}")
-        rows = [(str(each["key"]), each["name"] or NONE, _span(each["versions"])) for each in broker["apis"]]
-        print_table(("Key", "API", "Versions"), rows, numbers=("Key",))
-
-
-def _span(versions: Sequence[int] | None) -> str:
-    return NONE if versions is None else f"{versions[0]}-{versions[1]}"
+        tabulate(broker["apis"], _API)
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> key, versions, advertised.")
+@json_flag("One JSON object: name -> key, versions, advertised.")
 @click.option("--markdown", is_flag=True, hidden=True, help="The table of docs/reference/apis.md.")
-def apis(*, as_json: bool, markdown: bool) -> None:
+def apis(*, markdown: bool) -> None:
     """Print the Kafka APIs that this version serves, and their versions."""
     from korvet.handlers.registry import HANDLERS  # noqa: PLC0415 - imports gevent and the broker, which `cluster` never needs
 
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
     if markdown:
         click.echo(markdown_table(handlers), nl=False)
-    elif as_json:
-        print_json({_name(each): _versions(each) for each in handlers})
+    elif json_wanted():
+        print_json({_name(handler): _versions(handler) for handler in handlers})
     else:
-        print_table(("Key", "API", "Versions", "Flexible from"), [_cells(each) for each in handlers])
+        print_table(_TITLES, [_cells(handler) for handler in handlers])
 
 
 def markdown_table(handlers: list[Handler]) -> str:
     """Write the APIs as a Markdown table, one line each."""
-    lines = ["| Key | API | Versions | Flexible from |", "| --- | --- | --- | --- |"]
-    lines += [f"| {' | '.join(_cells(each))} |" for each in handlers]
-    return "\n".join(lines) + "\n"
+    lines = [_TITLES, ("---",) * len(_TITLES), *map(_cells, handlers)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _versions(handler: Handler) -> dict[str, object]:
+    api = handler.request.api
+    return {name: getattr(api, name) for name in ("key", "versions", "advertised", "flexible")}
 
 
 def _cells(handler: Handler) -> tuple[str, str, str, str]:
@@ -252,12 +251,6 @@ def _cells(handler: Handler) -> tuple[str, str, str, str]:
         versions += f" (advertised from {api.advertised[0]})"
     flexible = "none" if api.flexible is None else str(api.flexible)
     return str(api.key), _name(handler), versions, flexible
-
-
-def _versions(handler: Handler) -> dict[str, int | list[int] | None]:
-    api = handler.request.api
-    versions, advertised = list(api.versions), list(api.advertised)
-    return {"key": api.key, "versions": versions, "advertised": advertised, "flexible": api.flexible}
 
 
 def _name(handler: Handler) -> str:

@@ -14,9 +14,9 @@ from typing import IO
 
 import click
 
-from korvet.cli.options import Command, add_options, repeated_option
-from korvet.cli.output import print_json, print_table
-from korvet.config.definition import ConfigDef, Value
+from korvet.cli.options import Command, add_options, option, repeated
+from korvet.cli.output import json_flag, json_wanted, print_json, print_table
+from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import altered
 from korvet.config.settings import SETTINGS
 from korvet.config.sources import BrokerConfig, load
@@ -40,18 +40,13 @@ FLAGS = {
 }
 
 
-file_option = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Settings in TOML."
-)
-set_option = repeated_option("--set", "assignments", metavar="NAME=VALUE", text="Any setting, by name")
+file_option = option("--config FILE", "Settings in TOML.", click.Path(path_type=Path), name="config_file")
+set_option = repeated("--set NAME=VALUE", "Any setting, by name", name="assignments")
 
 
 def configuration_options(command: Command) -> Command:
     """Give a command the flags that `loader` takes."""
-    flags = (
-        click.option(flag, parameter(flag), metavar=metavar, help=SETTINGS[setting].doc)
-        for flag, (setting, metavar) in FLAGS.items()
-    )
+    flags = (option(f"{flag} {metavar}", SETTINGS[setting].doc) for flag, (setting, metavar) in FLAGS.items())
     return add_options(command, file_option, *flags, set_option)
 
 
@@ -84,30 +79,40 @@ def parameter(flag: str) -> str:
 
 @click.command()
 @configuration_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> value and origin.")
+@json_flag("One JSON object: name -> value and origin.")
 @click.option("--markdown", is_flag=True, hidden=True, help="All settings as the table of the documentation.")
 def config(
-    config_file: Path | None,
-    assignments: tuple[str, ...],
-    *,
-    as_json: bool,
-    markdown: bool,
-    **flags: str | None,
+    config_file: Path | None, assignments: tuple[str, ...], *, markdown: bool, **flags: str | None
 ) -> None:
     """Print the effective configuration with the origin of each value; passwords are masked.
 
     Values that clients have altered are read from Redis; a note on stderr says why if they cannot be.
     """
-    if as_json and markdown:
+    if markdown and json_wanted():
         raise click.UsageError("--json and --markdown exclude each other")
     if markdown:
         click.echo(markdown_table(SETTINGS.values()), nl=False)
         return
     configuration = _as_altered(loader(config_file, assignments, flags)())
-    if as_json:
-        print_json(_as_object(configuration))
+    settings, origins = configuration.settings, configuration.origins
+    values = [(definition, definition.value(settings)) for definition in SETTINGS.values()]
+    values += settings.of_single_listeners()
+    if json_wanted():
+        print_json(
+            {
+                definition.name: {
+                    "value": definition.format(value) if isinstance(value, str) else value,
+                    "origin": origins[definition.name],
+                }
+                for definition, value in values
+            }
+        )
     else:
-        _print_table(configuration)
+        rows = [
+            (definition.name, definition.format(value), origins[definition.name])
+            for definition, value in values
+        ]
+        print_table(("Setting", "Value", "Origin"), rows)
 
 
 def _as_altered(configuration: BrokerConfig) -> BrokerConfig:
@@ -132,11 +137,12 @@ def _as_altered(configuration: BrokerConfig) -> BrokerConfig:
 def markdown_table(table: Iterable[ConfigDef]) -> str:
     """Write the settings as a Markdown table, one line each."""
     lines = ["| Setting | Default | Altered by | What it is |", "| --- | --- | --- | --- |"]
-    for each in table:
-        texts = each.choices if each.type is ConfigType.STRING else ()
+    for definition in table:
+        texts = definition.choices if definition.type is ConfigType.STRING else ()
         choices = f" One of {', '.join(f'`{choice}`' for choice in texts)}." if texts else ""
-        default = f"`{each.format(each.default)}`" if each.default != "" else ""
-        lines.append(f"| `{each.name}` | {default} | {_altered_by(each)} | {each.doc}{choices} |")
+        default = f"`{definition.format(definition.default)}`" if definition.default != "" else ""
+        cells = (f"`{definition.name}`", default, _altered_by(definition), definition.doc + choices)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -147,44 +153,17 @@ def _altered_by(definition: ConfigDef) -> str:
     return "SIGHUP" if definition.reload else "restart"
 
 
-def _as_object(configuration: BrokerConfig) -> dict[str, dict[str, Value]]:
-    return {
-        each.name: {
-            "value": each.format(value) if isinstance(value, str) else value,
-            "origin": configuration.origins[each.name],
-        }
-        for each, value in _in_effect(configuration)
-    }
-
-
-def _print_table(configuration: BrokerConfig) -> None:
-    cells = [
-        (each.name, each.format(value), configuration.origins[each.name])
-        for each, value in _in_effect(configuration)
-    ]
-    print_table(("Setting", "Value", "Origin"), cells)
-
-
-def _in_effect(configuration: BrokerConfig) -> list[tuple[ConfigDef, Value]]:
-    settings = configuration.settings
-    every = [(each, each.value(settings)) for each in SETTINGS.values()]
-    return every + settings.of_single_listeners()
-
-
 @click.command("redis-acl")
-@click.option("--user", metavar="NAME", default="korvet", show_default=True, help="Name of the user.")
-@click.option(
-    "--namespace",
-    metavar="NAME",
+@option("--user NAME", "Name of the user.", default="korvet")
+@option(
+    "--namespace NAME",
+    "First part of every key: the setting namespace.",
     default=SETTINGS["namespace"].default,
-    show_default=True,
-    help="First part of every key: the setting namespace.",
 )
-@click.option(
-    "--password-file",
-    type=click.File(encoding="utf-8"),
-    metavar="FILE",
-    help="File with the password, - for standard input; its hash is printed.",
+@option(
+    "--password-file FILE",
+    "File with the password, - for standard input; its hash is printed.",
+    click.File(encoding="utf-8"),
 )
 def redis_acl(user: str, namespace: str, password_file: IO[str] | None) -> None:
     """Print a user for Redis that may do just what Korvet does, as a line of an aclfile.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+import msgspec
 
 from korvet.admin.client import AdminClient
 from korvet.admin.configs import Append, Change, Config, Delete, Set, Subtract
-from korvet.admin.errors import AdminError
 from korvet.admin.types import Resource
 from korvet.cli.options import (
     BROKER,
@@ -17,30 +17,46 @@ from korvet.cli.options import (
     TOPIC,
     Command,
     add_options,
+    option,
     parse_settings,
-    repeated_option,
+    repeated,
     with_admin,
+    without_errors,
 )
 from korvet.cli.output import (
-    NONE,
-    cell,
+    Column,
+    as_objects,
+    hidden,
+    json_wanted,
     print_json,
     print_outcomes,
-    print_table,
     printable,
     report_failures,
+    tabulate,
 )
 from korvet.cli.run import CommandGroup
+
+_SYNONYM = (*hidden("name", "value"), Column("source", lambda synonym: synonym.source.name.lower()))
+_CONFIG = (
+    Column("name", title="Config"),
+    Column("value"),
+    Column("source", lambda config: config.source.name.lower()),
+    Column("default", "is_default", title=None),
+    *hidden("read_only", "sensitive"),
+    Column("type", lambda config: config.type.name.lower(), title=None),
+    Column("documentation", title="What it is", text=lambda text: text or None),
+    Column("synonyms", lambda config: as_objects(config.synonyms, _SYNONYM), title=None),
+)
 
 
 def _resources(command: Command) -> Command:
     """Give a command the flags that `_named` reads."""
     return add_options(
         command,
-        click.option("--topic", "-t", "topics", multiple=True, type=TOPIC, metavar="NAME", help="A topic."),
-        click.option("--broker", "brokers", multiple=True, type=BROKER, metavar="ID", help="A broker."),
-        click.option("--group", "-g", "groups", multiple=True, type=GROUP, metavar="NAME", help="A group."),
-        click.option("--cluster", "all_brokers", is_flag=True, help="The default of all brokers."),
+        option("-t, --topic NAME", "A topic.", TOPIC, name="topics", multiple=True),
+        option("--broker ID", "A broker.", BROKER, name="brokers", multiple=True),
+        option("-g, --group NAME", "A group.", GROUP, name="groups", multiple=True),
+        option("--cluster", "The default of all brokers.", name="all_brokers"),
     )
 
 
@@ -51,9 +67,9 @@ def configs() -> None:
 
 @configs.command()
 @_resources
-@click.option("--all", "everything", is_flag=True, help="Include defaults.")
-@repeated_option("--name", "names", metavar="NAME", text="Only this config")
-@click.option("--documentation", is_flag=True, help="Show what each is for.")
+@option("--all", "Include defaults.", name="everything")
+@repeated("--name NAME", "Only this config", name="names")
+@option("--documentation", "Show what each is for.")
 @with_admin
 def describe(
     admin: AdminClient,
@@ -61,7 +77,6 @@ def describe(
     *,
     everything: bool,
     documentation: bool,
-    as_json: bool,
     **whose: Any,  # noqa: ANN401 - one of each kind, by name
 ) -> None:
     """Show the configs that are not the default, and where each is set: on the topic, the broker, the cluster.
@@ -69,63 +84,55 @@ def describe(
     Topics, brokers and groups may be repeated and mixed. A sensitive value is shown as "-".
     """
     outcomes = admin.configs.describe(
-        _named(whose), names=names or None, synonyms=as_json, documentation=documentation
+        _named(whose), names=names or None, synonyms=json_wanted(), documentation=documentation
     )
-    found = {
-        resource: [each for each in configs.values() if everything or names or not each.is_default]
-        for resource, configs in outcomes.items()
-        if not isinstance(configs, AdminError)
+    described = {
+        resource: [config for config in configs.values() if everything or names or not config.is_default]
+        for resource, configs in without_errors(outcomes).items()
     }
-    if as_json:
-        rows = [
-            {**_who(_title(resource)), "configs": [_as_object(each) for each in some]}
-            for resource, some in found.items()
-        ]
-        print_json(rows)
+    if json_wanted():
+        print_json(
+            [
+                {**_who(_title(resource)), "configs": as_objects(configs, _CONFIG)}
+                for resource, configs in described.items()
+            ]
+        )
     else:
-        for resource, some in found.items():
+        for resource, configs in described.items():
             click.echo(printable(_title(resource)))
-            _print(some, documentation=documentation)
-    report_failures("", {_title(key): each for key, each in outcomes.items()})
+            _print(configs, documentation=documentation)
+    report_failures("", {_title(resource): outcome for resource, outcome in outcomes.items()})
 
 
 @configs.command()
 @_resources
-@repeated_option("--set", "-s", "given", metavar="NAME=VALUE", text="Set a config")
-@click.option(
-    "--delete",
-    "-d",
-    "deleted",
-    multiple=True,
-    metavar="NAME",
-    help="Delete a config, so that its default applies.",
-)
-@click.option("--append", "appended", multiple=True, metavar="NAME=VALUE", help="Add values to a list.")
-@click.option(
-    "--subtract", "subtracted", multiple=True, metavar="NAME=VALUE", help="Remove values from a list."
-)
-@click.option("--validate-only", is_flag=True, help="Only check the changes.")
+@repeated("-s, --set NAME=VALUE", "Set a config", name="given")
+@option("-d, --delete NAME", "Delete a config, so that its default applies.", name="deleted", multiple=True)
+@option("--append NAME=VALUE", "Add values to a list.", name="appended", multiple=True)
+@option("--subtract NAME=VALUE", "Remove values from a list.", name="subtracted", multiple=True)
+@option("--validate-only", "Only check the changes.")
 @with_admin
 def alter(
     admin: AdminClient,
     *,
     validate_only: bool,
-    as_json: bool,
     **flags: Any,  # noqa: ANN401 - those that `_named` and `_changes` take, by name
 ) -> None:
     """Change configs of each topic, broker or group: all changes or none."""
     changes = dict.fromkeys(_named(flags), _changes(flags))
     outcomes = admin.configs.alter(changes, validate_only=validate_only)
     done = "could be altered" if validate_only else "altered"
-    titled = {_title(key): error for key, error in outcomes.items()}
-    print_outcomes("", done, titled, as_json=as_json, as_object=_who)
+    titled = {_title(resource): error for resource, error in outcomes.items()}
+    print_outcomes("", done, titled, _who)
 
 
 def _named(whose: Mapping[str, Any]) -> list[Resource]:
-    wanted = [Resource.topic(each) for each in whose["topics"]]
-    wanted += [Resource.broker(each) for each in whose["brokers"]]
-    wanted += [Resource.group(each) for each in whose["groups"]]
-    wanted += [Resource.cluster()] if whose["all_brokers"] else []
+    wanted = [
+        *map(Resource.topic, whose["topics"]),
+        *map(Resource.broker, whose["brokers"]),
+        *map(Resource.group, whose["groups"]),
+        *([Resource.cluster()] if whose["all_brokers"] else []),
+    ]
     if not wanted:
         raise click.UsageError("give --topic, --broker, --group or --cluster")
     return list(dict.fromkeys(wanted))
@@ -145,41 +152,20 @@ def _changes(flags: Mapping[str, Any]) -> dict[str, Change]:
     return changes
 
 
+def _title(resource: Resource) -> str:
+    return "cluster" if resource == Resource.cluster() else str(resource)
+
+
 def _who(title: str) -> dict[str, str]:
     kind, _, name = title.partition(" ")
     return {"type": kind, "name": name}
 
 
-def _title(resource: Resource) -> str:
-    return "cluster" if resource == Resource.cluster() else str(resource)
-
-
-def _print(found: list[Config], *, documentation: bool) -> None:
-    titles = ("Config", "Value", "Source") + (("What it is",) if documentation else ())
-    cells = [
-        (
-            each.name,
-            cell(each.value),
-            each.source.name.lower() + (", read-only" if each.read_only else ""),
-            *((each.documentation or NONE,) if documentation else ()),
-        )
-        for each in sorted(found, key=lambda each: each.name)
+def _print(configs: list[Config], *, documentation: bool) -> None:
+    rows = [
+        msgspec.structs.asdict(config)
+        | {"source": config.source.name.lower() + (", read-only" if config.read_only else "")}
+        for config in sorted(configs, key=lambda config: config.name)
     ]
-    print_table(titles, cells, empty="no configs but defaults")
-
-
-def _as_object(config: Config) -> dict[str, Any]:
-    return {
-        "name": config.name,
-        "value": config.value,
-        "source": config.source.name.lower(),
-        "default": config.is_default,
-        "read_only": config.read_only,
-        "sensitive": config.sensitive,
-        "type": config.type.name.lower(),
-        "documentation": config.documentation,
-        "synonyms": [
-            {"name": each.name, "value": each.value, "source": each.source.name.lower()}
-            for each in config.synonyms
-        ],
-    }
+    shown = ("name", "value", "source", *(("documentation",) if documentation else ()))
+    tabulate(rows, _CONFIG, empty="no configs but defaults", shown=shown)

@@ -30,11 +30,12 @@ from korvet.cli.options import (
     TOPIC,
     ClusterTarget,
     connected,
+    option,
     parse_time,
     partitions_option,
     with_cluster,
 )
-from korvet.cli.output import ProgressLine, printable
+from korvet.cli.output import ProgressLine, json_flag, json_wanted, printable
 from korvet.cli.records import (
     LONG,
     PLACEHOLDERS,
@@ -91,27 +92,18 @@ _END = Start(end=True)
 @click.command()
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 @partitions_option
-@click.option("--offset", "-o", "where", metavar="WHERE", help=f"Where to begin: {_FORMS}.")
-@click.option("--group", "-g", metavar="NAME", type=GROUP, help="Read as a member of this group, and commit.")
-@click.option("--max-records", "-n", metavar="N", type=click.IntRange(min=1), help="End after N records.")
-@click.option(
+@option("-o, --offset WHERE", f"Where to begin: {_FORMS}.", name="where")
+@option("-g, --group NAME", "Read as a member of this group, and commit.", GROUP)
+@option("-n, --max-records N", "End after N records.", click.IntRange(min=1))
+@option(
     "--exit/--follow",
-    "exits",
-    help="End at the current end of the log, or wait for more, which is the default.",
+    "End at the current end of the log, or wait for more, which is the default.",
+    name="exits",
 )
-@click.option(
-    "--format",
-    "template",
-    metavar="TEXT",
-    help=f"How a record is written, with \\n and \\t: {_PLACEHOLDERS}.",
-)
-@click.option(
-    "--long", "-l", is_flag=True, help="Write topic, partition, offset, time, key, value and headers of each."
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write each as a line of JSON, which korvet produce --json reads."
-)
-@click.option("--null", metavar="TEXT", default="", help="Text for a key or value that is null.")
+@option("--format TEXT", f"How a record is written, with \\n and \\t: {_PLACEHOLDERS}.", name="template")
+@option("-l, --long", "Write topic, partition, offset, time, key, value and headers of each.")
+@json_flag("Write each as a line of JSON, which korvet produce --json reads.")
+@option("--null TEXT", "Text for a key or value that is null.", default="", show_default=False)
 @with_cluster
 def consume(
     cluster: ClusterTarget,
@@ -151,10 +143,9 @@ def consume(
 
 def _form(options: Mapping[str, Any]) -> Callable[[ReadRecord], bytes]:
     """Return what writes a record as the flags say."""
-    given = [name for name in ("template", "long", "as_json") if options[name] not in (None, False)]
-    if len(given) > 1:
+    if (options["template"] is not None) + options["long"] + json_wanted() > 1:
         raise click.UsageError("--format, --long and --json exclude each other")
-    if options["as_json"]:
+    if json_wanted():
         return lambda record: format_json(record).encode() + b"\n"
     template = options["template"]
     if template is None:

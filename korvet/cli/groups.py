@@ -14,25 +14,32 @@ import msgspec
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import parse_address
 from korvet.admin.errors import AdminError
-from korvet.admin.groups import CLASSIC, CONSUMER, SHARE, STREAMS, GroupDescription
+from korvet.admin.groups import CLASSIC, CONSUMER, SHARE, STREAMS
 from korvet.admin.lag import CountedLags, PartitionProgress, counted_lags, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, ShiftBy, Target, ToOffset, ToTimestamp
 from korvet.admin.types import TIME_CODED_FROM, TopicPartition
 from korvet.cli.options import (
     GROUP,
+    option,
     parse_time_of,
     parse_topics,
-    repeated_option,
+    repeated,
     with_admin,
+    without_errors,
     yes_option,
 )
 from korvet.cli.output import (
+    Column,
+    as_objects,
     confirm,
+    json_wanted,
+    number,
     print_json,
     print_outcomes,
-    print_rows,
+    print_result,
     printable,
     report_failures,
+    tabulate,
 )
 from korvet.cli.run import CommandGroup
 
@@ -52,6 +59,42 @@ _STATES = (
 )
 
 
+def _if_any(text: str) -> str | None:
+    return text or None
+
+
+_LISTED = (
+    Column("group", "group_id"),
+    Column("state", text=_if_any),
+    Column("protocol_type", text=_if_any),
+    Column("type", text=_if_any),
+)
+_MEMBER = (
+    Column("member", "member_id"),
+    Column("instance", "instance_id"),
+    Column("client", "client_id"),
+    Column("host", "client_host"),
+    Column(
+        "partitions",
+        lambda member: None if member.partitions is None else list(map(str, member.partitions)),
+        text=" ".join,
+    ),
+)
+_PROGRESS = (
+    *(
+        Column("topic"),
+        number("partition"),
+        number("start"),
+        number("committed"),
+        number("end"),
+        number("lag"),
+    ),
+    *(number("lag_seconds", title="Seconds"), Column("member")),
+)
+_RESET = (Column("topic"), number("partition"), number("before"), number("after"))
+_groups_argument = click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP)
+
+
 class _GroupState(click.Choice):  # type: ignore[type-arg]  # before click 8.2 it takes none
     """A state in any case; click's own message has all of them in lower case."""
 
@@ -66,63 +109,37 @@ def groups() -> None:
 
 
 @groups.command("list")
-@repeated_option(
-    "--state",
-    "states",
-    metavar="STATE",
-    text="Only groups in this state, as Empty",
-    kind=_GroupState(_STATES, case_sensitive=False),
+@repeated(
+    "--state STATE",
+    "Only groups in this state, as Empty",
+    _GroupState(_STATES, case_sensitive=False),
+    name="states",
 )
-@repeated_option(
-    "--type",
-    "types",
-    metavar="TYPE",
-    text="Only groups of this type: classic, consumer, share or streams",
-    kind=click.Choice((CLASSIC, CONSUMER, SHARE, STREAMS), case_sensitive=False),
+@repeated(
+    "--type TYPE",
+    "Only groups of this type: classic, consumer, share or streams",
+    click.Choice((CLASSIC, CONSUMER, SHARE, STREAMS), case_sensitive=False),
+    name="types",
 )
 @with_admin
-def list_groups(
-    admin: AdminClient, states: tuple[str, ...], types: tuple[str, ...], *, as_json: bool
-) -> None:
+def list_groups(admin: AdminClient, states: tuple[str, ...], types: tuple[str, ...]) -> None:
     """List the groups with their states and types."""
-    rows = [
-        {
-            "group": each.group_id,
-            "state": each.state,
-            "protocol_type": each.protocol_type,
-            "type": each.type,
-        }
-        for each in admin.groups.list(states=states, types=types)
-    ]
-    if as_json:
-        print_json(rows)
-    else:
-        columns = {"group": "Group", "state": "State", "protocol_type": "Protocol type", "type": "Type"}
-        shown = [{name: row[name] or None for name in columns} for row in rows]
-        print_rows(columns, shown, empty="no such groups" if states or types else "no groups")
+    listed = admin.groups.list(states=states, types=types)
+    print_result(listed, _LISTED, empty="no such groups" if states or types else "no groups")
 
 
 @groups.command()
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP)
-@click.option("--all-groups", is_flag=True, help="All groups.")
-@click.option(
-    "--members", is_flag=True, help="Print one line for each member, instead of for each partition."
-)
-@repeated_option(
-    "--metrics",
-    "ops",
-    metavar="HOST:PORT",
-    text="Address of a Korvet broker's /metrics, for the lag as counted there",
+@_groups_argument
+@option("--all-groups", "All groups.")
+@option("--members", "Print one line for each member, instead of for each partition.")
+@repeated(
+    "--metrics HOST:PORT",
+    "Address of a Korvet broker's /metrics, for the lag as counted there",
+    name="ops",
 )
 @with_admin
 def describe(
-    admin: AdminClient,
-    group_ids: tuple[str, ...],
-    ops: tuple[str, ...],
-    *,
-    all_groups: bool,
-    members: bool,
-    as_json: bool,
+    admin: AdminClient, group_ids: tuple[str, ...], ops: tuple[str, ...], *, all_groups: bool, members: bool
 ) -> None:
     """Show state, members, offsets and lag of groups.
 
@@ -138,23 +155,32 @@ def describe(
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
-    wanted = [each.group_id for each in admin.groups.list()] if all_groups else group_ids
+    wanted = [group.group_id for group in admin.groups.list()] if all_groups else group_ids
     outcomes = admin.groups.describe(wanted)
-    found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
+    described = list(without_errors(outcomes).values())
     counted = _counted(ops, click.get_current_context().params["timeout"])
-    progress = progress_of(admin, [] if members and not as_json else found, counted.records, counted.seconds)
-    rows = [_as_object(each, progress.get(each.group_id, ())) for each in found]
-    if as_json:
+    only_members = members and not json_wanted()
+    progress = progress_of(admin, [] if only_members else described, counted.records, counted.seconds)
+    rows = [
+        {
+            "group": group.group_id,
+            "state": group.state,
+            "type": group.type,
+            "protocol_type": group.protocol_type,
+            "protocol": group.protocol,
+            "members": as_objects(group.members, _MEMBER),
+            "offsets": [
+                _row(partition, is_share=group.type == SHARE)
+                for partition in progress.get(group.group_id, ())
+            ],
+        }
+        for group in described
+    ]
+    if json_wanted():
         print_json(rows)
     else:
         for row in rows:
-            protocol = f", {row['protocol']}" if row["protocol"] else ""
-            count = f"{len(row['members'])} member{'' if len(row['members']) == 1 else 's'}"
-            click.echo(printable(f"{row['group']}: {row['state']}, {count}{protocol}"))
-            if members:
-                _print_members(row["members"])
-            else:
-                _print_partitions(row["offsets"], ages=bool(ops), is_share=row["type"] == SHARE)
+            _print_group(row, members=members, ages=bool(ops))
         _print_times([] if members else rows)
     report_failures("group", outcomes)
 
@@ -162,23 +188,23 @@ def describe(
 def _counted(ops: Sequence[str], timeout: float) -> CountedLags:
     """Return what the brokers at these addresses have counted. Raises AdminError."""
     try:
-        addresses = [parse_address(each, _OPS_PORT) for each in ops]
+        addresses = [parse_address(text, _OPS_PORT) for text in ops]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--metrics") from error
-    found = CountedLags({}, {})
+    total = CountedLags({}, {})
     for address in addresses:
         counted = counted_lags(address, timeout)
-        found.records.update(counted.records)
-        found.seconds.update(counted.seconds)
-    return found
+        total.records.update(counted.records)
+        total.seconds.update(counted.seconds)
+    return total
 
 
 def _row(progress: PartitionProgress, *, is_share: bool) -> dict[str, Any]:
-    at, member = progress.committed, progress.member
-    committed = None if is_share else at
+    offset, member = progress.committed, progress.member
+    committed = None if is_share else offset
     return {
         **progress.partition._asdict(),
-        "start": at.offset if at and is_share else None,
+        "start": offset.offset if offset and is_share else None,
         "committed": committed.offset if committed else None,
         "metadata": committed.metadata if committed else None,
         "end": progress.end,
@@ -189,56 +215,32 @@ def _row(progress: PartitionProgress, *, is_share: bool) -> dict[str, Any]:
     }
 
 
-def _as_object(group: GroupDescription, progress: Sequence[PartitionProgress]) -> dict[str, Any]:
-    members = [
-        {
-            "member": each.member_id,
-            "instance": each.instance_id,
-            "client": each.client_id,
-            "host": each.client_host,
-            "partitions": None if each.partitions is None else list(map(str, each.partitions)),
-        }
-        for each in group.members
-    ]
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "type": group.type,
-        "protocol_type": group.protocol_type,
-        "protocol": group.protocol,
-        "members": members,
-        "offsets": [_row(each, is_share=group.type == SHARE) for each in progress],
-    }
-
-
-def _print_members(members: Sequence[dict[str, Any]]) -> None:
-    columns = {name: name.capitalize() for name in ("member", "instance", "client", "host", "partitions")}
-    rows = [
-        each if each["partitions"] is None else each | {"partitions": " ".join(each["partitions"])}
-        for each in members
-    ]
-    print_rows(columns, rows, empty="no members")
-
-
-def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool, is_share: bool) -> None:
-    at = "start" if is_share else "committed"
-    columns = {name: name.capitalize() for name in ("topic", "partition", at, "end", "lag")}
-    if ages:
-        columns["lag_seconds"] = "Seconds"
-        rows = [
-            row | _not_counted(row)
-            if row["lag_seconds"] is None
-            else row | {"lag_seconds": f"{row['lag_seconds']:.1f}"}
-            for row in rows
-        ]
-    rows = [
-        row if row["uncommitted"] is None else row | {"lag": f"up to {row['uncommitted']}"} for row in rows
-    ]
-    if not is_share:
-        columns["member"] = "Member"
-    numbers = ("Partition", "Start", "Committed", "End", "Lag", "Seconds")
+def _print_group(group: Mapping[str, Any], *, members: bool, ages: bool) -> None:
+    protocol = f", {group['protocol']}" if group["protocol"] else ""
+    count = f"{len(group['members'])} member{'' if len(group['members']) == 1 else 's'}"
+    click.echo(printable(f"{group['group']}: {group['state']}, {count}{protocol}"))
+    if members:
+        tabulate(group["members"], _MEMBER, empty="no members")
+        return
+    is_share = group["type"] == SHARE
+    shown = ["topic", "partition", "start" if is_share else "committed", "end", "lag"]
+    shown += ["lag_seconds"] * ages + ["member"] * (not is_share)
+    rows = [row | _lag_cells(row, ages=ages) for row in group["offsets"]]
     empty = f"no {'starts' if is_share else 'committed offsets'} and no assigned partitions"
-    print_rows(columns, rows, numbers, empty=empty)
+    tabulate(rows, _PROGRESS, empty=empty, shown=shown)
+
+
+def _lag_cells(row: Mapping[str, Any], *, ages: bool) -> dict[str, str]:
+    """Return what a table shows of a row's lag where it is not the number."""
+    cells: dict[str, str] = {}
+    if ages and row["lag_seconds"] is not None:
+        cells["lag_seconds"] = f"{row['lag_seconds']:.1f}"
+    elif ages and (row["committed"], row["start"]) != (None, None) and row["end"] is not None:
+        # A broker could count it and has not: it may take log.figures.interval.ms.
+        cells = {name: _UNCOUNTED for name in ("lag", "lag_seconds") if row[name] is None}
+    if row["uncommitted"] is not None:
+        cells["lag"] = f"up to {row['uncommitted']}"
+    return cells
 
 
 def _print_times(groups: Sequence[dict[str, Any]]) -> None:
@@ -254,40 +256,28 @@ def _print_times(groups: Sequence[dict[str, Any]]) -> None:
         )
 
 
-def _not_counted(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a row shows for what a broker could count and has not: it may take log.figures.interval.ms."""
-    if (row["committed"] is None and row["start"] is None) or row["end"] is None:
-        return {}
-    return {name: _UNCOUNTED for name in ("lag", "lag_seconds") if row[name] is None}
-
-
 @groups.command()
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP, required=True)
 @yes_option
 @with_admin
-def delete(admin: AdminClient, group_ids: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
+def delete(admin: AdminClient, group_ids: tuple[str, ...], *, yes: bool) -> None:
     """Delete groups that have no members, with all their committed offsets; of share groups all that they have read."""
-    question = f"Delete {', '.join(group_ids)} with all committed offsets?"
-    confirm(question, "nothing is deleted", yes=yes)
-    print_outcomes("group", "deleted", admin.groups.delete(group_ids), as_json=as_json)
+    confirm(f"Delete {', '.join(group_ids)} with all committed offsets?", "nothing is deleted", yes=yes)
+    print_outcomes("group", "deleted", admin.groups.delete(group_ids))
 
 
 @groups.command("reset-offsets")
 @click.argument("group_id", metavar="GROUP", type=GROUP)
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="To the end: only records that arrive from now on.")
-@click.option("--to-offset", type=_OFFSET, metavar="N", help="To an offset.")
-@click.option(
-    "--to-datetime",
-    metavar="TIME",
-    help="To the first record at or after a time, as ISO 8601; UTC without a zone.",
-)
-@click.option("--to-timestamp", type=_OFFSET, metavar="MS", help="The same, in ms since 1970.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="The same, for this long before now.")
-@click.option("--shift-by", type=_SHIFT, metavar="N", help="Forward by N offsets, or back if N is negative.")
-@repeated_option("--topic", "topics", metavar="T[:0,1]", text="A topic, or some partitions of it")
-@click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
-@click.option("--execute/--dry-run", help="Commit the new offsets, or only show them, which is the default.")
+@option("--to-earliest", "To the first record.")
+@option("--to-latest", "To the end: only records that arrive from now on.")
+@option("--to-offset N", "To an offset.", _OFFSET)
+@option("--to-datetime TIME", "To the first record at or after a time, as ISO 8601; UTC without a zone.")
+@option("--to-timestamp MS", "The same, in ms since 1970.", _OFFSET)
+@option("--by-duration PnDTnHnMnS", "The same, for this long before now.")
+@option("--shift-by N", "Forward by N offsets, or back if N is negative.", _SHIFT)
+@repeated("--topic T[:0,1]", "A topic, or some partitions of it", name="topics")
+@option("--all-topics", "All partitions with a committed offset.")
+@option("--execute/--dry-run", "Commit the new offsets, or only show them, which is the default.")
 @with_admin
 def reset_offsets(
     admin: AdminClient,
@@ -296,7 +286,6 @@ def reset_offsets(
     *,
     all_topics: bool,
     execute: bool,
-    as_json: bool,
     **targets: Any,  # noqa: ANN401 - the flags that `_target` takes
 ) -> None:
     """Reset the committed offsets of a group without members; without --execute only show the new offsets.
@@ -307,25 +296,23 @@ def reset_offsets(
     """
     if all_topics == bool(topics):
         raise click.UsageError("name topics with --topic, or give --all-topics")
-    target = _target(targets)
     named = None if all_topics else parse_topics("--topic", topics)
-    resets = admin.offsets.plan_reset(group_id, named, target)
+    resets = admin.offsets.plan_reset(group_id, named, _target(targets))
     outcomes: Mapping[TopicPartition, AdminError | None] = {}
     if execute:
         outcomes = admin.offsets.reset(group_id, resets)
     rows = [
-        key._asdict() | msgspec.structs.asdict(each)
-        for key, each in resets.items()
+        key._asdict() | msgspec.structs.asdict(reset)
+        for key, reset in resets.items()
         if outcomes.get(key) is None
     ]
-    if as_json:
+    if json_wanted():
         print_json({"group": group_id, "executed": execute, "offsets": rows})
     else:
-        columns = {name: name.capitalize() for name in ("topic", "partition", "before", "after")}
-        print_rows(columns, rows, ("Partition", "Before", "After"), empty="no committed offsets")
+        tabulate(rows, _RESET, empty="no committed offsets")
         if not execute:
             click.echo("Dry run: nothing is changed without --execute.")
-    report_failures("partition", {str(key): outcome for key, outcome in outcomes.items()})
+    report_failures("partition", outcomes)
 
 
 def _target(targets: Mapping[str, Any]) -> Target:

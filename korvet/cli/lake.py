@@ -16,23 +16,32 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, started_spark, with_lake
+from korvet.cli.lake_options import (
+    LakeTarget,
+    dry_run_option,
+    rounds,
+    rounds_options,
+    started_spark,
+    with_topics,
+)
 from korvet.cli.lake_pipeline import pipeline
 from korvet.cli.lake_pipeline_control import list_pipelines, pipeline_status, start, stop
 from korvet.cli.lake_pipeline_reset import reset
 from korvet.cli.lake_query import query, replay
 from korvet.cli.lake_register import register
-from korvet.cli.options import yes_option
+from korvet.cli.options import option, yes_option
 from korvet.cli.output import (
+    Column,
     ProgressLine,
-    cell,
+    as_objects,
     confirm,
     format_bytes,
+    json_wanted,
+    number,
     print_error,
     print_json,
-    print_rows,
-    print_table,
     printable,
+    tabulate,
 )
 from korvet.cli.run import FAILED, CommandGroup
 from korvet.errors import LakeError
@@ -47,20 +56,43 @@ if TYPE_CHECKING:
     from korvet.lake.verify import PartitionStatus, VerifiedPartition
 
 
-@click.command()
-@with_lake
-@click.option(
-    "--master", metavar="URL", help="Spark's master; by default all cores of this machine, local[*,4]."
+_NO_TOPICS = "no topics with remote.storage.enable=true"
+_PARTITION = (Column("topic"), number("partition"))
+_PLANNED = (
+    *(*_PARTITION, number("archived"), number("from")),
+    *(number("to"), number("files"), number("bytes")),
 )
+_STATUS = (
+    *(*_PARTITION, number("start"), number("local_start", title="In Redis from"), number("archived")),
+    *(number("end"), number("lag_records", title="Lag")),
+    number("lag_ms", title="Lag s", text=lambda ms: f"{ms / 1000:.1f}"),
+    *(number("files"), number("bytes", title="Size", text=format_bytes)),
+)
+_VERIFIED = (
+    *(*_PARTITION, number("files"), number("rows", title="Records"), number("compared")),
+    number("findings", text=len),
+)
+_MERGE = (
+    *(Column("topic", "of.topic"), number("partition", "merge.partition")),
+    *(number("files", lambda task: len(task.merge.files)), number("bytes", "merge.size_bytes")),
+    *(number("records", "merge.rows"), number("into", "merge.into", title="Into files")),
+)
+_EXPIRED = (
+    *(*_PARTITION, number("start"), number("files", title="Expired files"), number("rows", title="Records")),
+    number("bytes", title="Size", text=format_bytes),
+)
+_REWOUND = (
+    *(*_PARTITION, number("records"), number("files"), number("start")),
+    *(number("first", title="Archived"), number("end", title="Archived before")),
+)
+
+
+@click.command()
+@with_topics
+@option("--master URL", "Spark's master; by default all cores of this machine, local[*,4].")
 @rounds_options
 def archive(
-    target: LakeTarget,
-    master: str | None,
-    interval: float | None,
-    *,
-    once: bool,
-    dry_run: bool,
-    as_json: bool,
+    target: LakeTarget, master: str | None, interval: float | None, *, once: bool, dry_run: bool
 ) -> int:
     """Archive the topics with remote.storage.enable=true, each record exactly once.
 
@@ -71,11 +103,11 @@ def archive(
     if interval is not None and (once or dry_run):
         raise click.UsageError("--interval excludes --once and --dry-run")
     if dry_run:
-        return _plan_archive(target, as_json=as_json)
-    return _archive(target, master, interval, as_json=as_json)
+        return _plan_archive(target)
+    return _archive(target, master, interval)
 
 
-def _archive(target: LakeTarget, master: str | None, interval: float | None, *, as_json: bool) -> int:
+def _archive(target: LakeTarget, master: str | None, interval: float | None) -> int:
     from korvet.lake.archiver import Archiver, ArchiveRound  # noqa: PLC0415 - the same
 
     # A kill harms nothing; this lets Spark remove its files first. Without --interval the work is not done.
@@ -86,9 +118,9 @@ def _archive(target: LakeTarget, master: str | None, interval: float | None, *, 
         # This does what needs no task, and says whether there is more: Spark takes longer to start than all of it.
         total.add(Archiver(target.source, names=target.topics).round(lambda _tasks: ()))
     if interval is not None or total.more:
-        _archive_on_spark(target, master, interval, total, as_json=as_json)
-    if as_json:
-        print_json(msgspec.to_builtins(total))
+        _archive_on_spark(target, master, interval, total)
+    if json_wanted():
+        print_json(total)
     else:
         files = "1 file" if total.files == 1 else f"{total.files} files"
         click.echo(f"archived {total.records:,} records, {format_bytes(total.bytes)} in {files}")
@@ -96,7 +128,7 @@ def _archive(target: LakeTarget, master: str | None, interval: float | None, *, 
 
 
 def _archive_on_spark(
-    target: LakeTarget, master: str | None, interval: float | None, total: ArchiveRound, *, as_json: bool
+    target: LakeTarget, master: str | None, interval: float | None, total: ArchiveRound
 ) -> None:
     """Archive what there is, and add it to `total`; with an interval until the process is ended."""
     from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
@@ -113,49 +145,40 @@ def _archive_on_spark(
                 progress.add(done.records, done.bytes)
                 if interval is None:
                     total.add(done)
-                elif as_json and done.moved:
+                elif done.moved and json_wanted():
                     click.echo(msgspec.json.encode(done))
         finally:
             progress.end()
 
 
-def _plan_archive(target: LakeTarget, *, as_json: bool) -> int:
+def _plan_archive(target: LakeTarget) -> int:
     from korvet.lake.archiver import Archiver  # noqa: PLC0415 - other commands start without Delta
 
-    archives = Archiver(target.source, names=target.topics)
-    plans, done = archives.plan()
+    plans, done = Archiver(target.source, names=target.topics).plan()
     rows = [
         {
-            "topic": each.partition.topic,
-            "partition": each.partition.index,
-            "archived": each.resume.expected,
-            "from": each.resume.first,
-            "to": each.ranges[-1].end,
-            "files": len(each.ranges),
-            "bytes": sum(one.bytes for one in each.ranges),
+            "topic": plan.partition.topic,
+            "partition": plan.partition.index,
+            "archived": plan.resume.expected,
+            "from": plan.resume.first,
+            "to": plan.ranges[-1].end,
+            "files": len(plan.ranges),
+            "bytes": sum(planned.bytes for planned in plan.ranges),
         }
-        for some in plans
-        for each in some.partitions
-        if each.ranges
+        for topic in plans
+        for plan in topic.partitions
+        if plan.ranges
     ]
-    if as_json:
+    if json_wanted():
         print_json({"ranges": rows, "more": done.more})
     else:
-        columns = {
-            name: name.capitalize()
-            for name in ("topic", "partition", "archived", "from", "to", "files", "bytes")
-        }
-        print_rows(columns, rows, [*columns.values()][1:], empty="nothing to archive")
+        tabulate(rows, _PLANNED, empty="nothing to archive")
     return FAILED if done.failures else 0
 
 
-_NO_TOPICS = "no topics with remote.storage.enable=true"
-_STATUS = ("Topic", "Partition", "Start", "In Redis from", "Archived", "End", "Lag", "Lag s", "Files", "Size")
-
-
 @click.command()
-@with_lake
-def status(target: LakeTarget, *, as_json: bool) -> int:
+@with_topics
+def status(target: LakeTarget) -> int:
     """Show how far each partition is archived.
 
     "Lag" counts the records that are not in the table, and "Lag s" is the time since the first of them was appended;
@@ -163,94 +186,70 @@ def status(target: LakeTarget, *, as_json: bool) -> int:
     """
     from korvet.lake import verify as lake_verify  # noqa: PLC0415 - other commands start without Delta
 
-    found = lake_verify.status(target.source, target.topics)
-    if as_json:
-        print_json(msgspec.to_builtins(found))
+    partitions = lake_verify.status(target.source, target.topics)
+    if json_wanted():
+        print_json(partitions)
     else:
-        print_table(_STATUS, [_status_cells(each) for each in found], numbers=_STATUS[1:], empty=_NO_TOPICS)
-    failed = [each for each in found if each.error is not None]
-    for each in failed:
-        print_error(f"{each.topic}-{each.partition}: {each.error}")
-    return FAILED if failed else 0
-
-
-def _status_cells(each: PartitionStatus) -> tuple[str, ...]:
-    seconds = None if each.lag_ms is None else f"{each.lag_ms / 1000:.1f}"
-    offsets = (each.start, each.local_start, each.archived, each.end, each.lag_records, seconds)
-    return (each.topic, str(each.partition), *map(cell, offsets), str(each.files), format_bytes(each.bytes))
+        tabulate(partitions, _STATUS, empty=_NO_TOPICS)
+    return _report_failures(partitions)
 
 
 @click.command()
-@with_lake
-def verify(target: LakeTarget, *, as_json: bool) -> int:
+@with_topics
+def verify(target: LakeTarget) -> int:
     """Look for gaps, duplicates, disorder, wrong statistics and damaged files, and compare with Redis.
 
     Each file is read whole. "Compared" are the records that Redis has too. With offset.encoding=time offsets are
     sparse: there a missing record is noticed only while Redis has it. Exit code 1 if something is wrong; each finding
     is a line on stderr. Offsets of batches that did not decode are known holes and no finding: their bytes are kept.
     """
-    found, failed = _verify(target)
-    if as_json:
-        click.echo(msgspec.json.encode(found))
+    partitions, failed = _verify(target)
+    if json_wanted():
+        click.echo(msgspec.json.encode(partitions))
     else:
-        titles = ("Topic", "Partition", "Files", "Records", "Compared", "Findings")
-        rows = [
-            (
-                each.topic,
-                *map(str, (each.partition, each.files, each.rows, each.compared, len(each.findings))),
-            )
-            for each in found
-        ]
-        print_table(titles, rows, numbers=titles[1:], empty=_NO_TOPICS)
-        for partition in found:
+        tabulate(partitions, _VERIFIED, empty=_NO_TOPICS)
+        for partition in partitions:
             for hole in partition.known_holes:
                 name = f"{partition.topic}-{partition.partition}"
                 click.echo(
                     f"{name}: known hole: batches of offsets {hole.first} to {hole.end - 1} are kept as bytes"
                 )
-    for each in found:
-        for finding in each.findings:
-            print_error(f"{each.topic}-{each.partition}: {finding.kind}: {finding.message}")
+    for partition in partitions:
+        for finding in partition.findings:
+            print_error(f"{partition.topic}-{partition.partition}: {finding.kind}: {finding.message}")
     for topic, message in failed.items():
         print_error(f"{topic}: {message}")
-    return FAILED if failed or any(each.findings for each in found) else 0
+    return FAILED if failed or any(partition.findings for partition in partitions) else 0
 
 
 def _verify(target: LakeTarget) -> tuple[list[VerifiedPartition], dict[str, str]]:
     """Return the outcome of each partition, and the error of each topic that could not be verified."""
     from korvet.lake import verify as lake_verify  # noqa: PLC0415 - the same
 
-    found: list[VerifiedPartition] = []
+    partitions: list[VerifiedPartition] = []
     failed: dict[str, str] = {}
     progress = ProgressLine(shown=sys.stderr.isatty())
     with target.source.opened() as stores:
         for topic in stores.remote_topics(target.topics):
             try:
-                for each in lake_verify.verify(stores, topic):
-                    found.append(each)
-                    progress.add(each.rows, 0)
+                for partition in lake_verify.verify(stores, topic):
+                    partitions.append(partition)
+                    progress.add(partition.rows, 0)
             except LakeError as error:
                 failed[topic.name] = str(error)
     progress.end()
-    return found, failed
+    return partitions, failed
 
 
 @click.command()
-@with_lake
-@click.option(
-    "--master",
-    metavar="URL",
-    help="Spread the work over this Spark, as local[*]; by default it is done here, or where spark-submit says.",
+@with_topics
+@option(
+    "--master URL",
+    "Spread the work over this Spark, as local[*]; by default it is done here, or where spark-submit says.",
 )
 @rounds_options
 def compact(
-    target: LakeTarget,
-    master: str | None,
-    interval: float | None,
-    *,
-    once: bool,
-    dry_run: bool,
-    as_json: bool,
+    target: LakeTarget, master: str | None, interval: float | None, *, once: bool, dry_run: bool
 ) -> int:
     """Merge many small files into few large ones, with the same rows in the order of their offsets.
 
@@ -260,15 +259,15 @@ def compact(
     not be read or written.
     """
     if dry_run:
-        return _plan_merges(target, as_json=as_json)
+        return _plan_merges(target)
     with _runner(target, master) as run:
 
         def work() -> int:
-            found = _merge(target, run)
+            outcomes = _merge(target, run)
             # Of repeated rounds, only those that did something.
-            if found or interval is None:
-                _print_merges(found, as_json=as_json)
-            return _report_failures(found)
+            if outcomes or interval is None:
+                _print_merges(outcomes)
+            return _report_failures(outcomes)
 
         return rounds(work, interval, once=once, dry_run=dry_run)
 
@@ -288,64 +287,54 @@ def _merge(target: LakeTarget, run: RunMerges | None) -> list[MergeOutcome]:
     from korvet.lake.compaction import compact_topics  # noqa: PLC0415 - other commands start without Delta
 
     progress = ProgressLine(shown=sys.stderr.isatty())
-    found: list[MergeOutcome] = []
+    outcomes: list[MergeOutcome] = []
     try:
-        for each in compact_topics(target.source, target.topics, run):
-            found.append(each)
-            progress.add(each.rows, each.bytes_before)
+        for outcome in compact_topics(target.source, target.topics, run):
+            outcomes.append(outcome)
+            progress.add(outcome.rows, outcome.bytes_before)
     finally:
         progress.end()
-    return found
+    return outcomes
 
 
-def _report_failures(outcomes: Iterable[MergeOutcome | ExpiredFiles | RewoundPartition]) -> int:
-    failed = [each for each in outcomes if each.error is not None]
-    for each in failed:
-        place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
-        print_error(f"{place}: {each.error}")
+def _report_failures(
+    outcomes: Iterable[PartitionStatus | MergeOutcome | ExpiredFiles | RewoundPartition],
+) -> int:
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    for outcome in failed:
+        name = outcome.topic if outcome.partition < 0 else f"{outcome.topic}-{outcome.partition}"
+        print_error(f"{name}: {outcome.error}")
     return FAILED if failed else 0
 
 
-def _print_merges(found: list[MergeOutcome], *, as_json: bool) -> None:
-    if as_json:
-        click.echo(msgspec.json.encode(found))
+def _print_merges(outcomes: list[MergeOutcome]) -> None:
+    if json_wanted():
+        click.echo(msgspec.json.encode(outcomes))
         return
-    done = [each for each in found if each.done]
-    before, after = sum(each.files_before for each in done), sum(each.files_after for each in done)
-    size = format_bytes(sum(each.bytes_after for each in done))
-    if found:
-        click.echo(
-            f"{before} files became {after}, with {sum(each.rows for each in done):,} records in {size}"
-        )
-    else:
+    if not outcomes:
         click.echo("no files to merge")
-    late = sum(not each.done and each.error is None for each in found)
+        return
+    done = [outcome for outcome in outcomes if outcome.done]
+    before, after = sum(merge.files_before for merge in done), sum(merge.files_after for merge in done)
+    records, size = sum(merge.rows for merge in done), sum(merge.bytes_after for merge in done)
+    click.echo(f"{before} files became {after}, with {records:,} records in {format_bytes(size)}")
+    late = sum(not outcome.done and outcome.error is None for outcome in outcomes)
     if late:
         click.echo(f"{late} merges were dropped: others rewrote the same files meanwhile")
 
 
-def _plan_merges(target: LakeTarget, *, as_json: bool) -> int:
+def _plan_merges(target: LakeTarget) -> int:
     from korvet.lake.compaction import plan_merges, topics_of  # noqa: PLC0415 - other commands start without it
 
-    rows = [
-        {
-            "topic": task.of.topic,
-            "partition": task.merge.partition,
-            "files": len(task.merge.files),
-            "bytes": task.merge.size_bytes,
-            "records": task.merge.rows,
-            "into": task.merge.into,
-        }
-        for of in topics_of(target.source, target.topics)
-        for task in plan_merges(target.source.lake, of)
+    tasks = [
+        task
+        for topic in topics_of(target.source, target.topics)
+        for task in plan_merges(target.source.lake, topic)
     ]
-    if as_json:
-        click.echo(msgspec.json.encode(rows))
+    if json_wanted():
+        click.echo(msgspec.json.encode(as_objects(tasks, _MERGE)))
     else:
-        titles = ("Topic", "Partition", "Files", "Bytes", "Records", "Into files")
-        print_table(
-            titles, [tuple(map(str, row.values())) for row in rows], titles[1:], empty="no files to merge"
-        )
+        tabulate(tasks, _MERGE, empty="no files to merge")
     return 0
 
 
@@ -353,20 +342,18 @@ _HOURS_MIN = 24
 
 
 @click.command()
-@with_lake
-@click.option(
-    "--vacuum-hours",
-    "hours",
-    type=click.IntRange(min=_HOURS_MIN),
+@with_topics
+@option(
+    "--vacuum-hours HOURS",
+    "Delete files that no table has named for this long: younger ones may still be read, or be committed soon.",
+    click.IntRange(min=_HOURS_MIN),
+    name="hours",
     default=_HOURS_MIN,
-    show_default=True,
-    metavar="HOURS",
-    help="Delete files that no table has named for this long: younger ones may still be read, or be committed soon.",
 )
-@click.option("--remove-gone", is_flag=True, help="Delete the tables of deleted topics.")
+@option("--remove-gone", "Delete the tables of deleted topics.")
 @yes_option
 @rounds_options
-def expire(  # noqa: PLR0913 - click gives each flag by its name
+def expire(
     target: LakeTarget,
     hours: int,
     interval: float | None,
@@ -375,7 +362,6 @@ def expire(  # noqa: PLR0913 - click gives each flag by its name
     yes: bool,
     once: bool,
     dry_run: bool,
-    as_json: bool,
 ) -> int:
     """Apply retention.ms and retention.bytes to logs in Redis and the lake together.
 
@@ -397,11 +383,11 @@ def expire(  # noqa: PLR0913 - click gives each flag by its name
         finally:
             # Of repeated rounds, only those that did something.
             if interval is None or done.moved:
-                _print_expiry(done, removed, as_json=as_json, dry_run=dry_run)
+                _print_expiry(done, removed, dry_run=dry_run)
         _report_failures(done.expired)
-        for each in done.vacuumed:
-            if each.error is not None:
-                print_error(f"{each.topic}: {each.error}")
+        for vacuumed in done.vacuumed:
+            if vacuumed.error is not None:
+                print_error(f"{vacuumed.topic}: {vacuumed.error}")
         return FAILED if done.failed else 0
 
     return rounds(work, interval, once=once, dry_run=dry_run)
@@ -417,48 +403,42 @@ def _expire(target: LakeTarget, hours: int, *, dry_run: bool) -> ExpiryRound:
 def _remove(target: LakeTarget, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic, StoredFiles]:
     if not gone:
         return {}
-    names = ", ".join("/".join(each) for each in gone)
-    confirm(
-        f"Delete {names} below {target.source.lake.path} with all records?", "no table is deleted", yes=yes
-    )
+    names = ", ".join(map("/".join, gone))
+    question = f"Delete {names} below {target.source.lake.path} with all records?"
+    confirm(question, "no table is deleted", yes=yes)
     iceberg = target.source.iceberg_tables()
     removed = {}
-    for each in gone:
+    for table in gone:
         if iceberg is not None:
-            iceberg.drop(each)
-        removed[each] = target.source.lake.remove_table(each)
+            iceberg.drop(table)
+        removed[table] = target.source.lake.remove_table(table)
     return removed
 
 
-def _print_expiry(
-    done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: bool, dry_run: bool
-) -> None:
-    if as_json:
-        gone = [{"topic": each.topic, "id": each.topic_id, "removed": each in removed} for each in done.gone]
+def _print_expiry(done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, dry_run: bool) -> None:
+    if json_wanted():
+        gone = [
+            {"topic": table.topic, "id": table.topic_id, "removed": table in removed} for table in done.gone
+        ]
         click.echo(msgspec.json.encode(msgspec.to_builtins(done) | {"gone": gone}))
         return
-    titles = ("Topic", "Partition", "Start", "Expired files", "Records", "Size")
-    rows = [
-        (each.topic, *map(str, (each.partition, each.start, each.files, each.rows)), format_bytes(each.bytes))
-        for each in done.expired
-        if each.error is None
-    ]
-    print_table(titles, rows, numbers=titles[1:], empty="no files have expired")
-    count = sum(each.files for each in done.vacuumed)
+    expired = [partition for partition in done.expired if partition.error is None]
+    tabulate(expired, _EXPIRED, empty="no files have expired")
+    count = sum(vacuumed.files for vacuumed in done.vacuumed)
     files = "1 file" if count == 1 else f"{count} files"
     click.echo(f"{'would delete' if dry_run else 'deleted'} {files} that no table names")
-    for each in done.gone:
+    for table in done.gone:
         what = "its topic is deleted: see --remove-gone"
-        if each in removed:
-            what = f"deleted, {format_bytes(removed[each].bytes)}"
-        click.echo(printable(f"table {'/'.join(each)}: {what}"))
+        if table in removed:
+            what = f"deleted, {format_bytes(removed[table].bytes)}"
+        click.echo(printable(f"table {'/'.join(table)}: {what}"))
 
 
 @click.command()
-@with_lake
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@with_topics
+@dry_run_option
 @yes_option
-def rewind(target: LakeTarget, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+def rewind(target: LakeTarget, *, dry_run: bool, yes: bool) -> int:
     """Remove what Redis does not have any more from the tables, after a backup of Redis was restored.
 
     These are records past the end of a log, records of transactions that are open again, and records whose offsets
@@ -476,13 +456,11 @@ def rewind(target: LakeTarget, *, dry_run: bool, yes: bool, as_json: bool) -> in
             )
             confirm(question, "no record is removed", yes=yes)
         done = lake_rewind.rewind(target.source, target.topics, dry_run=False)
-    rows = [msgspec.to_builtins(partition) for partition in done.rewound if partition.error is None]
-    if as_json:
-        print_json(msgspec.to_builtins(done))
+    if json_wanted():
+        print_json(done)
     else:
-        columns = {name: name.capitalize() for name in ("topic", "partition", "records", "files", "start")}
-        columns |= {"first": "Archived", "end": "Archived before"}
-        print_rows(columns, rows, [*columns.values()][1:], empty="no table is ahead of Redis")
+        rewound = [partition for partition in done.rewound if partition.error is None]
+        tabulate(rewound, _REWOUND, empty="no table is ahead of Redis")
         for table in done.gone:
             click.echo(printable(f"table {'/'.join(table)}: its topic is deleted: see korvet lake expire"))
     return _report_failures(done.rewound)

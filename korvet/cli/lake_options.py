@@ -18,8 +18,8 @@ import click
 
 from korvet import extras, logs
 from korvet.cli.config import file_option, loader, set_option
-from korvet.cli.options import Command, add_options, json_option, repeated_option
-from korvet.cli.output import printable, waiting
+from korvet.cli.options import Command, add_options, json_option, option, repeated
+from korvet.cli.output import json_wanted, printable, waiting
 from korvet.errors import KafkaError, LakeError
 from korvet.spark import is_submitted
 
@@ -34,13 +34,16 @@ class LakeTarget(NamedTuple):
     topics: tuple[str, ...]
 
 
+def with_topics(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command the flags of `with_lake`, and --topic."""
+    return with_lake(repeated("--topic NAME", "Only this topic", name="topics")(command))
+
+
 def with_lake(command: Callable[..., object]) -> Callable[..., object]:
-    """Give a command the flags for log and tables, --topic and --json; the target is its first argument."""
-    return with_place(repeated_option("--topic", "topics", metavar="NAME", text="Only this topic")(command))
+    """Give a command the flags for log and tables, and --json; the target is its first argument.
 
-
-def with_place(command: Callable[..., object]) -> Callable[..., object]:
-    """Give a command the same without --topic. An error of log, tables or Spark ends it with one line."""
+    An error of log, tables or Spark ends it with one line.
+    """
 
     @functools.wraps(command)
     def run(
@@ -51,45 +54,38 @@ def with_place(command: Callable[..., object]) -> Callable[..., object]:
         topics: tuple[str, ...] = (),
         **given: Any,  # noqa: ANN401 - the command's own flags
     ) -> object:
-        target = _target(config_file, redis_url, lake, assignments, topics)
+        with lake_errors():
+            from korvet.lake.source import LakeSource  # noqa: PLC0415 - other commands start without Delta
+
+        if lake is not None:
+            assignments = (*assignments, f"lake.path={lake}")
+        settings = loader(config_file, assignments, {"redis_url": redis_url})().settings
+        if not settings.lake_path:
+            raise click.UsageError("give the location of the tables: --lake, or the setting lake.path")
+        logs.configure(settings, "lake")
+        url = settings.redis_url or _embedded(Path(settings.data_dir))
+        target = LakeTarget(LakeSource.of(settings, url), topics)
         with lake_errors():
             return command(target, **given)
 
     return add_options(
         run,
         file_option,
-        click.option(
-            "--redis-url",
-            metavar="URL",
-            help="Redis that has the log; by default the embedded server of data.dir.",
-        ),
-        click.option(
-            "--lake", metavar="URI", help="Directory or object store of the tables; by default lake.path."
-        ),
+        option("--redis-url URL", "Redis that has the log; by default the embedded server of data.dir."),
+        option("--lake URI", "Directory or object store of the tables; by default lake.path."),
         set_option,
         json_option,
     )
 
 
-def _target(
-    config_file: Path | None,
-    redis_url: str | None,
-    lake: str | None,
-    assignments: tuple[str, ...],
-    topics: tuple[str, ...],
-) -> LakeTarget:
-    """Return the target that the flags name, and configure logging to stderr."""
-    with lake_errors():
-        from korvet.lake.source import LakeSource  # noqa: PLC0415 - other commands start without Delta
+def with_place(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command of pipelines the flags of `with_lake`; it is passed --json."""
 
-    if lake is not None:
-        assignments = (*assignments, f"lake.path={lake}")
-    settings = loader(config_file, assignments, {"redis_url": redis_url})().settings
-    if not settings.lake_path:
-        raise click.UsageError("give the location of the tables: --lake, or the setting lake.path")
-    logs.configure(settings, "lake")
-    url = settings.redis_url or _embedded(Path(settings.data_dir))
-    return LakeTarget(LakeSource.of(settings, url), topics)
+    @functools.wraps(command)
+    def run(*arguments: object, **given: Any) -> object:  # noqa: ANN401 - the command's own flags
+        return command(*arguments, as_json=json_wanted(), **given)
+
+    return with_lake(run)
 
 
 def _embedded(directory: Path) -> str:
@@ -141,18 +137,20 @@ def waiting_for_spark(what: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if is_submitted() else waiting(what)
 
 
+dry_run_option = option("--dry-run", "Only show what would be done.")
+
+
 def rounds_options(command: Command) -> Command:
     """Give a command the flags that `rounds` takes, and --dry-run."""
     return add_options(
         command,
-        click.option("--once", is_flag=True, help="Do the work that there is now, and end: the default."),
-        click.option(
-            "--interval",
-            metavar="SECONDS",
-            type=click.FloatRange(min=0, min_open=True),
-            help="Repeat it every SECONDS until the process is ended.",
+        option("--once", "Do the work that there is now, and end: the default."),
+        option(
+            "--interval SECONDS",
+            "Repeat it every SECONDS until the process is ended.",
+            click.FloatRange(min=0, min_open=True),
         ),
-        click.option("--dry-run", is_flag=True, help="Only show what would be done."),
+        dry_run_option,
     )
 
 

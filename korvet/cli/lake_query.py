@@ -14,19 +14,26 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, started_spark, waiting_for_spark, with_lake, with_place
+from korvet.cli.lake_options import (
+    LakeTarget,
+    started_spark,
+    waiting_for_spark,
+    with_lake,
+    with_topics,
+)
 from korvet.cli.options import (
     CODECS,
     TOPIC,
     ClusterTarget,
     compression_option,
     connected,
+    option,
     parse_as_of,
     parse_time_of,
     partitions_option,
     with_cluster,
 )
-from korvet.cli.output import ProgressLine, print_json, print_rows, print_table
+from korvet.cli.output import ProgressLine, as_objects, json_wanted, number, print_json, print_table, tabulate
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -36,22 +43,26 @@ if TYPE_CHECKING:
 
 _NULL = "NULL"
 
-_as_of_option = click.option(
-    "--as-of",
-    metavar="VERSION|TIME",
-    help="Read the table as it was after that commit, or at that time, and nothing of Redis.",
+_OFFSET = click.IntRange(0, 2**63 - 1)
+_RANGE = (
+    number("partition"),
+    number("from", "first"),
+    number("to", "end"),
+    number("next", "next_offset"),
+    number("records"),
+)
+
+_as_of_option = option(
+    "--as-of VERSION|TIME",
+    "Read the table as it was after that commit, or at that time, and nothing of Redis.",
 )
 
 
 @click.command()
-@with_lake
-@click.option(
-    "--master", metavar="URL", help="Spark's master; by default all cores of this machine, local[*,4]."
-)
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, the names of the columns first.")
-@click.option(
-    "--parquet", "directory", metavar="DIRECTORY", help="Write Parquet files to this directory, a new one."
-)
+@with_topics
+@option("--master URL", "Spark's master; by default all cores of this machine, local[*,4].")
+@option("--csv", "Print CSV, the names of the columns first.", name="as_csv")
+@option("--parquet DIRECTORY", "Write Parquet files to this directory, a new one.", name="directory")
 @_as_of_option
 @click.argument("sql")
 def query(
@@ -62,7 +73,6 @@ def query(
     sql: str,
     *,
     as_csv: bool,
-    as_json: bool,
 ) -> None:
     """Run an SQL query of Spark's, in which each topic is a view: SELECT count(*) FROM orders.
 
@@ -72,7 +82,7 @@ def query(
     in backticks. With --json each row is an object on a line of its own. Bytes are printed as text if they are UTF-8,
     else with escapes.
     """
-    if as_csv + as_json + (directory is not None) > 1:
+    if as_csv + json_wanted() + (directory is not None) > 1:
         raise click.UsageError("--csv, --json and --parquet exclude each other")
     then = parse_as_of(as_of)
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
@@ -87,7 +97,7 @@ def query(
             # They are read while they are printed: with the first of them the query has run, or most of it.
             first = list(islice(found.rows, 1))
         found = found._replace(rows=chain(first, found.rows))
-        _print_rows(found, as_csv=as_csv, as_json=as_json)
+        _print_rows(found, as_csv=as_csv, as_json=json_wanted())
 
 
 def _print_rows(found: Result, *, as_csv: bool, as_json: bool) -> None:
@@ -120,42 +130,31 @@ def _for_json(value: object) -> object:
     return value
 
 
-_OFFSET = click.IntRange(0, 2**63 - 1)
-
-
 @click.command()
 @click.argument("source", metavar="TOPIC", type=TOPIC)
-@click.option("--to", "target", required=True, metavar="TOPIC", type=TOPIC, help="The topic to produce to.")
+@option("--to TOPIC", "The topic to produce to.", TOPIC, name="target", required=True)
 @partitions_option
-@click.option("--from-offset", type=_OFFSET, metavar="N", help="Begin at this offset.")
-@click.option("--from-time", metavar="TIME", help="Begin at the first record at or after this time.")
-@click.option("--to-offset", type=_OFFSET, metavar="N", help="End before this offset.")
-@click.option("--to-time", metavar="TIME", help="End before the first record at or after this time.")
+@option("--from-offset N", "Begin at this offset.", _OFFSET)
+@option("--from-time TIME", "Begin at the first record at or after this time.")
+@option("--to-offset N", "End before this offset.", _OFFSET)
+@option("--to-time TIME", "End before the first record at or after this time.")
 @_as_of_option
-@click.option(
+@option(
     "--partitions",
-    "sharing",
-    type=click.Choice(("keep", "hash")),
+    "Produce to the same partition, or to that of the key.",
+    click.Choice(("keep", "hash")),
+    name="sharing",
     default="keep",
-    show_default=True,
-    help="Produce to the same partition, or to that of the key.",
 )
-@click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second."
-)
+@option("--rate N", "At most N records a second.", click.FloatRange(min=0, min_open=True))
 @compression_option
-@click.option(
-    "--name",
-    metavar="NAME",
-    help="The group that keeps the progress of the replay; by default named by its flags.",
-)
-@click.option(
+@option("--name NAME", "The group that keeps the progress of the replay; by default named by its flags.")
+@option(
     "--transactional",
-    is_flag=True,
-    help="Commit records and progress together by transactions, for consumers with read_committed.",
+    "Commit records and progress together by transactions, for consumers with read_committed.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be replayed.")
-@with_place
+@option("--dry-run", "Only show what would be replayed.")
+@with_lake
 @with_cluster
 def replay(
     place: LakeTarget,
@@ -163,7 +162,6 @@ def replay(
     source: str,
     target: str,
     *,
-    as_json: bool,
     dry_run: bool,
     transactional: bool,
     **options: Any,  # noqa: ANN401 - of many kinds, by name
@@ -201,7 +199,7 @@ def replay(
     ):
         if not dry_run:
             _run(found, options["rate"], CODECS.index(options["compression"]))
-        _print_replay(found, as_json=as_json, dry_run=dry_run)
+        _print_replay(found, dry_run=dry_run)
 
 
 @contextlib.contextmanager
@@ -238,23 +236,13 @@ def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
     return ReplayEdge(timestamp=parse_time_of(f"--{which}-time", time))
 
 
-def _print_replay(found: Replay, *, as_json: bool, dry_run: bool) -> None:
-    rows = [
-        {
-            "partition": each.partition,
-            "from": each.first,
-            "to": each.end,
-            "next": each.next_offset,
-            "records": each.records,
-        }
-        for each in found.ranges
-    ]
-    if as_json:
+def _print_replay(found: Replay, *, dry_run: bool) -> None:
+    if json_wanted():
+        ranges = as_objects(found.ranges, _RANGE)
         print_json(
-            {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": rows}
+            {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": ranges}
         )
         return
-    columns = {name: name.capitalize() for name in ("partition", "from", "to", "next", "records")}
-    print_rows(columns, rows, [*columns.values()], empty="nothing to replay")
+    tabulate(found.ranges, _RANGE, empty="nothing to replay")
     if dry_run:
         click.echo("Dry run: nothing is produced.")

@@ -6,27 +6,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, with_place
-from korvet.cli.output import print_error, print_json, print_rows
+from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, with_lake
+from korvet.cli.options import option
+from korvet.cli.output import Column, print_error, print_result
 from korvet.cli.run import FAILED
 
 if TYPE_CHECKING:
     from korvet.lake.registration import CatalogPlan
 
 
+_NAME = (Column("name"), Column("topic"), Column("id"), Column("change"))
+
+
 @click.command()
-@with_place
-@click.option(
-    "--metastore",
+@with_lake
+@option(
+    "--metastore URI",
+    "Hive metastore: thrift://HOST:9083, or jdbc:... if there is only its database.",
     required=True,
-    metavar="URI",
-    help="Hive metastore: thrift://HOST:9083, or jdbc:... if there is only its database.",
 )
-@click.option("--database", default="lake", show_default=True, metavar="NAME", help="Database of the names.")
-@click.option("--location", metavar="URI", help="The lake as other engines call it, as s3a://...")
-@click.option(
-    "--hive-conf", "settings", multiple=True, metavar="NAME=VALUE", help="More settings of Hive's client."
-)
+@option("--database NAME", "Database of the names.", default="lake")
+@option("--location URI", "The lake as other engines call it, as s3a://...")
+@option("--hive-conf NAME=VALUE", "More settings of Hive's client.", name="settings", multiple=True)
 @rounds_options
 def register(  # noqa: PLR0913 - click gives each flag by its name
     target: LakeTarget,
@@ -38,7 +39,6 @@ def register(  # noqa: PLR0913 - click gives each flag by its name
     *,
     once: bool,
     dry_run: bool,
-    as_json: bool,
 ) -> int:
     """Give archived topics names in a Hive metastore, for engines that find tables there.
 
@@ -47,10 +47,10 @@ def register(  # noqa: PLR0913 - click gives each flag by its name
     no data is deleted. Exit code 1 if somebody else has a name.
     """
     configs = {}
-    for each in settings:
-        name, found, value = each.partition("=")
-        if not found:
-            raise click.UsageError(f"--hive-conf: {each!r} is not NAME=VALUE")
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise click.UsageError(f"--hive-conf: {setting!r} is not NAME=VALUE")
         configs[name] = value
 
     def work() -> int:
@@ -64,28 +64,23 @@ def register(  # noqa: PLR0913 - click gives each flag by its name
                 store.apply(planned)
         # Of repeated rounds, only those that did something.
         if interval is None or any(planned):
-            _print(planned, as_json=as_json)
-        for each in planned.taken:
-            print_error(f"{database}.{each.name} is not a table of this lake, and stays as it is")
+            _print(planned)
+        for entry in planned.taken:
+            print_error(f"{database}.{entry.name} is not a table of this lake, and stays as it is")
         return FAILED if planned.taken else 0
 
     return rounds(work, interval, once=once, dry_run=dry_run)
 
 
-def _print(planned: CatalogPlan, *, as_json: bool) -> None:
+def _print(planned: CatalogPlan) -> None:
     rows = [
         {
-            "name": each.name,
-            "topic": each.of and each.of.topic,
-            "id": each.of and each.of.topic_id,
+            "name": entry.name,
+            "topic": entry.of and entry.of.topic,
+            "id": entry.of and entry.of.topic_id,
             "change": change,
         }
         for change, entries in planned._asdict().items()
-        for each in entries
+        for entry in entries
     ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_rows(
-            {name: name.capitalize() for name in ("name", "topic", "id", "change")}, rows, empty="no changes"
-        )
+    print_result(rows, _NAME, empty="no changes")

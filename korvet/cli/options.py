@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from click.shell_completion import CompletionItem
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, UnresolvedError
 from korvet.admin.security import PLAINTEXT, ClientSecurity, from_configs, read_properties
-from korvet.cli.output import printable
+from korvet.cli.output import json_flag, printable
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[str]
@@ -31,6 +31,8 @@ else:
     _ParamType = click.ParamType
 
 Command = TypeVar("Command", bound=Callable[..., object])
+K = TypeVar("K")
+T = TypeVar("T")
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -117,32 +119,47 @@ class ClusterName(_ParamType):
 TOPIC = ClusterName("topic", lambda admin: [each.name for each in admin.topics.list()])
 GROUP = ClusterName("group", lambda admin: [each.group_id for each in admin.groups.list()])
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-validate_option = click.option("--validate-only", is_flag=True, help="Check only whether it could be done.")
 
-
-def repeated_option(
-    *names: str,
-    metavar: str,
+def option(
+    flags: str,
     text: str,
     kind: Any = None,  # noqa: ANN401 - a type as click takes it
+    *,
+    name: str | None = None,
+    **more: Any,  # noqa: ANN401 - what else click takes
+) -> Callable[[Command], Command]:
+    """Return an option, written as its help shows it: `-p, --partition N`. Without a value (N) it is a switch.
+
+    `name` is the parameter that gets it, by default the long flag's. Help has a default that is given here.
+    """
+    names = [word.removesuffix(",") for word in flags.split() if word.startswith("-")]
+    *_, last = flags.split()
+    metavar = None if last.startswith("-") else last
+    is_switch = metavar is None and kind is None and "default" not in more
+    declared = [*names, *filter(None, [name])]
+    more = {"show_default": "default" in more, "is_flag": is_switch or None, **more}
+    return click.option(*declared, metavar=metavar, type=kind, help=text, **more)
+
+
+def repeated(
+    flags: str,
+    text: str,
+    kind: Any = None,  # noqa: ANN401 - a type as click takes it
+    *,
+    name: str | None = None,
 ) -> Callable[[Command], Command]:
     """Return an option that may be given several times; its help is `text`, and says so."""
-    return click.option(*names, multiple=True, metavar=metavar, type=kind, help=f"{text}; may be repeated.")
+    return option(flags, f"{text}; may be repeated.", kind, name=name, multiple=True)
 
 
-partitions_option = repeated_option(
-    "--partition", "-p", "partitions", metavar="N", text="Only this partition", kind=PARTITION
+json_option = json_flag()
+yes_option = option("-y, --yes", "Do not ask for confirmation.")
+validate_option = option("--validate-only", "Check only whether it could be done.")
+partitions_option = repeated("-p, --partition N", "Only this partition", PARTITION, name="partitions")
+compression_option = option(
+    "-z, --compression", "How batches are compressed.", click.Choice(CODECS), default="none"
 )
-compression_option = click.option(
-    "--compression",
-    "-z",
-    type=click.Choice(CODECS),
-    default="none",
-    show_default=True,
-    help="How batches are compressed.",
-)
+topics_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 
 
 def add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
@@ -180,29 +197,24 @@ def cluster_options(command: Command) -> Command:
     """Give a command the flags that name a cluster."""
     return add_options(
         command,
-        click.option(
-            "--bootstrap-server",
-            "-b",
+        option(
+            "-b, --bootstrap-server HOST:PORT[,...]",
+            "Brokers to connect to first.",
             default=BOOTSTRAP_DEFAULT,
-            show_default=True,
-            metavar="HOST:PORT[,...]",
-            help="Brokers to connect to first.",
         ),
-        click.option(
-            "--timeout",
-            type=_Seconds(min=0, min_open=True),
+        option(
+            "--timeout SECONDS",
+            "How long each request to the cluster may take, including retries.",
+            _Seconds(min=0, min_open=True),
             default=30.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long each request to the cluster may take, including retries.",
         ),
-        click.option(
-            "--command-config",
-            "security",
-            type=_CommandConfig(dir_okay=False),
+        option(
+            "--command-config FILE",
+            "Client configs security.*, ssl.* and sasl.*, as Kafka's tools take them.",
+            _CommandConfig(dir_okay=False),
+            name="security",
             default=PLAINTEXT,
-            metavar="FILE",
-            help="Client configs security.*, ssl.* and sasl.*, as Kafka's tools take them.",
+            show_default=False,
         ),
     )
 
@@ -249,6 +261,11 @@ def connected(cluster: ClusterTarget) -> Iterator[AdminClient]:
         is_refused = isinstance(error.__cause__, ConnectionRefusedError)
         asked = "; does a broker run there?" if is_refused else ""
         raise click.ClickException(f"{printable(str(error))}{asked}") from error
+
+
+def without_errors(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
+    """Return the outcomes that are no errors."""
+    return {key: outcome for key, outcome in outcomes.items() if not isinstance(outcome, AdminError)}
 
 
 def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:

@@ -12,14 +12,19 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
+from operator import attrgetter
+from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
 import click
+import msgspec
 
 NONE = "-"
 """Stands in a table for a value that is absent or not known."""
 
+_JSON = "korvet.json"
 _GAP = "  "
 _COLUMN_WIDTH_MIN = 6
 _SECONDS_BETWEEN = 0.5
@@ -33,6 +38,60 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def json_flag(text: str = "Print JSON instead of a table.") -> Callable[[Any], Any]:
+    """Return the option --json, which `json_wanted` reads: no command passes it on."""
+
+    def note(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click has it
+        context.meta[_JSON] = value
+
+    return click.option("--json", is_flag=True, expose_value=False, callback=note, help=text)
+
+
+def json_wanted() -> bool:
+    """Whether the command that runs was given --json."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+class Column(NamedTuple):
+    """A field of results.
+
+    `source` is the attribute that has it, dotted if it is one of an attribute, or a function of the result; by default
+    the name. A column without a title (None) is in JSON only. `text` writes a value, other than None, for tables.
+    """
+
+    name: str
+    source: str | Callable[[Any], object] = ""
+    title: str | None = ""
+    right: bool = False
+    text: Callable[[Any], object] | None = None
+
+    def value(self, row: Any) -> object:  # noqa: ANN401 - a struct, or a mapping by the names of columns
+        """Return the value that JSON has."""
+        if isinstance(row, Mapping):
+            return row[self.name]
+        source = self.source or self.name
+        return source(row) if callable(source) else attrgetter(source)(row)
+
+    def cell(self, row: Any) -> str:  # noqa: ANN401 - the same
+        """Return the value as a table shows it."""
+        value = self.value(row)
+        return cell(value if value is None or self.text is None else self.text(value))
+
+    @property
+    def heading(self) -> str:
+        """The title; by default made of the name."""
+        return self.title or self.name.capitalize().replace("_", " ")
+
+
+number = partial(Column, right=True)
+"""A column that is aligned to the right."""
+
+
+def hidden(*names: str) -> tuple[Column, ...]:
+    """Return columns that only JSON has."""
+    return tuple(Column(name, title=None) for name in names)
+
+
 def cell(value: object) -> str:
     """Return a value as a table shows it: None as `NONE`, a list with commas, a number to three decimals."""
     if isinstance(value, list):
@@ -43,8 +102,34 @@ def cell(value: object) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON."""
-    click.echo(json.dumps(value, indent=2))
+    """Print a value as indented JSON; an error in it is its text."""
+    click.echo(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2))
+
+
+def as_objects(rows: Iterable[object], columns: Sequence[Column]) -> list[dict[str, object]]:
+    """Return results as JSON shows them."""
+    return [{column.name: column.value(row) for column in columns} for row in rows]
+
+
+def print_result(
+    rows: Iterable[object], columns: Sequence[Column], *, empty: str = "none", shown: Sequence[str] = ()
+) -> None:
+    """Print results as JSON, if that is wanted, or as `tabulate` does."""
+    if json_wanted():
+        print_json(as_objects(rows, columns))
+    else:
+        tabulate(rows, columns, empty=empty, shown=shown)
+
+
+def tabulate(
+    rows: Iterable[object], columns: Sequence[Column], *, empty: str = "none", shown: Sequence[str] = ()
+) -> None:
+    """Print results as a table; `shown` are the names of its columns in their order, by default all with a title."""
+    by_name = {column.name: column for column in columns if column.title is not None}
+    ordered = [by_name[name] for name in shown or by_name]
+    cells = [[column.cell(row) for column in ordered] for row in rows]
+    numbers = [column.heading for column in ordered if column.right]
+    print_table([column.heading for column in ordered], cells, numbers, empty=empty)
 
 
 def print_table(
@@ -120,14 +205,14 @@ def print_error(text: str) -> None:
     click.echo(printable(f"Error: {text}"), err=True)
 
 
-def report_failures(kind: str, outcomes: Mapping[str, object]) -> None:
+def report_failures(kind: str, outcomes: Mapping[Any, object]) -> None:
     """Print the outcomes that are errors on stderr and end the command with exit code 1; do nothing if none is.
 
     `kind` precedes each name; it is empty if the names include it.
     """
-    failed = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    failed = {name: error for name, error in outcomes.items() if isinstance(error, Exception)}
     for name, error in failed.items():
-        subject = f"{kind} {name}" if kind else name
+        subject = f"{kind} {name}" if kind else str(name)
         # Some errors name it themselves.
         print_error(f"{subject}: {str(error).removeprefix(f'{subject}: ')}{_suggestion(str(error))}")
     if failed:
@@ -145,30 +230,23 @@ def _suggestion(text: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def error_or_none(outcome: object) -> str | None:
-    """Return the text of an outcome that is an error."""
-    return str(outcome) if isinstance(outcome, Exception) else None
-
-
 def print_outcomes(
     kind: str,
     done: str,
-    outcomes: Mapping[str, Exception | None],
-    *,
-    as_json: bool,
-    as_object: Callable[[str], dict[str, str]] | None = None,
+    outcomes: Mapping[Any, Exception | None],
+    as_object: Callable[[Any], dict[str, str]] | None = None,
 ) -> None:
     """Print which names were `done` and which failed; exit code 1 if one failed.
 
     In JSON a name is {kind: name}, or what `as_object` makes of it.
     """
-    if as_json:
-        names = as_object or (lambda name: {kind: name})
-        print_json([{**names(name), "error": error_or_none(error)} for name, error in outcomes.items()])
+    if json_wanted():
+        names = as_object or (lambda name: {kind: str(name)})
+        print_json([{**names(name), "error": error} for name, error in outcomes.items()])
     else:
         for name, error in outcomes.items():
             if error is None:
-                click.echo(f"{done} {printable(name)}")
+                click.echo(f"{done} {printable(str(name))}")
     report_failures(kind, outcomes)
 
 

@@ -24,7 +24,16 @@ from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError
 from korvet.admin.types import Resource
-from korvet.cli.options import PARTITION, TOPIC, ClusterTarget, compression_option, connected, with_cluster
+from korvet.cli.options import (
+    PARTITION,
+    TOPIC,
+    ClusterTarget,
+    compression_option,
+    connected,
+    option,
+    repeated,
+    with_cluster,
+)
 from korvet.cli.output import ProgressLine, printable
 from korvet.cli.records import (
     Headers,
@@ -51,10 +60,10 @@ _BYTES_MAX, _POLICY = "max.message.bytes", "cleanup.policy"
 _ACKS = {"0": 0, "1": 1, "all": -1}
 # Flags that exclude each other: how input is cut, where keys are, which partition.
 _EXCLUSIVE = (
-    ("whole", "null_delimited", "as_json"),
-    ("key_separator", "key", "as_json"),
+    ("whole", "null_delimited", "json"),
+    ("key_separator", "key", "json"),
     ("whole", "key_separator"),
-    ("as_json", "null"),
+    ("json", "null"),
     ("partition", "keep_partitions"),
 )
 
@@ -352,44 +361,26 @@ async def _send(producer: Any, topic: str, partitions: set[int], record: NewReco
 @click.command()
 @click.argument("topic", type=TOPIC)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
-@click.option(
-    "--json", "as_json", is_flag=True, help="Each line is a record, as korvet consume --json writes it."
-)
-@click.option("--key-separator", "-K", metavar="TEXT", help="The text between key and value of each record.")
-@click.option("--key", "-k", metavar="TEXT", help="The key of all records.")
-@click.option(
-    "--header",
-    "-H",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A header of all records; may be repeated.",
-)
-@click.option("--null", metavar="TEXT", help="A key or value that equals this text is null.")
-@click.option(
-    "--null-delimited", "-0", is_flag=True, help="A null byte ends each record, instead of a newline."
-)
-@click.option("--whole", is_flag=True, help="Each file is one record.")
-@click.option(
-    "--partition",
-    "-p",
-    type=PARTITION,
-    metavar="N",
-    help="Send all records to this partition, not by key.",
-)
-@click.option("--keep-partitions", is_flag=True, help="With --json: use the partitions in the lines.")
+@option("--json", "Each line is a record, as korvet consume --json writes it.")
+@option("-K, --key-separator TEXT", "The text between key and value of each record.")
+@option("-k, --key TEXT", "The key of all records.")
+@repeated("-H, --header NAME=VALUE", "A header of all records", name="headers")
+@option("--null TEXT", "A key or value that equals this text is null.")
+@option("-0, --null-delimited", "A null byte ends each record, instead of a newline.")
+@option("--whole", "Each file is one record.")
+@option("-p, --partition N", "Send all records to this partition, not by key.", PARTITION)
+@option("--keep-partitions", "With --json: use the partitions in the lines.")
 @compression_option
-@click.option(
+@option(
     "--acks",
-    type=click.Choice(tuple(_ACKS)),
+    "Which replicas must have a record before it counts as delivered.",
+    click.Choice(tuple(_ACKS)),
     default="all",
-    show_default=True,
-    help="Which replicas must have a record before it counts as delivered.",
 )
-@click.option(
+@option(
     "--idempotence/--no-idempotence",
+    "Write a batch that is sent again only once; the default with --acks all.",
     default=None,
-    help="Write a batch that is sent again only once; the default with --acks all.",
 )
 @with_cluster
 def produce(
@@ -436,15 +427,13 @@ def _parser(options: Mapping[str, Any]) -> Parser:
     for names in _EXCLUSIVE:
         given = [name for name in names if options[name] not in (None, False)]
         if len(given) > 1:
-            flags = " and ".join(
-                f"--{'json' if name == 'as_json' else name.replace('_', '-')}" for name in given
-            )
+            flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise click.UsageError(f"{flags} exclude each other")
-    if options["keep_partitions"] and not options["as_json"]:
+    if options["keep_partitions"] and not options["json"]:
         raise click.UsageError("--keep-partitions needs --json")
     common = [_header(text) for text in options["headers"]]
     partition = options["partition"]
-    if options["as_json"]:
+    if options["json"]:
         return _json_parser(common, partition, keeps=options["keep_partitions"])
     return _text_parser(options, common, partition)
 

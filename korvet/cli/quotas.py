@@ -13,12 +13,13 @@ from korvet.admin.types import QuotaFilter
 from korvet.cli.options import (
     Command,
     add_options,
+    option,
     parse_settings,
-    repeated_option,
+    repeated,
     validate_option,
     with_admin,
 )
-from korvet.cli.output import print_json, print_outcomes, print_table, printable
+from korvet.cli.output import json_wanted, print_json, print_outcomes, print_table, printable
 from korvet.cli.run import CommandGroup
 
 _TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
@@ -35,30 +36,22 @@ def _note_names(context: click.Context, _parameter: click.Parameter, value: Any)
 
 
 def _entities(command: Command) -> Command:
+    noted: dict[str, Any] = {"expose_value": False, "callback": _note_names}
     return add_options(
         command,
-        repeated_option(
-            "--entity-type",
-            "types",
-            metavar="[" + "|".join(_TYPES) + "]",
-            text="What the quota is for",
-            kind=click.Choice(tuple(_TYPES)),
+        repeated(
+            f"--entity-type [{'|'.join(_TYPES)}]",
+            "What the quota is for",
+            click.Choice(tuple(_TYPES)),
+            name="types",
         ),
-        click.option(
-            "--entity-name",
+        option(
+            "--entity-name NAME",
+            "Name of the user, client id or address; one for each --entity-type, in their order.",
             multiple=True,
-            expose_value=False,
-            callback=_note_names,
-            metavar="NAME",
-            help="Name of the user, client id or address; one for each --entity-type, in their order.",
+            **noted,
         ),
-        click.option(
-            "--entity-default",
-            count=True,
-            expose_value=False,
-            callback=_note_names,
-            help="Its default, in place of a name.",
-        ),
+        click.option("--entity-default", count=True, help="Its default, in place of a name.", **noted),
     )
 
 
@@ -70,28 +63,29 @@ def quotas() -> None:
 @quotas.command()
 @_entities
 @with_admin
-def describe(admin: AdminClient, types: tuple[str, ...], *, as_json: bool) -> None:
+def describe(admin: AdminClient, types: tuple[str, ...]) -> None:
     """Show quotas: all, or those of entities with just these types, and with the names that are given."""
     filters = [
         QuotaFilter(_TYPES[kind], name, any_name)
         for kind, (name, any_name) in zip(types, _names(types, needed=False), strict=True)
     ]
-    found = sorted(
-        admin.quotas.describe(filters, strict=bool(filters)).items(), key=lambda pair: str(pair[0])
-    )
-    if as_json:
-        print_json([{"entity": dict(entity), "quotas": values} for entity, values in found])
+    described = admin.quotas.describe(filters, strict=bool(filters))
+    quotas_of = sorted(described.items(), key=lambda pair: str(pair[0]))
+    if json_wanted():
+        print_json([{"entity": dict(entity), "quotas": values} for entity, values in quotas_of])
         return
-    cells = [
-        (_title(entity), key, f"{value:.15g}") for entity, values in found for key, value in values.items()
+    rows = [
+        (_title(entity), key, f"{value:.15g}")
+        for entity, values in quotas_of
+        for key, value in values.items()
     ]
-    print_table(("Entity", "Quota", "Value"), cells, empty="no quotas")
+    print_table(("Entity", "Quota", "Value"), rows, empty="no quotas")
 
 
 @quotas.command()
 @_entities
-@repeated_option("--set", "-s", "given", metavar="NAME=VALUE", text="Set a quota")
-@repeated_option("--delete", "-d", "deleted", metavar="NAME", text="Delete a quota")
+@repeated("-s, --set NAME=VALUE", "Set a quota", name="given")
+@repeated("-d, --delete NAME", "Delete a quota", name="deleted")
 @validate_option
 @with_admin
 def alter(
@@ -101,7 +95,6 @@ def alter(
     deleted: tuple[str, ...],
     *,
     validate_only: bool,
-    as_json: bool,
 ) -> None:
     """Change quotas of one entity: all changes or none.
 
@@ -125,7 +118,7 @@ def alter(
     outcomes = admin.quotas.alter({entity: changes}, validate_only=validate_only)
     titled = {_title(key): error for key, error in outcomes.items()}
     done = "could be altered" if validate_only else "altered"
-    print_outcomes("entity", done, titled, as_json=as_json)
+    print_outcomes("entity", done, titled)
 
 
 def _names(types: tuple[str, ...], *, needed: bool) -> list[tuple[str | None, bool]]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from korvet.cli.config import configuration_options, loader
-from korvet.cli.output import print_json, print_table
+from korvet.cli.options import json_option, option
+from korvet.cli.output import Column, print_result
 from korvet.cli.run import DONE, FAILED
 from korvet.config.settings import Settings
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from korvet.server.supervisor.run_state import RunState
 
 _PAUSE_SECONDS = 0.05
+_FINDING = (
+    Column("check", "what"),
+    Column("level"),
+    Column("finding", "said"),
+    Column("advice", title="What to change"),
+)
 
 
 @click.command()
@@ -37,12 +44,7 @@ def serve(config_file: Path | None, assignments: tuple[str, ...], **flags: str |
 
 
 @click.command()
-@click.option(
-    "--pid",
-    type=click.IntRange(min=1),
-    metavar="PID",
-    help="Process id of the broker, if several run on this machine.",
-)
+@option("--pid PID", "Process id of the broker, if several run on this machine.", click.IntRange(min=1))
 def reload(pid: int | None) -> int:
     """Have a broker of this machine read its configuration again and replace its workers, while it serves clients.
 
@@ -101,10 +103,8 @@ def _now(directory: Path, before: RunState) -> RunState:
 
 @click.command()
 @configuration_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def doctor(
-    config_file: Path | None, assignments: tuple[str, ...], *, as_json: bool, **flags: str | None
-) -> int:
+@json_option
+def doctor(config_file: Path | None, assignments: tuple[str, ...], **flags: str | None) -> int:
     """Examine Redis, the machine, addresses and settings of a broker that runs here, or is about to start.
 
     Give it the flags and the environment of `korvet serve`, and run it as the same user. Every finding that is not ok
@@ -116,16 +116,8 @@ def doctor(
 
     order = (Level.ERROR, Level.WARNING, Level.OK)
     findings = sorted(examine(configuration, _lake_problem), key=lambda finding: order.index(finding.level))
-    rows = [
-        {"check": each.what, "level": each.level, "finding": each.said, "advice": each.advice}
-        for each in findings
-    ]
-    if as_json:
-        print_json(rows)
-    else:
-        titles = {"level": "Level", "check": "Check", "finding": "Finding", "advice": "What to change"}
-        print_table([*titles.values()], [[row[name] for name in titles] for row in rows])
-    return FAILED if any(each.level is Level.ERROR for each in findings) else DONE
+    print_result(findings, _FINDING, shown=("level", "check", "finding", "advice"))
+    return FAILED if any(finding.level is Level.ERROR for finding in findings) else DONE
 
 
 def _lake_problem(settings: Settings) -> str:

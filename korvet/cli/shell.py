@@ -22,7 +22,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
 from korvet.cli.completion import brokers_in, value_of
-from korvet.cli.options import BOOTSTRAP_DEFAULT, ClusterTarget, with_cluster
+from korvet.cli.options import BOOTSTRAP_DEFAULT, ClusterTarget, option, with_cluster
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, LazyGroup, run
 
 _LAST_WORD = re.compile(r"(?:^|(?<=\s))\S*$")
@@ -130,13 +130,11 @@ class CommandCompleter(Completer):
 
 
 @click.command()
-@click.option(
-    "--history",
-    type=click.Path(path_type=Path, dir_okay=False),
+@option(
+    "--history FILE",
+    "File that keeps the lines entered at a terminal.",
+    click.Path(path_type=Path, dir_okay=False),
     default=Path("~/.korvet_history"),
-    show_default=True,
-    metavar="FILE",
-    help="File that keeps the lines entered at a terminal.",
 )
 @with_cluster
 @click.pass_context

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.cli.config import file_option, loader, set_option
-from korvet.cli.options import add_options, json_option
-from korvet.cli.output import cell, print_json, print_rows, print_table, printable
+from korvet.cli.options import add_options, json_option, option
+from korvet.cli.output import (
+    Column,
+    cell,
+    json_wanted,
+    number,
+    print_error,
+    print_json,
+    print_table,
+    printable,
+    tabulate,
+)
 from korvet.cli.run import DONE, FAILED
 
 if TYPE_CHECKING:
@@ -23,11 +33,25 @@ _LATEST_MS = 253_402_300_799_000
 """The last second that a date can name."""
 
 
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(min(ms, _LATEST_MS) / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+_PRODUCER = (
+    *(number("id", title="Producer"), number("epoch"), number("next_sequence")),
+    *(Column("last_ms", title="Last batch or marker", text=_time), number("transaction")),
+    number("first_offset", title="Open from"),
+    Column(
+        "batches",
+        title="Batches (offset+records)",
+        text=lambda batches: [f"{batch['base_offset']}+{batch['records']}" for batch in batches],
+    ),
+)
+
+
 def _options(command: Any) -> Any:  # noqa: ANN401 - as click's decorators
-    redis_url = click.option(
-        "--redis-url",
-        metavar="URL",
-        help="Redis that has the topic; by default the embedded server of data.dir.",
+    redis_url = option(
+        "--redis-url URL", "Redis that has the topic; by default the embedded server of data.dir."
     )
     return add_options(command, file_option, redis_url, set_option, json_option)
 
@@ -42,8 +66,6 @@ def state(
     config_file: Path | None,
     redis_url: str | None,
     assignments: tuple[str, ...],
-    *,
-    as_json: bool,
 ) -> int:
     """Print the state of a topic's partitions in Redis: the counters of the log, and its idempotent producers.
 
@@ -54,14 +76,14 @@ def state(
     from korvet.doctor.logs import as_object  # noqa: PLC0415 - other commands start without a client of Redis
 
     rows = list(map(as_object, logs))
-    if as_json:
+    if json_wanted():
         print_json(rows)
     else:
         for row in rows:
             _print(row)
     problems = [text for row in rows for text in row["problems"]]
     for text in problems:
-        click.echo(printable(f"Error: {text}"), err=True)
+        print_error(text)
     return FAILED if problems else DONE
 
 
@@ -92,29 +114,5 @@ def _read(settings: Settings, topic: str, partition: int | None) -> list[StoredL
 def _print(row: Mapping[str, Any]) -> None:
     click.echo(printable(f"{row['topic']}:{row['partition']}  {row['state']}"))
     fields = {"entries": row["entries"], **(row["log"] or {}), **row["fields"]}
-    print_table(
-        ("Field", "Value"), [(printable(name), printable(cell(value))) for name, value in fields.items()]
-    )
-    columns = {
-        "id": "Producer",
-        "epoch": "Epoch",
-        "next_sequence": "Next sequence",
-        "last": "Last batch or marker",
-        "transaction": "Transaction",
-        "first_offset": "Open from",
-        "kept": "Batches (offset+records)",
-    }
-    producers = [
-        {
-            **producer,
-            "last": _time(producer["last_ms"]),
-            "kept": [f"{batch['base_offset']}+{batch['records']}" for batch in producer["batches"]],
-        }
-        for producer in row["producers"]
-    ]
-    numbers = ("Producer", "Epoch", "Next sequence", "Transaction", "Open from")
-    print_rows(columns, producers, numbers, empty="no idempotent producers")
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(min(ms, _LATEST_MS) / 1000, UTC).isoformat(timespec="milliseconds")
+    print_table(("Field", "Value"), [(name, cell(value)) for name, value in fields.items()])
+    tabulate(row["producers"], _PRODUCER, empty="no idempotent producers")

@@ -22,32 +22,38 @@ from korvet.admin.errors import (
     UnknownTopicOrPartitionError,
 )
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
-from korvet.admin.topics import CreatedTopic, NewTopic, TopicDescription, TopicListing
+from korvet.admin.topics import NewTopic, TopicDescription
 from korvet.admin.types import ConfigSource, Resource, TopicPartition
 from korvet.cli.options import (
     INT32_MAX,
     TOPIC,
+    option,
     parse_brokers,
     parse_settings,
     parse_topics,
-    repeated_option,
+    repeated,
+    topics_argument,
     validate_option,
     with_admin,
+    without_errors,
     yes_option,
 )
 from korvet.cli.output import (
     NONE,
+    Column,
     ProgressLine,
     cell,
     confirm,
-    error_or_none,
     format_bytes,
+    json_wanted,
+    number,
     print_json,
     print_outcomes,
-    print_rows,
+    print_result,
     print_table,
     printable,
     report_failures,
+    tabulate,
 )
 from korvet.cli.run import CommandGroup
 from korvet.cli.topic_state import state
@@ -55,7 +61,18 @@ from korvet.redis.keys import TAG_LENGTH, Keys
 
 _COUNT = click.IntRange(1, INT32_MAX)
 _MOVE = re.compile(r"(?P<topic>[^:=]+):(?P<partition>\d{1,10})=(?P<brokers>.*)", re.ASCII)
-_names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+_LISTED = (
+    Column("topic", "name"),
+    Column("id", lambda topic: _text(topic.topic_id)),
+    number("partitions"),
+    Column("internal", title=None),
+)
+_PARTITION = (
+    *(number("partition"), Column("leader"), Column("replicas"), Column("in_sync")),
+    *(number("begin"), number("end"), number("size_bytes", title="Size", text=format_bytes)),
+    Column("stream"),
+)
+_COPIED = (Column("group"), number("partition"), number("before"), number("after"))
 
 
 @click.group(cls=CommandGroup)
@@ -65,23 +82,19 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option(
-    "--partitions", type=_COUNT, metavar="N", help="Number of partitions; by default the cluster's."
+@option("--partitions N", "Number of partitions; by default the cluster's.", _COUNT)
+@option(
+    "--replication-factor N",
+    "Replicas of each partition; by default the cluster's.",
+    click.IntRange(1, 2**15 - 1),
 )
-@click.option(
-    "--replication-factor",
-    type=click.IntRange(1, 2**15 - 1),
-    metavar="N",
-    help="Replicas of each partition; by default the cluster's.",
+@option(
+    "--replica-assignment 0:1,1:0",
+    "The brokers of each partition, its preferred leader first.",
+    name="assignment",
 )
-@click.option(
-    "--replica-assignment",
-    "assignment",
-    metavar="0:1,1:0",
-    help="The brokers of each partition, its preferred leader first.",
-)
-@repeated_option("--config", "-c", "configs", metavar="NAME=VALUE", text="A setting")
-@click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic exists.")
+@repeated("-c, --config NAME=VALUE", "A setting", name="configs")
+@option("--if-not-exists", "Do not fail if a topic exists.")
 @validate_option
 @with_admin
 def create(
@@ -90,29 +103,29 @@ def create(
     *,
     if_not_exists: bool,
     validate_only: bool,
-    as_json: bool,
     **given: Any,  # noqa: ANN401 - the flags that `_new_topics` takes
 ) -> None:
     """Create topics."""
     outcomes = admin.topics.create(_new_topics(names, **given), validate_only=validate_only)
-    existing = {
-        name for name, each in outcomes.items() if if_not_exists and isinstance(each, TopicExistsError)
-    }
-    if as_json:
-        print_json(
-            [
-                {"topic": name, "created": False, "error": None}
-                if name in existing
-                else _created_as_object(name, each, validate_only=validate_only)
-                for name, each in outcomes.items()
-            ]
-        )
-    else:
-        done = "could be created" if validate_only else "created"
-        for name in outcomes:
-            if name in existing or not isinstance(outcomes[name], AdminError):
-                click.echo(f"{'already exists:' if name in existing else done} {printable(name)}")
-    report_failures("topic", {name: each for name, each in outcomes.items() if name not in existing})
+    rows: list[dict[str, object]] = []
+    for name, outcome in outcomes.items():
+        exists = if_not_exists and isinstance(outcome, TopicExistsError)
+        error = outcome if isinstance(outcome, AdminError) and not exists else None
+        row: dict[str, object] = {"topic": name, "created": False, "error": error}
+        if not isinstance(outcome, AdminError):
+            row |= {
+                "created": not validate_only,
+                "id": None if validate_only else _text(outcome.topic_id),
+                "partitions": outcome.partitions,
+                "replication_factor": outcome.replication_factor,
+            }
+        rows.append(row)
+        if error is None and not json_wanted():
+            done = "already exists:" if exists else "could be created" if validate_only else "created"
+            click.echo(f"{done} {printable(name)}")
+    if json_wanted():
+        print_json(rows)
+    report_failures("topic", {row["topic"]: row["error"] for row in rows})
 
 
 def _new_topics(
@@ -126,34 +139,23 @@ def _new_topics(
     if assignment is not None:
         if partitions is not None or replication_factor is not None:
             raise click.UsageError("--replica-assignment excludes --partitions and --replication-factor")
-        brokers = [parse_brokers("--replica-assignment", each) for each in assignment.split(",")]
+        brokers = [parse_brokers("--replica-assignment", text) for text in assignment.split(",")]
     settings = parse_settings("--config", configs)
     return [
         NewTopic(name, partitions, replication_factor, brokers, settings) for name in dict.fromkeys(names)
     ]
 
 
-def _created_as_object(
-    name: str, outcome: CreatedTopic | AdminError, *, validate_only: bool
-) -> dict[str, Any]:
-    if isinstance(outcome, AdminError):
-        return {"topic": name, "created": False, "error": str(outcome)}
-    return {
-        "topic": name,
-        "created": not validate_only,
-        "error": None,
-        "id": None if validate_only else _id(outcome),
-        "partitions": outcome.partitions,
-        "replication_factor": outcome.replication_factor,
-    }
+def _text(topic_id: object) -> str | None:
+    return None if topic_id is None else str(topic_id)
 
 
 @topics.command()
 @click.argument("source", metavar="SOURCE", type=TOPIC)
 @click.argument("target", metavar="TARGET")
-@repeated_option("--config", "-c", "configs", metavar="NAME=VALUE", text="A setting in place of SOURCE's")
+@repeated("-c, --config NAME=VALUE", "A setting in place of SOURCE's", name="configs")
 @with_admin
-def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...], *, as_json: bool) -> None:
+def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...]) -> None:
     """Copy the records of a topic, and the committed offsets of all groups in it, into a new topic.
 
     TARGET gets as many partitions as SOURCE, its layout, and SOURCE's own settings. Each record comes
@@ -193,49 +195,28 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...],
         click.echo(f"{printable(target)} is incomplete: delete it, and run the command again", err=True)
         raise
     progress.end()
-    rows = list(map(msgspec.structs.asdict, offsets))
-    if as_json:
-        print_json(
-            {
-                "source": source,
-                "target": target,
-                "records": progress.records,
-                "skipped": skipped,
-                "offsets": rows,
-            }
-        )
+    if json_wanted():
+        copied = {"source": source, "target": target, "records": progress.records, "skipped": skipped}
+        print_json(copied | {"offsets": offsets})
     else:
         click.echo(printable(f"copied {progress.records} records of {source} to {target}"))
-        columns = {name: name.capitalize() for name in ("group", "partition", "before", "after")}
-        print_rows(columns, rows, ("Partition", "Before", "After"), empty="no committed offsets")
+        tabulate(offsets, _COPIED, empty="no committed offsets")
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Include internal topics.")
+@option("--internal", "Include internal topics.")
 @with_admin
-def list_topics(admin: AdminClient, *, internal: bool, as_json: bool) -> None:
+def list_topics(admin: AdminClient, *, internal: bool) -> None:
     """List the topics."""
-    rows = [
-        {"topic": each.name, "id": _id(each), "partitions": each.partitions, "internal": each.internal}
-        for each in admin.topics.list()
-        if internal or not each.internal
-    ]
-    if as_json:
-        print_json(rows)
-    else:
-        columns = {"topic": "Topic", "partitions": "Partitions", "id": "Id"}
-        print_rows(columns, rows, ("Partitions",), empty="no topics")
-
-
-def _id(topic: TopicListing | TopicDescription | CreatedTopic) -> str | None:
-    return None if topic.topic_id is None else str(topic.topic_id)
+    listed = [topic for topic in admin.topics.list() if internal or not topic.internal]
+    print_result(listed, _LISTED, empty="no topics", shown=("topic", "partitions", "id"))
 
 
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC)
-@click.option("--all-topics", is_flag=True, help="Every topic that is not internal.")
+@option("--all-topics", "Every topic that is not internal.")
 @with_admin
-def describe(admin: AdminClient, names: tuple[str, ...], *, all_topics: bool, as_json: bool) -> None:
+def describe(admin: AdminClient, names: tuple[str, ...], *, all_topics: bool) -> None:
     """Show the partitions of topics with leaders, offsets and sizes, and the settings that are not the default.
 
     Begin and end are offsets. The size is the bytes of the log at its leader. "-" stands for what is not known. For
@@ -244,32 +225,31 @@ def describe(admin: AdminClient, names: tuple[str, ...], *, all_topics: bool, as
     if all_topics == bool(names):
         raise click.UsageError("name topics, or give --all-topics")
     if all_topics:
-        names = tuple(each.name for each in admin.topics.list() if not each.internal)
-    outcomes = {str(key): each for key, each in admin.topics.describe(dict.fromkeys(names)).items()}
-    found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
-    rows = _described(admin, found)
-    if as_json:
+        names = tuple(topic.name for topic in admin.topics.list() if not topic.internal)
+    outcomes = admin.topics.describe(dict.fromkeys(names))
+    rows = _described(admin, [*without_errors(outcomes).values()])
+    if json_wanted():
         print_json(rows)
     else:
-        for each in rows:
-            _print(each)
+        for row in rows:
+            _print(row)
     report_failures("topic", outcomes)
 
 
 def _described(admin: AdminClient, topics: Sequence[TopicDescription]) -> list[dict[str, Any]]:
     """Return the topics as JSON shows them, with offsets and sizes of their logs and their own settings."""
     contents = _contents(admin, topics)
-    configs = admin.configs.describe([Resource.topic(each.name) for each in topics])
+    configs = admin.configs.describe([Resource.topic(topic.name) for topic in topics])
     streams = _tagged_streams(admin, topics, configs)
     return [
         {
             "topic": topic.name,
-            "id": _id(topic),
+            "id": _text(topic.topic_id),
             "internal": topic.internal,
             "partitions": [
-                msgspec.structs.asdict(each) | contents[key] | streams.get(key, {})
-                for each in topic.partitions
-                for key in (TopicPartition(topic.name, each.partition),)
+                msgspec.structs.asdict(partition) | contents[key] | streams.get(key, {})
+                for partition in topic.partitions
+                for key in (TopicPartition(topic.name, partition.partition),)
             ],
             "configs": _own(configs[Resource.topic(topic.name)]),
         }
@@ -283,16 +263,15 @@ def _tagged_streams(
     configs: Mapping[Resource, Mapping[str, Config] | AdminError],
 ) -> dict[TopicPartition, dict[str, str | None]]:
     """Return the streams of the partitions that have slot tags; None if the namespace is not known."""
-    found: dict[TopicPartition, str] = {}
+    tagged: dict[TopicPartition, str] = {}
     for topic in topics:
         described = configs[Resource.topic(topic.name)]
         if isinstance(described, AdminError) or "redis.slot.tags" not in described:
             continue
         tags = described["redis.slot.tags"].value or ""
-        for each in topic.partitions:
-            at = each.partition * TAG_LENGTH
-            found[TopicPartition(topic.name, each.partition)] = tags[at : at + TAG_LENGTH]
-    if not found:
+        for index in (partition.partition for partition in topic.partitions):
+            tagged[TopicPartition(topic.name, index)] = tags[index * TAG_LENGTH : (index + 1) * TAG_LENGTH]
+    if not tagged:
         return {}
     # All brokers of a cluster have one.
     broker = Resource.broker(admin.cluster.describe().brokers[0].broker_id)
@@ -300,7 +279,7 @@ def _tagged_streams(
     namespace = None if isinstance(settings, AdminError) else settings["namespace"].value
     return {
         key: {"stream": Keys(namespace).stream(*key, tag) if namespace else None}
-        for key, tag in found.items()
+        for key, tag in tagged.items()
     }
 
 
@@ -316,17 +295,17 @@ def _contents(
 ) -> dict[TopicPartition, dict[str, int | None]]:
     """Return the offsets and the size of each log; None for what is not known."""
     leaders = {
-        TopicPartition(topic.name, each.partition): each.leader
+        TopicPartition(topic.name, partition.partition): partition.leader
         for topic in topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
     begins = admin.offsets.at(dict.fromkeys(leaders, EARLIEST))
     ends = admin.offsets.at(dict.fromkeys(leaders, LATEST))
     # Only the leaders are asked. A leader that is away fails its own partitions and no others.
     brokers = sorted({leader for leader in leaders.values() if leader is not None})
     sizes: dict[int | None, dict[TopicPartition, int]] = {
-        broker: {} if isinstance(dirs, AdminError) else log_sizes(dirs)
-        for broker, dirs in admin.partitions.log_dirs(brokers, leaders).items()
+        broker: log_sizes(dirs)
+        for broker, dirs in without_errors(admin.partitions.log_dirs(brokers, leaders)).items()
     }
 
     def offset(outcome: LogOffset | AdminError) -> int | None:
@@ -350,23 +329,15 @@ def _print(topic: Mapping[str, Any]) -> None:
         click.echo(f"  settings: {NONE}")
     for name, value in sorted((topic["configs"] or {}).items()):
         click.echo(printable(f"  {name}={cell(value)}"))
-    titles = ["Partition", "Leader", "Replicas", "In sync", "Begin", "End", "Size"]
-    names = ["partition", "leader", "replicas", "in_sync", "begin", "end", "size_bytes"]
-    if any("stream" in each for each in topic["partitions"]):
-        titles.append("Stream")
-        names.append("stream")
-    rows = [
-        {**each, "size_bytes": None if each["size_bytes"] is None else format_bytes(each["size_bytes"])}
-        for each in topic["partitions"]
-    ]
-    print_rows(dict(zip(names, titles, strict=True)), rows, numbers=("Partition", "Begin", "End", "Size"))
+    has_streams = any("stream" in partition for partition in topic["partitions"])
+    tabulate(topic["partitions"], _PARTITION if has_streams else _PARTITION[:-1])
 
 
 @topics.command()
-@_names_argument
-@click.option("--partitions", type=_COUNT, metavar="N", help="New total partition count (can only grow).")
-@repeated_option("--config", "-c", "configs", metavar="NAME=VALUE", text="Set this")
-@repeated_option("--delete-config", "-d", "deleted", metavar="NAME", text="Reset this to the default")
+@topics_argument
+@option("--partitions N", "New total partition count (can only grow).", _COUNT)
+@repeated("-c, --config NAME=VALUE", "Set this", name="configs")
+@repeated("-d, --delete-config NAME", "Reset this to the default", name="deleted")
 @validate_option
 @with_admin
 def alter(
@@ -377,7 +348,6 @@ def alter(
     deleted: tuple[str, ...],
     *,
     validate_only: bool,
-    as_json: bool,
 ) -> None:
     """Add partitions to topics, or change their settings.
 
@@ -392,50 +362,42 @@ def alter(
     if changes:
         resources = {Resource.topic(name): changes for name in outcomes}
         altered = admin.configs.alter(resources, validate_only=validate_only)
-        outcomes = {each.name: error for each, error in altered.items()}
+        outcomes = {resource.name: error for resource, error in altered.items()}
     if partitions is not None:
         growing = dict.fromkeys((name for name, error in outcomes.items() if error is None), partitions)
         outcomes |= admin.topics.create_partitions(growing, validate_only=validate_only)
-    print_outcomes("topic", "could be altered" if validate_only else "altered", outcomes, as_json=as_json)
+    print_outcomes("topic", "could be altered" if validate_only else "altered", outcomes)
 
 
 @topics.command()
-@_names_argument
-@click.option("--if-exists", is_flag=True, help="Do not fail if a topic does not exist.")
+@topics_argument
+@option("--if-exists", "Do not fail if a topic does not exist.")
 @yes_option
 @with_admin
-def delete(admin: AdminClient, names: tuple[str, ...], *, if_exists: bool, yes: bool, as_json: bool) -> None:
+def delete(admin: AdminClient, names: tuple[str, ...], *, if_exists: bool, yes: bool) -> None:
     """Delete topics with all their records, and the offsets that groups have committed for them."""
     wanted = list(dict.fromkeys(names))
     confirm(f"Delete {', '.join(wanted)} with all records?", "nothing is deleted", yes=yes)
     outcomes = {
-        str(name): error
+        name: error
         for name, error in admin.topics.delete(wanted).items()
         if not (if_exists and isinstance(error, UnknownTopicOrPartitionError))
     }
-    print_outcomes("topic", "deleted", outcomes, as_json=as_json)
+    print_outcomes("topic", "deleted", outcomes)
 
 
 @topics.command()
 @click.argument("moves", metavar="[TOPIC:PARTITION=BROKER,...]...", nargs=-1)
-@click.option(
-    "--file",
-    "-f",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    metavar="FILE",
-    help="Reassignments as JSON, in the format of Kafka's kafka-reassign-partitions.",
+@option(
+    "-f, --file FILE",
+    "Reassignments as JSON, in the format of Kafka's kafka-reassign-partitions.",
+    click.Path(path_type=Path, dir_okay=False, exists=True),
 )
-@repeated_option("--cancel", metavar="TOPIC[:0,1]", text="Cancel an ongoing reassignment")
-@click.option("--list", "listed", is_flag=True, help="Only list the ongoing reassignments.")
+@repeated("--cancel TOPIC[:0,1]", "Cancel an ongoing reassignment")
+@option("--list", "Only list the ongoing reassignments.", name="listed")
 @with_admin
 def reassign(
-    admin: AdminClient,
-    moves: tuple[str, ...],
-    file: Path | None,
-    cancel: tuple[str, ...],
-    *,
-    listed: bool,
-    as_json: bool,
+    admin: AdminClient, moves: tuple[str, ...], file: Path | None, cancel: tuple[str, ...], *, listed: bool
 ) -> None:
     """Reassign partitions to brokers, the preferred leader first.
 
@@ -446,31 +408,22 @@ def reassign(
     if listed == bool(given or cancelled):
         raise click.UsageError("give moves, --cancel or --list" + (", not both" if listed else ""))
     if listed:
-        _print_reassignments(admin, as_json=as_json)
+        _print_reassignments(admin)
         return
     targets = dict[TopicPartition, list[int] | None](given)
     targets |= dict.fromkeys(admin.partitions_of(cancelled))
     outcomes = admin.partitions.reassign(targets)
-    done = {key: "cancelled" if targets[key] is None else "assigned" for key in outcomes}
-    _print_outcomes(outcomes, done, as_json=as_json)
+    _print_done(outcomes, {key: "cancelled" if targets[key] is None else "assigned" for key in outcomes})
 
 
 @topics.command("elect-leaders")
 @click.argument("names", metavar="[TOPIC[:0,1]]...", nargs=-1, type=TOPIC)
-@click.option("--all-topics", is_flag=True, help="Every partition there is.")
-@click.option(
-    "--unclean", is_flag=True, help="Elect a replica that is not in sync if none is: records are lost."
-)
+@option("--all-topics", "Every partition there is.")
+@option("--unclean", "Elect a replica that is not in sync if none is: records are lost.")
 @yes_option
 @with_admin
 def elect_leaders(
-    admin: AdminClient,
-    names: tuple[str, ...],
-    *,
-    all_topics: bool,
-    unclean: bool,
-    yes: bool,
-    as_json: bool,
+    admin: AdminClient, names: tuple[str, ...], *, all_topics: bool, unclean: bool, yes: bool
 ) -> None:
     """Elect the preferred leaders of partitions. A partition that has its preferred leader keeps it."""
     if all_topics == bool(names):
@@ -484,17 +437,17 @@ def elect_leaders(
     outcomes = {
         key: None if isinstance(error, ElectionNotNeededError) else error for key, error in outcomes.items()
     }
-    _print_outcomes(outcomes, done, as_json=as_json)
+    _print_done(outcomes, done)
 
 
 def _reassignments(texts: tuple[str, ...], file: Path | None) -> dict[TopicPartition, list[int]]:
-    found = {} if file is None else _from_file(file)
+    moves = {} if file is None else _from_file(file)
     for text in texts:
         match = _MOVE.fullmatch(text)
         if match is None:
             raise click.UsageError(f"a reassignment is orders:0=1,2, not {text!r}")
-        _add(found, match["topic"], int(match["partition"]), parse_brokers(text, match["brokers"]))
-    return found
+        _add(moves, match["topic"], int(match["partition"]), parse_brokers(text, match["brokers"]))
+    return moves
 
 
 def _from_file(file: Path) -> dict[TopicPartition, list[int]]:
@@ -528,29 +481,22 @@ def _add(found: dict[TopicPartition, list[int]], topic: str, partition: int, bro
     found[key] = brokers
 
 
-def _print_reassignments(admin: AdminClient, *, as_json: bool) -> None:
+def _print_reassignments(admin: AdminClient) -> None:
     ongoing = sorted(admin.partitions.reassignments().items())
-    if as_json:
-        print_json([key._asdict() | msgspec.structs.asdict(each) for key, each in ongoing])
+    if json_wanted():
+        print_json([key._asdict() | msgspec.structs.asdict(reassignment) for key, reassignment in ongoing])
         return
-    rows = [(str(key), *map(cell, (each.replicas, each.adding, each.removing))) for key, each in ongoing]
+    rows = [(str(key), *map(cell, msgspec.structs.astuple(reassignment))) for key, reassignment in ongoing]
     print_table(("Partition", "Replicas", "Adding", "Removing"), rows, empty="no ongoing reassignments")
 
 
-def _print_outcomes(
-    outcomes: Mapping[TopicPartition, AdminError | None],
-    done: Mapping[TopicPartition, str],
-    *,
-    as_json: bool,
+def _print_done(
+    outcomes: Mapping[TopicPartition, AdminError | None], done: Mapping[TopicPartition, str]
 ) -> None:
-    if as_json:
+    if json_wanted():
         print_json(
             [
-                {
-                    **key._asdict(),
-                    "outcome": done[key] if error is None else None,
-                    "error": error_or_none(error),
-                }
+                key._asdict() | {"outcome": done[key] if error is None else None, "error": error}
                 for key, error in outcomes.items()
             ]
         )
@@ -558,7 +504,7 @@ def _print_outcomes(
         for key, error in outcomes.items():
             if error is None:
                 click.echo(f"{printable(str(key))} {done[key]}")
-    report_failures("partition", {str(key): error for key, error in outcomes.items()})
+    report_failures("partition", outcomes)
 
 
 topics.add_command(state)

@@ -18,8 +18,8 @@ import click
 from korvet.admin.client import AdminClient
 from korvet.admin.users import ITERATIONS_DEFAULT
 from korvet.cli.config import configuration_options, loader
-from korvet.cli.options import Command, add_options, with_admin, yes_option
-from korvet.cli.output import confirm, print_json, print_table, printable
+from korvet.cli.options import Command, add_options, option, with_admin, yes_option
+from korvet.cli.output import Column, confirm, json_wanted, print_json, print_result, printable
 from korvet.cli.run import CommandGroup
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
@@ -28,15 +28,15 @@ from korvet.protocol.types import ScramMechanism
 if TYPE_CHECKING:
     from korvet.security.credentials import UserCredentials
 
-_MECHANISMS = {each.sasl_name: each for each in ScramMechanism if each}
+_MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism if mechanism}
 
-_mechanism_option = click.option(
-    "--mechanism",
-    "-m",
-    "names",
+_CREDENTIAL = (Column("user"), Column("mechanism"), Column("iterations"))
+_mechanism_option = option(
+    "-m, --mechanism",
+    "Only for this mechanism; may be repeated. Default: both.",
+    click.Choice(tuple(_MECHANISMS)),
+    name="names",
     multiple=True,
-    type=click.Choice(tuple(_MECHANISMS)),
-    help="Only for this mechanism; may be repeated. Default: both.",
 )
 
 
@@ -44,19 +44,16 @@ def _password_options(command: Command) -> Command:
     return add_options(
         command,
         _mechanism_option,
-        click.option(
-            "--password-file",
-            type=click.File(encoding="utf-8"),
-            metavar="FILE",
-            help="File whose first line is the password, - for standard input. Without it the terminal asks.",
+        option(
+            "--password-file FILE",
+            "File whose first line is the password, - for standard input. Without it the terminal asks.",
+            click.File(encoding="utf-8"),
         ),
-        click.option(
-            "--iterations",
-            type=click.IntRange(4096, 16384),
+        option(
+            "--iterations N",
+            "How often the password is hashed.",
+            click.IntRange(4096, 16384),
             default=ITERATIONS_DEFAULT,
-            show_default=True,
-            metavar="N",
-            help="How often the password is hashed.",
         ),
     )
 
@@ -68,18 +65,14 @@ def users() -> None:
 
 @users.command("list")
 @with_admin
-def list_users(admin: AdminClient, *, as_json: bool) -> None:
+def list_users(admin: AdminClient) -> None:
     """List the users that have SCRAM credentials."""
-    rows = [
+    credentials = [
         {"user": user, "mechanism": mechanism.sasl_name, "iterations": iterations}
-        for user, found in sorted(admin.users.list().items())
-        for mechanism, iterations in found.items()
+        for user, mechanisms in sorted(admin.users.list().items())
+        for mechanism, iterations in mechanisms.items()
     ]
-    if as_json:
-        print_json(rows)
-    else:
-        cells = [(printable(str(row["user"])), str(row["mechanism"]), str(row["iterations"])) for row in rows]
-        print_table(("User", "Mechanism", "Iterations"), cells, empty="no users")
+    print_result(credentials, _CREDENTIAL, empty="no users")
 
 
 @users.command("set-password")
@@ -87,19 +80,13 @@ def list_users(admin: AdminClient, *, as_json: bool) -> None:
 @_password_options
 @with_admin
 def set_password(
-    admin: AdminClient,
-    user: str,
-    names: tuple[str, ...],
-    password_file: IO[str] | None,
-    *,
-    iterations: int,
-    as_json: bool,
+    admin: AdminClient, user: str, names: tuple[str, ...], password_file: IO[str] | None, iterations: int
 ) -> None:
     """Create a user, or give one another password."""
     password = _password(password_file)
-    for each in _chosen(names):
-        admin.users.set_password(user, password, each, iterations=iterations)
-    _done("set the password of", user, names, as_json=as_json)
+    for mechanism in _chosen(names):
+        admin.users.set_password(user, password, mechanism, iterations=iterations)
+    _done("set the password of", user, _chosen(names))
 
 
 @users.command()
@@ -107,30 +94,30 @@ def set_password(
 @_mechanism_option
 @yes_option
 @with_admin
-def delete(admin: AdminClient, user: str, names: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
+def delete(admin: AdminClient, user: str, names: tuple[str, ...], *, yes: bool) -> None:
     """Delete a user's credentials. Clients that are logged in stay until they have to log in again."""
-    found = [each for each in admin.users.list().get(user, {}) if each in _chosen(names)]
-    if not found:
+    mechanisms = [mechanism for mechanism in admin.users.list().get(user, {}) if mechanism in _chosen(names)]
+    if not mechanisms:
         raise click.ClickException(printable(f"{user} has no such credential"))
     confirm(f"Delete the credentials of {printable(user)}?", "nothing is deleted", yes=yes)
-    for each in found:
-        admin.users.delete(user, each)
-    _done("deleted", user, [each.sasl_name for each in found], as_json=as_json)
+    for mechanism in mechanisms:
+        admin.users.delete(user, mechanism)
+    _done("deleted", user, mechanisms)
 
 
 @users.command()
 @click.argument("user")
 @configuration_options
 @_password_options
-@click.option("--replace", is_flag=True, help="Give a user that exists another password.")
+@option("--replace", "Give a user that exists another password.")
 def bootstrap(
     user: str,
     config_file: Path | None,
     assignments: tuple[str, ...],
     names: tuple[str, ...],
     password_file: IO[str] | None,
-    *,
     iterations: int,
+    *,
     replace: bool,
     **flags: str | None,
 ) -> None:
@@ -148,12 +135,12 @@ def bootstrap(
         from korvet.security.scram import new_salt, salt_password  # noqa: PLC0415 - the same
 
         changes = []
-        for each in _chosen(names):
+        for mechanism in _chosen(names):
             salt = new_salt()
-            salted = salt_password(each, password, salt, iterations)
-            changes.append(Upsertion(each, iterations, salt, salted))
+            salted = salt_password(mechanism, password, salt, iterations)
+            changes.append(Upsertion(mechanism, iterations, salt, salted))
         stored.alter(user, changes)
-    _done("created", user, names, as_json=False)
+    _done("created", user, _chosen(names))
 
 
 @contextlib.contextmanager
@@ -211,12 +198,12 @@ def _password(file: IO[str] | None) -> str:
 
 
 def _chosen(names: Sequence[str]) -> list[ScramMechanism]:
-    return [_MECHANISMS[each] for each in names] or list(_MECHANISMS.values())
+    return [_MECHANISMS[name] for name in names] or list(_MECHANISMS.values())
 
 
-def _done(done: str, user: str, names: Sequence[str], *, as_json: bool) -> None:
-    mechanisms = [each.sasl_name for each in _chosen(names)]
-    if as_json:
-        print_json([{"user": user, "mechanism": each, "error": None} for each in mechanisms])
+def _done(done: str, user: str, mechanisms: Sequence[ScramMechanism]) -> None:
+    names = [mechanism.sasl_name for mechanism in mechanisms]
+    if json_wanted():
+        print_json([{"user": user, "mechanism": name, "error": None} for name in names])
     else:
-        click.echo(f"{done} {printable(user)} ({', '.join(mechanisms)})")
+        click.echo(f"{done} {printable(user)} ({', '.join(names)})")
