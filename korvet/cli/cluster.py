@@ -28,6 +28,7 @@ from korvet.cli.output import (
     print_json,
     print_table,
     printable,
+    printed_json,
     report_failures,
     tabulate,
 )
@@ -141,9 +142,7 @@ def describe(
             {"broker": broker, "apis": as_objects(apis.values(), _API)}
             for broker, apis in without_errors(outcomes).items()
         ]
-    if json_wanted():
-        print_json(found)
-    else:
+    if not printed_json(found):
         _print(found)
     report_failures("broker", {**dirs, **outcomes})
 

@@ -15,7 +15,7 @@ from typing import IO
 import click
 
 from korvet.cli.options import Command, add_options, option, repeated
-from korvet.cli.output import json_flag, json_wanted, print_json, print_table
+from korvet.cli.output import json_flag, json_wanted, print_table, printed_json
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import altered
 from korvet.config.settings import SETTINGS
@@ -97,17 +97,15 @@ def config(
     settings, origins = configuration.settings, configuration.origins
     values = [(definition, definition.value(settings)) for definition in SETTINGS.values()]
     values += settings.of_single_listeners()
-    if json_wanted():
-        print_json(
-            {
-                definition.name: {
-                    "value": definition.format(value) if isinstance(value, str) else value,
-                    "origin": origins[definition.name],
-                }
-                for definition, value in values
+    if not printed_json(
+        {
+            definition.name: {
+                "value": definition.format(value) if isinstance(value, str) else value,
+                "origin": origins[definition.name],
             }
-        )
-    else:
+            for definition, value in values
+        }
+    ):
         rows = [
             (definition.name, definition.format(value), origins[definition.name])
             for definition, value in values

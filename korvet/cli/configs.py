@@ -28,9 +28,9 @@ from korvet.cli.output import (
     as_objects,
     hidden,
     json_wanted,
-    print_json,
     print_outcomes,
     printable,
+    printed_json,
     report_failures,
     tabulate,
 )
@@ -90,14 +90,12 @@ def describe(
         resource: [config for config in configs.values() if everything or names or not config.is_default]
         for resource, configs in without_errors(outcomes).items()
     }
-    if json_wanted():
-        print_json(
-            [
-                {**_who(_title(resource)), "configs": as_objects(configs, _CONFIG)}
-                for resource, configs in described.items()
-            ]
-        )
-    else:
+    if not printed_json(
+        [
+            {**_who(_title(resource)), "configs": as_objects(configs, _CONFIG)}
+            for resource, configs in described.items()
+        ]
+    ):
         for resource, configs in described.items():
             click.echo(printable(_title(resource)))
             _print(configs, documentation=documentation)

@@ -130,8 +130,8 @@ def consume(
     progress = ProgressLine(shown=sys.stderr.isatty() and not sys.stdout.isatty())
     output = _Output(form, progress, options["max_records"])
     if group is not None:
-        member = _Membership(cluster, group, start is _BEGINNING)
-        reading = _read_as_member(member, topics, output, exits=options["exits"])
+        reset = "earliest" if start is _BEGINNING else "latest"
+        reading = _read_as_member(cluster, group, topics, output, reset=reset, exits=options["exits"])
     else:
         reading = _read_partitions(cluster, spans, output, exits=options["exits"])
     try:
@@ -183,10 +183,12 @@ def _partitions(
         for topic in dict.fromkeys(topics)
         for index in dict.fromkeys(indexes or topology.partitions[topic])
     ]
-    for each in partitions:
-        if each.partition not in topology.partitions[each.topic]:
-            error = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=f"partition {each}")
-            raise click.ClickException(str(error))
+    for topic, index in partitions:
+        if index not in topology.partitions[topic]:
+            subject = f"partition {TopicPartition(topic, index)}"
+            raise click.ClickException(
+                str(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=subject))
+            )
     return partitions
 
 
@@ -201,21 +203,20 @@ def _spans(
     if start.time is not None:
         timed = settled(admin.offsets.at(dict.fromkeys(wanted, start.time)))
 
-    def span(partition: TopicPartition) -> Span:
-        low, high = first[partition].offset, end[partition].offset
+    def begin(partition: TopicPartition, low: int, high: int) -> int:
         if start.end or start.last == 0:
-            return Span(high, high)
+            return high
         if start.offset is not None:
-            return Span(min(max(start.offset, low), high), high)
+            return min(max(start.offset, low), high)
         if start.time is not None:
-            found = timed[partition].offset
-            return Span(high if found < 0 else max(found, low), high)
+            offset = timed[partition].offset
+            return high if offset < 0 else max(offset, low)
         if start.last is not None:
             wait_ms = int(timeout * 1000)
-            return Span(admin.records.offset_of_last(partition, low, high, start.last, wait_ms=wait_ms), high)
-        return Span(low, high)
+            return admin.records.offset_of_last(partition, low, high, start.last, wait_ms=wait_ms)
+        return low
 
-    return {partition: span(partition) for partition in wanted}
+    return {key: Span(begin(key, first[key].offset, last.offset), last.offset) for key, last in end.items()}
 
 
 class _Output:
@@ -240,15 +241,14 @@ class _Output:
 
     def add(self, records: Sequence[Any]) -> Sequence[Any]:
         """Write records up to the maximum and return those written. Raises BrokenPipeError."""
-        some = records if self._left is None else records[: self._left]
-        if some:
-            written = b"".join(self._form(_read(each)) for each in some)
-            sys.stdout.buffer.write(written)
+        records = records[: self._left]
+        if records:
+            sys.stdout.buffer.write(b"".join(self._form(_read(record)) for record in records))
             sys.stdout.buffer.flush()
-            self._progress.add(len(some), sum(map(_size, some)))
+            self._progress.add(len(records), sum(map(_size, records)))
         if self._left is not None:
-            self._left -= len(some)
-        return some
+            self._left -= len(records)
+        return records
 
 
 class _SkippingConsumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka carries no types
@@ -288,20 +288,8 @@ class _SkippingConsumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]  # aio
         ]
 
 
-class _Membership(NamedTuple):
-    """How to read as a member of a group."""
-
-    cluster: ClusterTarget
-    group: str
-    from_beginning: bool
-
-
 async def _read_partitions(
-    cluster: ClusterTarget,
-    spans: Mapping[TopicPartition, Span],
-    output: _Output,
-    *,
-    exits: bool,
+    cluster: ClusterTarget, spans: Mapping[TopicPartition, Span], output: _Output, *, exits: bool
 ) -> None:
     """Write the records of partitions from the begin of each span on. Raises aiokafka's KafkaError.
 
@@ -313,57 +301,41 @@ async def _read_partitions(
             return
     # Records that retention deletes while they are being read are skipped.
     consumer = _SkippingConsumer(cluster, auto_offset_reset="earliest")
-    ends = {aiokafka.TopicPartition(*key): span.end for key, span in spans.items()}
-    begins = {aiokafka.TopicPartition(*key): span.begin for key, span in spans.items()}
+    ends = {aiokafka.TopicPartition(*key): span.end if exits else _OFFSET_MAX for key, span in spans.items()}
     try:
         await consumer.start()
-        consumer.assign(list(begins))
-        for partition, offset in begins.items():
-            consumer.seek(partition, offset)
-        await (_read_to(consumer, ends, output) if exits else _follow(consumer, output))
+        consumer.assign(list(ends))
+        for key, span in spans.items():
+            consumer.seek(aiokafka.TopicPartition(*key), span.begin)
+        left = dict(ends)
+        while left and not output.full:
+            batches = await consumer.records(output.records_max)
+            for partition, records in batches.items():
+                output.add([record for record in records if record.offset < ends[partition]])
+            for partition in [key for key, end in left.items() if await consumer.position(key) >= end]:
+                del left[partition]
+                consumer.pause(partition)
     finally:
         await consumer.stop()
 
 
-async def _follow(consumer: _SkippingConsumer, output: _Output) -> None:
-    while not output.full:
-        batches = await consumer.records(output.records_max)
-        for records in batches.values():
-            output.add(records)
-
-
-async def _read_to(
-    consumer: _SkippingConsumer, ends: dict[aiokafka.TopicPartition, int], output: _Output
-) -> None:
-    """Write the records before `ends`."""
-    left = dict(ends)
-    while not output.full:
-        for partition in [each for each, end in left.items() if await consumer.position(each) >= end]:
-            del left[partition]
-            consumer.pause(partition)
-        if not left:
-            return
-        batches = await consumer.records(output.records_max)
-        for partition, records in batches.items():
-            output.add([each for each in records if each.offset < ends[partition]])
-
-
 async def _read_as_member(
-    member: _Membership, topics: Sequence[str], output: _Output, *, exits: bool
+    cluster: ClusterTarget, group: str, topics: Sequence[str], output: _Output, *, reset: str, exits: bool
 ) -> None:
     """Write the records of the partitions that a group assigns, and commit. Raises aiokafka's KafkaError.
 
     With `exits` it ends when it has written all that its partitions held when they were assigned.
     """
-    consumer = _SkippingConsumer(
-        member.cluster,
-        group_id=member.group,
-        auto_offset_reset="earliest" if member.from_beginning else "latest",
-    )
+    consumer = _SkippingConsumer(cluster, group_id=group, auto_offset_reset=reset)
     commits = _Commits(consumer)
     consumer.subscribe(list(topics), listener=commits)
     try:
-        await _joined(consumer, member)
+        try:
+            async with asyncio.timeout(cluster.timeout):
+                await consumer.start()
+        except TimeoutError as error:
+            message = f"could not join group {group} within {cluster.timeout:g} s; --timeout waits longer"
+            raise KafkaTimeoutError(message) from error
         while not output.full and not (exits and await commits.at_ends()):
             batches = await consumer.records(output.records_max)
             for partition, records in batches.items():
@@ -377,17 +349,6 @@ async def _read_as_member(
             await commits.commit()
         finally:
             await consumer.stop()
-
-
-async def _joined(consumer: _SkippingConsumer, member: _Membership) -> None:
-    try:
-        async with asyncio.timeout(member.cluster.timeout):
-            await consumer.start()
-    except TimeoutError as error:
-        message = (
-            f"could not join group {member.group} within {member.cluster.timeout:g} s; --timeout waits longer"
-        )
-        raise KafkaTimeoutError(message) from error
 
 
 class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka carries no types

@@ -6,7 +6,7 @@ import click
 
 from korvet.admin.client import AdminClient
 from korvet.cli.options import option, parse_settings, validate_option, with_admin
-from korvet.cli.output import Column, json_wanted, number, print_json, printable, tabulate
+from korvet.cli.output import Column, number, printable, printed_json, tabulate
 from korvet.cli.run import CommandGroup
 from korvet.protocol.types import FeatureUpgradeType
 
@@ -34,9 +34,7 @@ def list_features(admin: AdminClient) -> None:
         supported, finalized = cluster.supported.get(name), cluster.finalized.get(name)
         levels = [supported.first, supported.last] if supported else None
         rows.append({"feature": name, "supported": levels, "finalized": finalized.last if finalized else 0})
-    if json_wanted():
-        print_json({"epoch": cluster.epoch, "features": rows})
-    else:
+    if not printed_json({"epoch": cluster.epoch, "features": rows}):
         tabulate(rows, _FEATURE, empty="no features")
 
 
@@ -56,8 +54,7 @@ def set_features(
     kind = _DOWNGRADES[downgrade] if downgrade else FeatureUpgradeType.UPGRADE
     wanted = {name: _LEVEL(text) for name, text in parse_settings("set", levels).items()}
     admin.cluster.update_features(wanted, kind, validate_only=validate_only)
-    if json_wanted():
-        print_json(wanted)
+    if printed_json(wanted):
         return
     for name, level in wanted.items():
         click.echo(f"{'could be set' if validate_only else 'set'} {printable(name)}={level}")

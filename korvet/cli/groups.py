@@ -34,10 +34,10 @@ from korvet.cli.output import (
     confirm,
     json_wanted,
     number,
-    print_json,
     print_outcomes,
     print_result,
     printable,
+    printed_json,
     report_failures,
     tabulate,
 )
@@ -176,9 +176,7 @@ def describe(
         }
         for group in described
     ]
-    if json_wanted():
-        print_json(rows)
-    else:
+    if not printed_json(rows):
         for row in rows:
             _print_group(row, members=members, ages=bool(ops))
         _print_times([] if members else rows)
@@ -306,9 +304,7 @@ def reset_offsets(
         for key, reset in resets.items()
         if outcomes.get(key) is None
     ]
-    if json_wanted():
-        print_json({"group": group_id, "executed": execute, "offsets": rows})
-    else:
+    if not printed_json({"group": group_id, "executed": execute, "offsets": rows}):
         tabulate(rows, _RESET, empty="no committed offsets")
         if not execute:
             click.echo("Dry run: nothing is changed without --execute.")

@@ -36,11 +36,10 @@ from korvet.cli.output import (
     as_objects,
     confirm,
     format_bytes,
-    json_wanted,
     number,
     print_error,
-    print_json,
     printable,
+    printed_json,
     tabulate,
 )
 from korvet.cli.run import FAILED, CommandGroup
@@ -119,9 +118,7 @@ def _archive(target: LakeTarget, master: str | None, interval: float | None) -> 
         total.add(Archiver(target.source, names=target.topics).round(lambda _tasks: ()))
     if interval is not None or total.more:
         _archive_on_spark(target, master, interval, total)
-    if json_wanted():
-        print_json(total)
-    else:
+    if not printed_json(total):
         files = "1 file" if total.files == 1 else f"{total.files} files"
         click.echo(f"archived {total.records:,} records, {format_bytes(total.bytes)} in {files}")
     return FAILED if total.failures or total.lost else 0
@@ -145,8 +142,8 @@ def _archive_on_spark(
                 progress.add(done.records, done.bytes)
                 if interval is None:
                     total.add(done)
-                elif done.moved and json_wanted():
-                    click.echo(msgspec.json.encode(done))
+                elif done.moved:
+                    printed_json(done, compact=True)
         finally:
             progress.end()
 
@@ -169,9 +166,7 @@ def _plan_archive(target: LakeTarget) -> int:
         for plan in topic.partitions
         if plan.ranges
     ]
-    if json_wanted():
-        print_json({"ranges": rows, "more": done.more})
-    else:
+    if not printed_json({"ranges": rows, "more": done.more}):
         tabulate(rows, _PLANNED, empty="nothing to archive")
     return FAILED if done.failures else 0
 
@@ -187,9 +182,7 @@ def status(target: LakeTarget) -> int:
     from korvet.lake import verify as lake_verify  # noqa: PLC0415 - other commands start without Delta
 
     partitions = lake_verify.status(target.source, target.topics)
-    if json_wanted():
-        print_json(partitions)
-    else:
+    if not printed_json(partitions):
         tabulate(partitions, _STATUS, empty=_NO_TOPICS)
     return _report_failures(partitions)
 
@@ -204,9 +197,7 @@ def verify(target: LakeTarget) -> int:
     is a line on stderr. Offsets of batches that did not decode are known holes and no finding: their bytes are kept.
     """
     partitions, failed = _verify(target)
-    if json_wanted():
-        click.echo(msgspec.json.encode(partitions))
-    else:
+    if not printed_json(partitions, compact=True):
         tabulate(partitions, _VERIFIED, empty=_NO_TOPICS)
         for partition in partitions:
             for hole in partition.known_holes:
@@ -308,8 +299,7 @@ def _report_failures(
 
 
 def _print_merges(outcomes: list[MergeOutcome]) -> None:
-    if json_wanted():
-        click.echo(msgspec.json.encode(outcomes))
+    if printed_json(outcomes, compact=True):
         return
     if not outcomes:
         click.echo("no files to merge")
@@ -331,9 +321,7 @@ def _plan_merges(target: LakeTarget) -> int:
         for topic in topics_of(target.source, target.topics)
         for task in plan_merges(target.source.lake, topic)
     ]
-    if json_wanted():
-        click.echo(msgspec.json.encode(as_objects(tasks, _MERGE)))
-    else:
+    if not printed_json(as_objects(tasks, _MERGE), compact=True):
         tabulate(tasks, _MERGE, empty="no files to merge")
     return 0
 
@@ -416,11 +404,8 @@ def _remove(target: LakeTarget, gone: list[LakeTopic], *, yes: bool) -> dict[Lak
 
 
 def _print_expiry(done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, dry_run: bool) -> None:
-    if json_wanted():
-        gone = [
-            {"topic": table.topic, "id": table.topic_id, "removed": table in removed} for table in done.gone
-        ]
-        click.echo(msgspec.json.encode(msgspec.to_builtins(done) | {"gone": gone}))
+    gone = [{"topic": table.topic, "id": table.topic_id, "removed": table in removed} for table in done.gone]
+    if printed_json(msgspec.structs.asdict(done) | {"gone": gone}, compact=True):
         return
     expired = [partition for partition in done.expired if partition.error is None]
     tabulate(expired, _EXPIRED, empty="no files have expired")
@@ -456,9 +441,7 @@ def rewind(target: LakeTarget, *, dry_run: bool, yes: bool) -> int:
             )
             confirm(question, "no record is removed", yes=yes)
         done = lake_rewind.rewind(target.source, target.topics, dry_run=False)
-    if json_wanted():
-        print_json(done)
-    else:
+    if not printed_json(done):
         rewound = [partition for partition in done.rewound if partition.error is None]
         tabulate(rewound, _REWOUND, empty="no table is ahead of Redis")
         for table in done.gone:

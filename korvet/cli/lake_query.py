@@ -33,7 +33,15 @@ from korvet.cli.options import (
     partitions_option,
     with_cluster,
 )
-from korvet.cli.output import ProgressLine, as_objects, json_wanted, number, print_json, print_table, tabulate
+from korvet.cli.output import (
+    ProgressLine,
+    as_objects,
+    json_wanted,
+    number,
+    print_table,
+    printed_json,
+    tabulate,
+)
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -237,11 +245,9 @@ def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
 
 
 def _print_replay(found: Replay, *, dry_run: bool) -> None:
-    if json_wanted():
-        ranges = as_objects(found.ranges, _RANGE)
-        print_json(
-            {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": ranges}
-        )
+    ranges = as_objects(found.ranges, _RANGE)
+    progress = {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": ranges}
+    if printed_json(progress):
         return
     tabulate(found.ranges, _RANGE, empty="nothing to replay")
     if dry_run:

@@ -11,75 +11,42 @@ from korvet import __version__
 from korvet.cli.run import LazyGroup, run
 from korvet.logs import open_closed_streams
 
-# Module and first sentence of the help of each command: `korvet --help` imports none of these modules.
-_COMMANDS = {
-    "serve": (
-        "korvet.cli.serve",
-        "Start a broker: workers that serve Kafka clients, on your Redis or on an embedded one.",
-    ),
+# The first sentence of the help of each command: `korvet --help` imports none of their modules.
+_SUMMARIES = {
+    "serve": "Start a broker: workers that serve Kafka clients, on your Redis or on an embedded one.",
     "reload": (
-        "korvet.cli.serve",
-        "Have a broker of this machine read its configuration again and replace its workers, while it serves clients.",
+        "Have a broker of this machine read its configuration again and replace its workers, while it serves clients."
     ),
-    "config": (
-        "korvet.cli.config",
-        "Print the effective configuration with the origin of each value; passwords are masked.",
-    ),
-    "redis-acl": (
-        "korvet.cli.config",
-        "Print a user for Redis that may do just what Korvet does, as a line of an aclfile.",
-    ),
+    "config": "Print the effective configuration with the origin of each value; passwords are masked.",
+    "redis-acl": "Print a user for Redis that may do just what Korvet does, as a line of an aclfile.",
     "doctor": (
-        "korvet.cli.serve",
-        "Examine Redis, the machine, addresses and settings of a broker that runs here, or is about to start.",
+        "Examine Redis, the machine, addresses and settings of a broker that runs here, or is about to start."
     ),
-    "apis": ("korvet.cli.cluster", "Print the Kafka APIs that this version serves, and their versions."),
-    "produce": (
-        "korvet.cli.produce",
-        "Write records to a topic: each line of the files, or of standard input, is one.",
-    ),
-    "consume": (
-        "korvet.cli.consume",
-        "Write the records of topics to standard output, and wait for more until Ctrl-C.",
-    ),
+    "apis": "Print the Kafka APIs that this version serves, and their versions.",
+    "produce": "Write records to a topic: each line of the files, or of standard input, is one.",
+    "consume": "Write the records of topics to standard output, and wait for more until Ctrl-C.",
     "topics": (
-        "korvet.cli.topics",
-        "Create, copy, list, describe, alter and delete topics, and assign them to brokers; of any Kafka cluster.",
+        "Create, copy, list, describe, alter and delete topics, and assign them to brokers; of any Kafka cluster."
     ),
-    "configs": (
-        "korvet.cli.configs",
-        "Show and change configs of topics, brokers and groups; of any Kafka cluster.",
-    ),
-    "groups": (
-        "korvet.cli.groups",
-        "List, describe and delete groups, and reset committed offsets; of any Kafka cluster.",
-    ),
-    "quotas": (
-        "korvet.cli.quotas",
-        "Show and change quotas of users, client ids and addresses; of any Kafka cluster.",
-    ),
+    "configs": "Show and change configs of topics, brokers and groups; of any Kafka cluster.",
+    "groups": "List, describe and delete groups, and reset committed offsets; of any Kafka cluster.",
+    "quotas": "Show and change quotas of users, client ids and addresses; of any Kafka cluster.",
     "transactions": (
-        "korvet.cli.transactions",
-        "List and describe transactions, and find and abort those that hang; of any Kafka cluster.",
+        "List and describe transactions, and find and abort those that hang; of any Kafka cluster."
     ),
-    "users": (
-        "korvet.cli.users",
-        "List, set and delete users who log in by SCRAM or PLAIN; of any Kafka cluster.",
-    ),
-    "acls": (
-        "korvet.cli.acls",
-        "List, add and remove ACLs; of any Kafka cluster with an authorizer.",
-    ),
-    "cluster": ("korvet.cli.cluster", "Show the brokers of any Kafka cluster."),
-    "features": ("korvet.cli.features", "List and set the levels of features; of any Kafka cluster."),
+    "users": "List, set and delete users who log in by SCRAM or PLAIN; of any Kafka cluster.",
+    "acls": "List, add and remove ACLs; of any Kafka cluster with an authorizer.",
+    "cluster": "Show the brokers of any Kafka cluster.",
+    "features": "List and set the levels of features; of any Kafka cluster.",
     "lake": (
-        "korvet.cli.lake",
-        "Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake].",
+        "Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake]."
     ),
-    "shell": (
-        "korvet.cli.shell",
-        "Take commands at a prompt, with history and completion, until exit, quit or Ctrl-D.",
-    ),
+    "shell": "Take commands at a prompt, with history and completion, until exit, quit or Ctrl-D.",
+}
+# Modules that have another name than their command.
+_MODULES = {"reload": "serve", "doctor": "serve", "redis-acl": "config", "apis": "cluster"}
+_COMMANDS = {
+    name: (f"korvet.cli.{_MODULES.get(name, name)}", summary) for name, summary in _SUMMARIES.items()
 }
 
 COMPLETE = "_KORVET_COMPLETE"

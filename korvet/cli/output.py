@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from operator import attrgetter
@@ -106,18 +106,25 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2))
 
 
+def printed_json(value: object, *, compact: bool = False) -> bool:
+    """Print a value as JSON, if that is wanted, indented or in one line; returns whether it is."""
+    if json_wanted() and compact:
+        click.echo(msgspec.json.encode(value))
+    elif json_wanted():
+        print_json(value)
+    return json_wanted()
+
+
 def as_objects(rows: Iterable[object], columns: Sequence[Column]) -> list[dict[str, object]]:
     """Return results as JSON shows them."""
     return [{column.name: column.value(row) for column in columns} for row in rows]
 
 
 def print_result(
-    rows: Iterable[object], columns: Sequence[Column], *, empty: str = "none", shown: Sequence[str] = ()
+    rows: Collection[object], columns: Sequence[Column], *, empty: str = "none", shown: Sequence[str] = ()
 ) -> None:
     """Print results as JSON, if that is wanted, or as `tabulate` does."""
-    if json_wanted():
-        print_json(as_objects(rows, columns))
-    else:
+    if not printed_json(as_objects(rows, columns)):
         tabulate(rows, columns, empty=empty, shown=shown)
 
 
@@ -240,10 +247,8 @@ def print_outcomes(
 
     In JSON a name is {kind: name}, or what `as_object` makes of it.
     """
-    if json_wanted():
-        names = as_object or (lambda name: {kind: str(name)})
-        print_json([{**names(name), "error": error} for name, error in outcomes.items()])
-    else:
+    names = as_object or (lambda name: {kind: str(name)})
+    if not printed_json([{**names(name), "error": error} for name, error in outcomes.items()]):
         for name, error in outcomes.items():
             if error is None:
                 click.echo(f"{done} {printable(str(name))}")

@@ -109,7 +109,7 @@ async def pieces(names: tuple[str, ...], delimiter: bytes | None) -> AsyncIterat
 async def _pieces(descriptor: int, title: str, delimiter: bytes | None) -> AsyncIterator[list[InputPiece]]:
     word = "line" if delimiter == b"\n" else "record"
     number, rest = 0, bytearray()
-    async for chunk in _chunks(descriptor):
+    while chunk := await _read(descriptor):
         if delimiter is None or delimiter not in chunk:
             rest += chunk
             if len(rest) > PIECE_BYTES_MAX:
@@ -123,14 +123,8 @@ async def _pieces(descriptor: int, title: str, delimiter: bytes | None) -> Async
         yield [InputPiece(bytes(rest), f"{title}{word} {number + 1}")]
 
 
-async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
-    while chunk := await _read(descriptor):
-        yield chunk
-
-
 async def _read(descriptor: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(descriptor, ready.set)
     except PermissionError:
@@ -170,32 +164,6 @@ def limits_of(admin: AdminClient, topic: str) -> TopicLimits:
     return TopicLimits(int(most) if most else sys.maxsize, "compact" in values.get(_POLICY, ""))
 
 
-class Sender(NamedTuple):
-    """How records are sent. `timeout` is the seconds that a delivery may take; `acks` is -1 for all."""
-
-    limits: TopicLimits
-    client: Mapping[str, Any]
-    timeout: float
-    acks: int
-    idempotent: bool
-    compression: str | None
-
-    def producer(self) -> Any:  # noqa: ANN401 - aiokafka carries no types
-        """Return a new client; needs a running event loop."""
-        return AIOKafkaProducer(
-            **self.client,
-            client_id="korvet-produce",
-            request_timeout_ms=max(1, int(self.timeout * 1000)),
-            acks=self.acks,
-            enable_idempotence=self.idempotent,
-            compression_type=self.compression,
-            max_batch_size=min(_BATCH_BYTES, self.limits.batch_bytes_max),
-            # The broker rejects records that are too large: it knows the limit of the topic.
-            max_request_size=2 * PIECE_BYTES_MAX,
-            linger_ms=_LINGER_MS,
-        )
-
-
 class DeliveryLog:
     """Counts records sent and delivered, and keeps the first failure."""
 
@@ -205,13 +173,13 @@ class DeliveryLog:
         self.failure: str | None = None
         self._limits = limits
         self._progress = progress
-        self._seconds_max = seconds_max
+        self.seconds_max = seconds_max
         self._waiting: dict[Future[Any], tuple[str, float]] = {}
 
     def add(self, future: Future[Any], position: str, size: int) -> None:
         """Count a record that was sent, and its delivery once `future` is done."""
         self.sent += 1
-        self._waiting[future] = position, future.get_loop().time() + self._seconds_max
+        self._waiting[future] = position, future.get_loop().time() + self.seconds_max
         future.add_done_callback(lambda done: self._on_done(done, position, size))
 
     def fail(self, position: str, reason: str) -> None:
@@ -222,9 +190,9 @@ class DeliveryLog:
         """Fail the first record whose delivery takes too long: the client sends it again without an end."""
         while True:
             now = asyncio.get_running_loop().time()
-            position, deadline = next(iter(self._waiting.values()), ("", now + self._seconds_max))
+            position, deadline = next(iter(self._waiting.values()), ("", now + self.seconds_max))
             if deadline <= now:
-                self.fail(position, f"not delivered in {self._seconds_max:g} s: {reason()}")
+                self.fail(position, f"not delivered in {self.seconds_max:g} s: {reason()}")
                 return
             await asyncio.sleep(deadline - now)
 
@@ -251,7 +219,7 @@ class DeliveryLog:
             self._progress.add(1, size)
 
 
-class LastRefusal(logging.Handler):
+class _LastRefusal(logging.Handler):
     """What a broker last said of a batch that the client sends again; aiokafka only logs it."""
 
     def __init__(self) -> None:
@@ -259,42 +227,41 @@ class LastRefusal(logging.Handler):
         self.text = "no broker has answered"
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the error of a response."""
         if isinstance(record.args, tuple) and record.args:
             error = record.args[-1]
             self.text = error_text(error()) if isinstance(error, type) else str(error)
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[LastRefusal]:
+def _refusals() -> Iterator[_LastRefusal]:
     """Give what keeps the last refusal within the block, in the broker's words."""
     # The first version whose responses have them; aiokafka can read it and does not ask for it.
     known = ProduceRequest._CLASSES  # noqa: SLF001 - what it asks for
     if ProduceRequest_v8 not in known:
         ProduceRequest._CLASSES = (*known, ProduceRequest_v8)  # noqa: SLF001 - the same
-    logger, kept = logging.getLogger("aiokafka.producer.sender"), LastRefusal()
-    logger.addHandler(kept)
-    yield kept
-    logger.removeHandler(kept)
+    logger, last = logging.getLogger("aiokafka.producer.sender"), _LastRefusal()
+    logger.addHandler(last)
+    yield last
+    logger.removeHandler(last)
 
 
 async def deliver(
-    sender: Sender,
+    client: Mapping[str, Any],
     topic: str,
     source: AsyncIterator[list[InputPiece]],
     parse: Parser,
-    progress: ProgressLine,
+    deliveries: DeliveryLog,
 ) -> None:
     """Send the record that `parse` makes of each piece, and wait until all are delivered; stop at the first failure.
 
-    Raises NotDeliveredError, InputError, and aiokafka's KafkaError if no broker can be reached.
+    `client` are the options of aiokafka's. Raises NotDeliveredError, InputError, and aiokafka's KafkaError if no broker
+    can be reached.
     """
-    deliveries = DeliveryLog(progress, sender.limits, sender.timeout)
-    producer = sender.producer()
+    producer = AIOKafkaProducer(**client)
 
     async def send_all() -> None:
         await producer.start()
-        partitions = await _partitions(producer, topic, sender.timeout)
+        partitions = await _partitions(producer, topic, deliveries.seconds_max)
         async for some in source:
             for content, position in some:
                 if deliveries.failure is not None:
@@ -310,7 +277,7 @@ async def deliver(
                 else:
                     deliveries.add(future, position, len(content))
 
-    with refusals() as refused:
+    with _refusals() as refused:
         late = asyncio.ensure_future(deliveries.time_out(lambda: refused.text))
         sending = asyncio.ensure_future(send_all())
         try:
@@ -409,13 +376,23 @@ def produce(
         if failed is not None and failed.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise failed
         limits = TopicLimits() if failed is not None else limits_of(admin, topic)
-    compression = None if options["compression"] == "none" else options["compression"]
-    sender = Sender(limits, client_options(cluster), cluster.timeout, acks, idempotent, compression)
+    client = client_options(cluster) | {
+        "client_id": "korvet-produce",
+        "request_timeout_ms": max(1, int(cluster.timeout * 1000)),
+        "acks": acks,
+        "enable_idempotence": idempotent,
+        "compression_type": None if options["compression"] == "none" else options["compression"],
+        "max_batch_size": min(_BATCH_BYTES, limits.batch_bytes_max),
+        # The broker rejects records that are too large: it knows the limit of the topic.
+        "max_request_size": 2 * PIECE_BYTES_MAX,
+        "linger_ms": _LINGER_MS,
+    }
     typed = "-" in names and sys.stdin.isatty()
     progress = ProgressLine(shown=sys.stderr.isatty() and not typed)
+    deliveries = DeliveryLog(progress, limits, cluster.timeout)
     try:
         with client_errors():
-            asyncio.run(deliver(sender, topic, pieces(names, delimiter), parse, progress))
+            asyncio.run(deliver(client, topic, pieces(names, delimiter), parse, deliveries))
     except (InputError, NotDeliveredError) as error:
         raise click.ClickException(printable(str(error))) from error
     finally:

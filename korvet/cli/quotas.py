@@ -19,7 +19,7 @@ from korvet.cli.options import (
     validate_option,
     with_admin,
 )
-from korvet.cli.output import json_wanted, print_json, print_outcomes, print_table, printable
+from korvet.cli.output import print_outcomes, print_table, printable, printed_json
 from korvet.cli.run import CommandGroup
 
 _TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
@@ -71,8 +71,7 @@ def describe(admin: AdminClient, types: tuple[str, ...]) -> None:
     ]
     described = admin.quotas.describe(filters, strict=bool(filters))
     quotas_of = sorted(described.items(), key=lambda pair: str(pair[0]))
-    if json_wanted():
-        print_json([{"entity": dict(entity), "quotas": values} for entity, values in quotas_of])
+    if printed_json([{"entity": dict(entity), "quotas": values} for entity, values in quotas_of]):
         return
     rows = [
         (_title(entity), key, f"{value:.15g}")

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import click
+import msgspec
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import BrokerResponseError, KafkaError, kafka_errors
 
@@ -199,11 +199,25 @@ def _printable(content: bytes) -> bytes:
     ).encode()
 
 
-_PART_MAX = 2**31 - 1
-_TIMESTAMP_MAX = 2**63 - 1
-# Written by `consume`, and ignored by `produce`: where a record was.
-_IGNORED = {"topic", "offset", "time"}
-_FIELDS = {"key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition"}
+class _JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    value: str | None = None
+    value_base64: bytes | None = None
+
+
+class _JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of JSON; `produce` ignores where the record was: topic, offset and time."""
+
+    key: str | None = None
+    key_base64: bytes | None = None
+    value: str | None = None
+    value_base64: bytes | None = None
+    headers: list[_JsonHeader] | None = None
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    topic: Any = None
+    offset: Any = None
+    time: Any = None
 
 
 def format_json(record: ReadRecord) -> str:
@@ -220,20 +234,25 @@ def format_json(record: ReadRecord) -> str:
 
 def parse_json(line: bytes) -> NewRecord:
     """Read a record from a line of JSON. Raises RecordError."""
-    row = _object(line)
-    unknown = row.keys() - _FIELDS - _IGNORED
-    if unknown:
-        raise RecordError(f"{', '.join(sorted(unknown))}: not a field of a record")
-    headers = row.get("headers") or []
-    if not isinstance(headers, list):
-        raise RecordError('headers: must be a list of {"name": ..., "value": ...}')
-    return NewRecord(
-        _bytes(row, "key"),
-        _bytes(row, "value"),
-        [_header(each) for each in headers],
-        _whole(row, "timestamp", _TIMESTAMP_MAX),
-        _whole(row, "partition", _PART_MAX),
-    )
+    try:
+        row = msgspec.convert(json.loads(line), _JsonRecord)
+        key, value = _content(row.key, row.key_base64), _content(row.value, row.value_base64)
+        headers = [(header.name, _content(header.value, header.value_base64)) for header in row.headers or ()]
+    except msgspec.ValidationError as error:
+        raise RecordError(f"not a record: {error}") from error
+    except UnicodeEncodeError as error:
+        raise RecordError("an unpaired surrogate") from error
+    except ValueError as error:
+        raise RecordError(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise RecordError("not a record: nested too deeply") from error
+    return NewRecord(key, value, headers, row.timestamp, row.partition)
+
+
+def _content(text: str | None, coded: bytes | None) -> bytes | None:
+    if text is not None and coded is not None:
+        raise RecordError("a text and its _base64: give only one of them")
+    return coded if text is None else text.encode()
 
 
 def _json_bytes(name: str, content: bytes | None) -> dict[str, str | None]:
@@ -243,49 +262,3 @@ def _json_bytes(name: str, content: bytes | None) -> dict[str, str | None]:
         return {name: content.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(content).decode()}
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise RecordError(f"not JSON: {error}") from error
-    except RecursionError as error:
-        raise RecordError("not a record: nested too deeply") from error
-    if not isinstance(row, dict):
-        raise RecordError("not a JSON object")
-    return row
-
-
-def _bytes(row: Mapping[str, Any], name: str) -> bytes | None:
-    if name in row and f"{name}_base64" in row:
-        raise RecordError(f"{name} and {name}_base64: give only one of them")
-    text, coded = row.get(name), row.get(f"{name}_base64")
-    for each in (text, coded):
-        if each is not None and not isinstance(each, str):
-            raise RecordError(f"{name}: must be a string or null")
-    try:
-        return text.encode() if coded is None and text is not None else _decoded(coded)
-    except UnicodeEncodeError as error:
-        raise RecordError(f"{name}: an unpaired surrogate") from error
-    except binascii.Error as error:
-        raise RecordError(f"{name}_base64: {error}") from error
-
-
-def _decoded(coded: str | None) -> bytes | None:
-    return None if coded is None else base64.b64decode(coded.encode("ascii", "replace"), validate=True)
-
-
-def _header(row: Any) -> tuple[str, bytes | None]:  # noqa: ANN401 - any JSON
-    if not isinstance(row, dict) or not isinstance(row.get("name"), str):
-        raise RecordError('headers: each must be {"name": ..., "value": ...}')
-    return row["name"], _bytes(row, "value")
-
-
-def _whole(row: Mapping[str, Any], name: str, most: int) -> int | None:
-    number = row.get(name)
-    if number is None:
-        return None
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
-        raise RecordError(f"{name}: must be a whole number from 0 to {most}")
-    return number

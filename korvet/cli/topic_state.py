@@ -15,12 +15,11 @@ from korvet.cli.options import add_options, json_option, option
 from korvet.cli.output import (
     Column,
     cell,
-    json_wanted,
     number,
     print_error,
-    print_json,
     print_table,
     printable,
+    printed_json,
     tabulate,
 )
 from korvet.cli.run import DONE, FAILED
@@ -76,9 +75,7 @@ def state(
     from korvet.doctor.logs import as_object  # noqa: PLC0415 - other commands start without a client of Redis
 
     rows = list(map(as_object, logs))
-    if json_wanted():
-        print_json(rows)
-    else:
+    if not printed_json(rows):
         for row in rows:
             _print(row)
     problems = [text for row in rows for text in row["problems"]]

@@ -47,11 +47,11 @@ from korvet.cli.output import (
     format_bytes,
     json_wanted,
     number,
-    print_json,
     print_outcomes,
     print_result,
     print_table,
     printable,
+    printed_json,
     report_failures,
     tabulate,
 )
@@ -123,8 +123,7 @@ def create(
         if error is None and not json_wanted():
             done = "already exists:" if exists else "could be created" if validate_only else "created"
             click.echo(f"{done} {printable(name)}")
-    if json_wanted():
-        print_json(rows)
+    printed_json(rows)
     report_failures("topic", {row["topic"]: row["error"] for row in rows})
 
 
@@ -195,10 +194,8 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...])
         click.echo(f"{printable(target)} is incomplete: delete it, and run the command again", err=True)
         raise
     progress.end()
-    if json_wanted():
-        copied = {"source": source, "target": target, "records": progress.records, "skipped": skipped}
-        print_json(copied | {"offsets": offsets})
-    else:
+    copied = {"source": source, "target": target, "records": progress.records, "skipped": skipped}
+    if not printed_json(copied | {"offsets": offsets}):
         click.echo(printable(f"copied {progress.records} records of {source} to {target}"))
         tabulate(offsets, _COPIED, empty="no committed offsets")
 
@@ -228,9 +225,7 @@ def describe(admin: AdminClient, names: tuple[str, ...], *, all_topics: bool) ->
         names = tuple(topic.name for topic in admin.topics.list() if not topic.internal)
     outcomes = admin.topics.describe(dict.fromkeys(names))
     rows = _described(admin, [*without_errors(outcomes).values()])
-    if json_wanted():
-        print_json(rows)
-    else:
+    if not printed_json(rows):
         for row in rows:
             _print(row)
     report_failures("topic", outcomes)
@@ -483,8 +478,7 @@ def _add(found: dict[TopicPartition, list[int]], topic: str, partition: int, bro
 
 def _print_reassignments(admin: AdminClient) -> None:
     ongoing = sorted(admin.partitions.reassignments().items())
-    if json_wanted():
-        print_json([key._asdict() | msgspec.structs.asdict(reassignment) for key, reassignment in ongoing])
+    if printed_json([key._asdict() | msgspec.structs.asdict(reassignment) for key, reassignment in ongoing]):
         return
     rows = [(str(key), *map(cell, msgspec.structs.astuple(reassignment))) for key, reassignment in ongoing]
     print_table(("Partition", "Replicas", "Adding", "Removing"), rows, empty="no ongoing reassignments")
@@ -493,14 +487,12 @@ def _print_reassignments(admin: AdminClient) -> None:
 def _print_done(
     outcomes: Mapping[TopicPartition, AdminError | None], done: Mapping[TopicPartition, str]
 ) -> None:
-    if json_wanted():
-        print_json(
-            [
-                key._asdict() | {"outcome": done[key] if error is None else None, "error": error}
-                for key, error in outcomes.items()
-            ]
-        )
-    else:
+    if not printed_json(
+        [
+            key._asdict() | {"outcome": done[key] if error is None else None, "error": error}
+            for key, error in outcomes.items()
+        ]
+    ):
         for key, error in outcomes.items():
             if error is None:
                 click.echo(f"{printable(str(key))} {done[key]}")

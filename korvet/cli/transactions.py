@@ -28,9 +28,9 @@ from korvet.cli.output import (
     hidden,
     json_wanted,
     number,
-    print_json,
     print_result,
     printable,
+    printed_json,
     report_failures,
 )
 from korvet.cli.run import CommandGroup
@@ -149,7 +149,5 @@ def abort(admin: AdminClient, partition: str, producer_id: int, *, yes: bool) ->
     question = f"Abort {transaction}, from offset {producer.transaction_start}?"
     confirm(question, "nothing is aborted", yes=yes)
     admin.transactions.abort(key, producer)
-    if json_wanted():
-        print_json(_produced(key, producer) | {"error": None})
-    else:
+    if not printed_json(_produced(key, producer) | {"error": None}):
         click.echo(printable(f"aborted {transaction}"))

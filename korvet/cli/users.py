@@ -19,7 +19,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.users import ITERATIONS_DEFAULT
 from korvet.cli.config import configuration_options, loader
 from korvet.cli.options import Command, add_options, option, with_admin, yes_option
-from korvet.cli.output import Column, confirm, json_wanted, print_json, print_result, printable
+from korvet.cli.output import Column, confirm, print_result, printable, printed_json
 from korvet.cli.run import CommandGroup
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
@@ -203,7 +203,5 @@ def _chosen(names: Sequence[str]) -> list[ScramMechanism]:
 
 def _done(done: str, user: str, mechanisms: Sequence[ScramMechanism]) -> None:
     names = [mechanism.sasl_name for mechanism in mechanisms]
-    if json_wanted():
-        print_json([{"user": user, "mechanism": name, "error": None} for name in names])
-    else:
+    if not printed_json([{"user": user, "mechanism": name, "error": None} for name in names]):
         click.echo(f"{done} {printable(user)} ({', '.join(names)})")
