@@ -23,9 +23,7 @@ from korvet.cli.output import (
     as_objects,
     cell,
     json_flag,
-    json_wanted,
     number,
-    print_json,
     print_table,
     printable,
     printed_json,
@@ -225,9 +223,7 @@ def apis(*, markdown: bool) -> None:
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
     if markdown:
         click.echo(markdown_table(handlers), nl=False)
-    elif json_wanted():
-        print_json({_name(handler): _versions(handler) for handler in handlers})
-    else:
+    elif not printed_json({_name(handler): _versions(handler) for handler in handlers}):
         print_table(_TITLES, [_cells(handler) for handler in handlers])
 
 

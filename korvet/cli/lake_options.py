@@ -19,7 +19,7 @@ import click
 from korvet import extras, logs
 from korvet.cli.config import file_option, loader, set_option
 from korvet.cli.options import Command, add_options, json_option, option, repeated
-from korvet.cli.output import json_wanted, printable, waiting
+from korvet.cli.output import printable, waiting
 from korvet.errors import KafkaError, LakeError
 from korvet.spark import is_submitted
 
@@ -76,16 +76,6 @@ def with_lake(command: Callable[..., object]) -> Callable[..., object]:
         set_option,
         json_option,
     )
-
-
-def with_place(command: Callable[..., object]) -> Callable[..., object]:
-    """Give a command of pipelines the flags of `with_lake`; it is passed --json."""
-
-    @functools.wraps(command)
-    def run(*arguments: object, **given: Any) -> object:  # noqa: ANN401 - the command's own flags
-        return command(*arguments, as_json=json_wanted(), **given)
-
-    return with_lake(run)
 
 
 def _embedded(directory: Path) -> str:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.lake_options import LakeTarget, started_spark, with_place
-from korvet.cli.options import ClusterTarget, with_cluster
-from korvet.cli.output import print_json
+from korvet.cli.lake_options import LakeTarget, started_spark, with_lake
+from korvet.cli.options import ClusterTarget, option, with_cluster
+from korvet.cli.output import printed_json
 from korvet.cli.run import CommandGroup
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ def pipeline() -> None:
 
 
 file_argument = click.argument("file", type=click.Path(path_type=Path))
-master_option = click.option(
-    "--master", metavar="URL", help="Spark's master; by default that of the file, or all cores, local[*,4]."
+master_option = option(
+    "--master URL", "Spark's master; by default that of the file, or all cores, local[*,4]."
 )
 
 
 @pipeline.command()
 @file_argument
 @master_option
-@with_place
+@with_lake
 @with_cluster
-def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None, *, as_json: bool) -> int:  # noqa: ARG001 - with_place's
+def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None) -> int:
     """Run the pipeline of a file until it is ended, or with trigger.available_now until all is read.
 
     It may be killed at any time: started again it continues where it was, and no row is lost or written twice. The
@@ -78,11 +78,9 @@ def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | Non
 @pipeline.command()
 @file_argument
 @master_option
-@with_place
+@with_lake
 @with_cluster
-def validate(
-    place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None, *, as_json: bool
-) -> None:
+def validate(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None) -> None:
     """Check a pipeline's file, its transformation, and what its target and its checkpoints say to it; run nothing.
 
     Prints the columns of the result.
@@ -95,11 +93,9 @@ def validate(
         context = PipelineContext(session, place.source, _brokers(cluster))
         schema = Pipeline(context, spec).schema
     columns = {field.name: field.dataType.simpleString() for field in schema}
-    if as_json:
-        print_json({"name": spec.name, "columns": columns})
-        return
-    for name, kind in columns.items():
-        click.echo(f"{name} {kind}")
+    if not printed_json({"name": spec.name, "columns": columns}):
+        for name, kind in columns.items():
+            click.echo(f"{name} {kind}")
 
 
 def spark_of(spec: PipelineSpec, master: str | None, lake: Lake) -> AbstractContextManager[Any]:

@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, with_place
+from korvet.cli.lake_options import LakeTarget, with_lake
 from korvet.cli.lake_pipeline import file_argument, master_option
-from korvet.cli.options import format_time, with_cluster
-from korvet.cli.output import cell, print_error, print_json, print_rows, print_table, printable, waiting
+from korvet.cli.options import format_time, option, with_cluster
+from korvet.cli.output import (
+    Column,
+    cell,
+    number,
+    print_error,
+    print_result,
+    print_table,
+    printable,
+    printed_json,
+    waiting,
+)
 from korvet.cli.run import FAILED
 from korvet.errors import KafkaError, LakeError
 
@@ -29,6 +39,12 @@ _POLL_S = 0.1
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _EMPTY = "no pipelines"
 _LOG_DIR, _WAIT = "--log-dir", "--wait"
+_LISTED = (
+    *(Column("name", title="Pipeline"), Column("state")),
+    Column("since", lambda pipeline: format_time(pipeline.since_ms)),
+    *(Column("host", "process.host"), number("process", "process.id"), number("restarts")),
+    *(Column("file"), Column("log")),
+)
 
 
 @contextlib.contextmanager
@@ -58,29 +74,11 @@ def _row(store: PipelineStore, name: str) -> PipelineStatus:
 
 
 @click.command("list")
-@with_place
-def list_pipelines(target: LakeTarget, *, as_json: bool) -> None:
+@with_lake
+def list_pipelines(target: LakeTarget) -> None:
     """List the pipelines that have run: state, process, file and log."""
     with opened_store(target) as store:
-        found = store.read()
-    rows: list[dict[str, Any]] = [
-        {
-            "name": each.name,
-            "state": each.state,
-            "since": format_time(each.since_ms),
-            "host": each.process.host,
-            "process": each.process.id,
-            "restarts": each.restarts,
-            "file": each.file,
-            "log": each.log,
-        }
-        for each in found
-    ]
-    if as_json:
-        print_json(rows)
-        return
-    titles = {name: name.capitalize() for name in rows[0]} if rows else {}
-    print_rows(titles | {"name": "Pipeline"} if rows else {}, rows, ("Process", "Restarts"), empty=_EMPTY)
+        print_result(store.read(), _LISTED, empty=_EMPTY)
 
 
 _STATUS = (
@@ -91,8 +89,8 @@ _STATUS = (
 
 @click.command("status")
 @click.argument("pipelines", metavar="[NAME|FILE]...", nargs=-1)
-@with_place
-def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: bool) -> int:
+@with_lake
+def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...]) -> int:
     """Show how pipelines get on; all that have run, or those named.
 
     "Lag" counts the records that a pipeline has not read yet, archived or not; "Lag s" is the age of the first of them
@@ -105,9 +103,7 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: 
     with opened_store(target) as store:
         found = [_row(store, _name_of(each)) for each in pipelines] if pipelines else store.read()
     lags = _lags(target, found)
-    if as_json:
-        print_json([_as_json(each, *lag) for each, lag in zip(found, lags, strict=True)])
-    else:
+    if not printed_json([_as_json(each, *lag) for each, lag in zip(found, lags, strict=True)]):
         cells = [_cells(each, *lag) for each, lag in zip(found, lags, strict=True)]
         print_table(_STATUS, cells, numbers=_STATUS[2:-1], empty=_EMPTY)
         for row in found:
@@ -177,34 +173,28 @@ class _WithArguments(click.Command):
 
 @click.command(cls=_WithArguments)
 @file_argument
-@click.option(
-    _LOG_DIR,
-    "directory",
-    type=click.Path(file_okay=False, path_type=Path),
+@option(
+    f"{_LOG_DIR} DIRECTORY",
+    "Its log is appended to NAME.log there.",
+    click.Path(file_okay=False, path_type=Path),
+    name="directory",
     default=Path("pipeline-logs"),
-    show_default=True,
-    metavar="DIRECTORY",
-    help="Its log is appended to NAME.log there.",
 )
-@click.option(
-    _WAIT,
-    "seconds_max",
-    type=_SECONDS,
+@option(
+    f"{_WAIT} SECONDS",
+    "How long to wait until its queries run.",
+    _SECONDS,
+    name="seconds_max",
     default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait until its queries run.",
 )
 @master_option
-@with_place
+@with_lake
 @with_cluster
 def start(
     target: LakeTarget,
     file: Path,
     directory: Path,
     seconds_max: float,
-    *,
-    as_json: bool,
     **_of_run: Any,  # noqa: ANN401 - the flags of run
 ) -> None:
     """Run a pipeline by a process of its own, which goes on in the background; returns once its queries run.
@@ -237,9 +227,7 @@ def start(
         raise LakeError(
             f"pipeline {name} did not start: {_last_line(log, at) or 'it says nothing'} (log: {log})"
         )
-    if as_json:
-        print_json({"name": name, "state": begun.state, "process": process.pid, "log": str(log)})
-    else:
+    if not printed_json({"name": name, "state": begun.state, "process": process.pid, "log": str(log)}):
         what = "started" if begun.is_active else begun.state
         click.echo(printable(f"{what} {name}: process {process.pid}, log {log}"))
 
@@ -295,17 +283,10 @@ def _is(status: PipelineStatus, process: subprocess.Popen[bytes]) -> bool:
 
 @click.command()
 @click.argument("pipeline", metavar="NAME|FILE")
-@click.option(
-    "--timeout",
-    type=_SECONDS,
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for its end.",
-)
-@click.option("--forget", is_flag=True, help="Remove it from the list, too, whether it runs or not.")
-@with_place
-def stop(target: LakeTarget, pipeline: str, timeout: float, *, forget: bool, as_json: bool) -> None:
+@option("--timeout SECONDS", "How long to wait for its end.", _SECONDS, default=120.0)
+@option("--forget", "Remove it from the list, too, whether it runs or not.")
+@with_lake
+def stop(target: LakeTarget, pipeline: str, timeout: float, *, forget: bool) -> None:
     """Stop a pipeline that runs on this machine, after the batch that is under way, and wait for its end.
 
     Its checkpoint and its tables stay: when it is started again, it continues where it was.
@@ -322,8 +303,7 @@ def stop(target: LakeTarget, pipeline: str, timeout: float, *, forget: bool, as_
             store.forget(found.name)
     if runs and after.state == "failed":
         raise LakeError(f"pipeline {found.name} failed at its end: {after.error}")
-    if as_json:
-        print_json({"name": found.name, "state": after.state, "forgotten": forget})
+    if printed_json({"name": found.name, "state": after.state, "forgotten": forget}):
         return
     if runs:
         click.echo(printable(f"stopped {found.name}"))

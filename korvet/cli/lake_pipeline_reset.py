@@ -9,49 +9,44 @@ from pathlib import Path
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, with_place
+from korvet.cli.lake_options import LakeTarget, dry_run_option, with_lake
 from korvet.cli.lake_pipeline import spark_of
 from korvet.cli.lake_pipeline_control import may_run, opened_store
-from korvet.cli.options import format_time, parse_time_of
-from korvet.cli.output import print_json, print_rows
+from korvet.cli.options import format_time, option, parse_time_of
+from korvet.cli.output import Column, as_objects, number, printed_json, tabulate
 from korvet.cluster.pipelines import MAIN, PipelineStatus, PipelineStore, QueryPosition, QueryStatus
 from korvet.errors import LakeError
 
 _PLACES = ("earliest", "latest", "offsets", "time")
+_PARTITION = (
+    *(Column("source"), Column("topic"), number("partition"), number("before"), number("after")),
+    *(number("skipped"), number("again")),
+)
 _OFFSET = re.compile(r"([^:=,]+):([0-9]{1,9})=([0-9]{1,18})")
 
 
 @click.command()
 @click.argument("pipeline", metavar="NAME|FILE")
-@click.option(
+@option(
     "--from",
-    "place",
-    type=click.Choice(_PLACES),
+    "Where it goes on: at the first records there are, at the end, at --offsets, or at --time.",
+    click.Choice(_PLACES),
+    name="place",
     required=True,
-    help="Where it goes on: at the first records there are, at the end, at --offsets, or at --time.",
 )
-@click.option(
-    "--offsets",
-    metavar="TOPIC:PARTITION=OFFSET,...",
-    help="Offsets of some partitions; the others stay where they are. One outside the log becomes the nearest inside.",
+@option(
+    "--offsets TOPIC:PARTITION=OFFSET,...",
+    "Offsets of some partitions; the others stay where they are. One outside the log becomes the nearest inside.",
 )
-@click.option(
-    "--time",
-    "moment",
-    metavar="TIME",
-    help="The first record at or after a time, as ISO 8601; UTC without a zone. The end if there is none.",
+@option(
+    "--time TIME",
+    "The first record at or after a time, as ISO 8601; UTC without a zone. The end if there is none.",
+    name="moment",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@with_place
+@dry_run_option
+@with_lake
 def reset(
-    target: LakeTarget,
-    pipeline: str,
-    place: str,
-    offsets: str | None,
-    moment: str | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
+    target: LakeTarget, pipeline: str, place: str, offsets: str | None, moment: str | None, *, dry_run: bool
 ) -> None:
     """Set where a pipeline goes on that does not run: its target and its table of dead letters together.
 
@@ -75,17 +70,11 @@ def reset(
                 lease.acquire()
                 positions = planned.execute()
                 _report(store, spec.name, positions)
-    partitions = [row._asdict() | {"skipped": row.skipped, "again": row.again} for row in planned.partitions]
-    if as_json:
-        print_json(
-            {"name": spec.name, "executed": not dry_run, "partitions": partitions, "notes": planned.notes()}
-        )
+    partitions, notes = as_objects(planned.partitions, _PARTITION), planned.notes()
+    if printed_json({"name": spec.name, "executed": not dry_run, "partitions": partitions, "notes": notes}):
         return
-    titles = {name: name.capitalize() for name in partitions[0]} if partitions else {}
-    print_rows(
-        titles, partitions, ("Partition", "Before", "After", "Skipped", "Again"), empty="no partitions"
-    )
-    for note in planned.notes():
+    tabulate(planned.partitions, _PARTITION, empty="no partitions")
+    for note in notes:
         click.echo(note)
     if dry_run:
         click.echo("Dry run: nothing is changed.")

@@ -49,19 +49,11 @@ _TOPIC = re.compile(r"(?P<name>[^:]+)(?::(?P<indexes>\d+(?:,\d+)*))?", re.ASCII)
 _BROKERS = re.compile(r"\d+(?:[,:]\d+)*", re.ASCII)
 
 
-class _Seconds(click.FloatRange):
-    """A positive duration. Rejects NaN, which passes every range check."""
-
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 - as click has it
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if math.isnan(seconds):
-            self.fail(f"{value} is no number of seconds", param, ctx)
-        return seconds
+def _refuse_nan(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
+    """Refuse what passes every check of a range."""
+    if math.isnan(seconds):
+        raise click.BadParameter(f"{seconds} is no number of seconds")
+    return seconds
 
 
 class _CommandConfig(click.Path):
@@ -205,8 +197,9 @@ def cluster_options(command: Command) -> Command:
         option(
             "--timeout SECONDS",
             "How long each request to the cluster may take, including retries.",
-            _Seconds(min=0, min_open=True),
+            click.FloatRange(min=0, min_open=True),
             default=30.0,
+            callback=_refuse_nan,
         ),
         option(
             "--command-config FILE",

@@ -101,17 +101,15 @@ def cell(value: object) -> str:
     return NONE if value is None else str(value)
 
 
-def print_json(value: object) -> None:
-    """Print a value as indented JSON; an error in it is its text."""
-    click.echo(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2))
-
-
 def printed_json(value: object, *, compact: bool = False) -> bool:
-    """Print a value as JSON, if that is wanted, indented or in one line; returns whether it is."""
+    """Print a value as JSON, if that is wanted, indented or in one line; returns whether it is.
+
+    An error in the value is its text.
+    """
     if json_wanted() and compact:
         click.echo(msgspec.json.encode(value))
     elif json_wanted():
-        print_json(value)
+        click.echo(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2))
     return json_wanted()
 
 
@@ -193,18 +191,6 @@ def _folded(text: str, width: int) -> list[str]:
 def _padded(text: str, width: int, *, right: bool) -> str:
     blanks = " " * (width - _width(text))
     return blanks + text if right else text + blanks
-
-
-def print_rows(
-    columns: Mapping[str, str],
-    rows: Iterable[Mapping[str, object]],
-    numbers: Sequence[str] = (),
-    *,
-    empty: str = "none",
-) -> None:
-    """Print the values that rows have in these columns, name -> title."""
-    cells = [[cell(row[name]) for name in columns] for row in rows]
-    print_table([*columns.values()], cells, numbers, empty=empty)
 
 
 def print_error(text: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import click
 import msgspec
@@ -21,7 +20,7 @@ from korvet.admin.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
+from korvet.admin.offsets import EARLIEST, LATEST
 from korvet.admin.topics import NewTopic, TopicDescription
 from korvet.admin.types import ConfigSource, Resource, TopicPartition
 from korvet.cli.options import (
@@ -235,46 +234,48 @@ def _described(admin: AdminClient, topics: Sequence[TopicDescription]) -> list[d
     """Return the topics as JSON shows them, with offsets and sizes of their logs and their own settings."""
     contents = _contents(admin, topics)
     configs = admin.configs.describe([Resource.topic(topic.name) for topic in topics])
-    streams = _tagged_streams(admin, topics, configs)
-    return [
-        {
-            "topic": topic.name,
-            "id": _text(topic.topic_id),
-            "internal": topic.internal,
-            "partitions": [
-                msgspec.structs.asdict(partition) | contents[key] | streams.get(key, {})
-                for partition in topic.partitions
-                for key in (TopicPartition(topic.name, partition.partition),)
-            ],
-            "configs": _own(configs[Resource.topic(topic.name)]),
-        }
-        for topic in topics
-    ]
+    streams = _tagged_streams(admin, topics, without_errors(configs))
+    rows = []
+    for topic in topics:
+        partitions = []
+        for partition in topic.partitions:
+            key = TopicPartition(topic.name, partition.partition)
+            partitions.append(msgspec.structs.asdict(partition) | contents[key] | streams.get(key, {}))
+        rows.append(
+            {
+                "topic": topic.name,
+                "id": _text(topic.topic_id),
+                "internal": topic.internal,
+                "partitions": partitions,
+                "configs": _own(configs[Resource.topic(topic.name)]),
+            }
+        )
+    return rows
 
 
 def _tagged_streams(
     admin: AdminClient,
     topics: Iterable[TopicDescription],
-    configs: Mapping[Resource, Mapping[str, Config] | AdminError],
+    configs: Mapping[Resource, Mapping[str, Config]],
 ) -> dict[TopicPartition, dict[str, str | None]]:
     """Return the streams of the partitions that have slot tags; None if the namespace is not known."""
-    tagged: dict[TopicPartition, str] = {}
+    tags: dict[TopicPartition, str] = {}
     for topic in topics:
-        described = configs[Resource.topic(topic.name)]
-        if isinstance(described, AdminError) or "redis.slot.tags" not in described:
+        config = configs.get(Resource.topic(topic.name), {}).get("redis.slot.tags")
+        if config is None:
             continue
-        tags = described["redis.slot.tags"].value or ""
-        for index in (partition.partition for partition in topic.partitions):
-            tagged[TopicPartition(topic.name, index)] = tags[index * TAG_LENGTH : (index + 1) * TAG_LENGTH]
-    if not tagged:
+        for partition in topic.partitions:
+            begin = partition.partition * TAG_LENGTH
+            key = TopicPartition(topic.name, partition.partition)
+            tags[key] = (config.value or "")[begin : begin + TAG_LENGTH]
+    if not tags:
         return {}
     # All brokers of a cluster have one.
     broker = Resource.broker(admin.cluster.describe().brokers[0].broker_id)
     settings = admin.configs.describe([broker], names=["namespace"])[broker]
     namespace = None if isinstance(settings, AdminError) else settings["namespace"].value
     return {
-        key: {"stream": Keys(namespace).stream(*key, tag) if namespace else None}
-        for key, tag in tagged.items()
+        key: {"stream": Keys(namespace).stream(*key, tag) if namespace else None} for key, tag in tags.items()
     }
 
 
@@ -294,23 +295,17 @@ def _contents(
         for topic in topics
         for partition in topic.partitions
     }
-    begins = admin.offsets.at(dict.fromkeys(leaders, EARLIEST))
-    ends = admin.offsets.at(dict.fromkeys(leaders, LATEST))
+    begins = without_errors(admin.offsets.at(dict.fromkeys(leaders, EARLIEST)))
+    ends = without_errors(admin.offsets.at(dict.fromkeys(leaders, LATEST)))
     # Only the leaders are asked. A leader that is away fails its own partitions and no others.
     brokers = sorted({leader for leader in leaders.values() if leader is not None})
-    sizes: dict[int | None, dict[TopicPartition, int]] = {
-        broker: log_sizes(dirs)
-        for broker, dirs in without_errors(admin.partitions.log_dirs(brokers, leaders)).items()
-    }
-
-    def offset(outcome: LogOffset | AdminError) -> int | None:
-        return None if isinstance(outcome, AdminError) else outcome.offset
-
+    log_dirs = without_errors(admin.partitions.log_dirs(brokers, leaders))
+    sizes = {broker: log_sizes(dirs) for broker, dirs in log_dirs.items()}
     return {
         key: {
-            "begin": offset(begins[key]),
-            "end": offset(ends[key]),
-            "size_bytes": sizes.get(leader, {}).get(key),
+            "begin": begins[key].offset if key in begins else None,
+            "end": ends[key].offset if key in ends else None,
+            "size_bytes": None if leader is None else sizes.get(leader, {}).get(key),
         }
         for key, leader in leaders.items()
     }
@@ -435,45 +430,42 @@ def elect_leaders(
     _print_done(outcomes, done)
 
 
+_Index = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+
+
+class _Move(msgspec.Struct):
+    topic: str
+    partition: _Index
+    replicas: list[_Index]
+
+
+class _MoveFile(msgspec.Struct):
+    """A file of Kafka's tool; it may have more fields."""
+
+    version: Literal[1]
+    partitions: list[_Move]
+
+
 def _reassignments(texts: tuple[str, ...], file: Path | None) -> dict[TopicPartition, list[int]]:
-    moves = {} if file is None else _from_file(file)
+    moves: list[_Move] = []
+    if file is not None:
+        try:
+            moves = msgspec.json.decode(file.read_bytes(), type=_MoveFile).partitions
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+            form = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}]}'
+            raise click.UsageError(f"{printable(str(file))}: {error}; its form is {form}") from error
     for text in texts:
         match = _MOVE.fullmatch(text)
-        if match is None:
+        if match is None or int(match["partition"]) > INT32_MAX:
             raise click.UsageError(f"a reassignment is orders:0=1,2, not {text!r}")
-        _add(moves, match["topic"], int(match["partition"]), parse_brokers(text, match["brokers"]))
-    return moves
-
-
-def _from_file(file: Path) -> dict[TopicPartition, list[int]]:
-    """Read {"version": 1, "partitions": [{"topic": ..., "partition": ..., "replicas": [...]}]}."""
-    name = printable(str(file))
-    found: dict[TopicPartition, list[int]] = {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if content["version"] != 1:
-            raise click.UsageError(f"{name}: version {content['version']}, not 1")
-        for each in content["partitions"]:
-            topic, partition, replicas = each["topic"], each["partition"], each["replicas"]
-            numbers = [partition, *replicas]
-            if not isinstance(topic, str) or any(type(one) is not int or one < 0 for one in numbers):
-                raise click.UsageError(f"{name}: not a reassignment: {printable(json.dumps(each))}")
-            _add(found, topic, partition, replicas)
-    except (OSError, ValueError, RecursionError) as error:
-        raise click.UsageError(f"{name}: {error}") from error
-    except (KeyError, TypeError) as error:
-        form = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}]}'
-        raise click.UsageError(f"{name}: not of the form {form}") from error
-    return found
-
-
-def _add(found: dict[TopicPartition, list[int]], topic: str, partition: int, brokers: list[int]) -> None:
-    key = TopicPartition(topic, partition)
-    if max([partition, *brokers]) > INT32_MAX:
-        raise click.UsageError(f"{printable(str(key))}: partitions and brokers are at most {INT32_MAX}")
-    if key in found:
-        raise click.UsageError(f"{printable(str(key))} is given twice")
-    found[key] = brokers
+        moves.append(_Move(match["topic"], int(match["partition"]), parse_brokers(text, match["brokers"])))
+    targets: dict[TopicPartition, list[int]] = {}
+    for move in moves:
+        key = TopicPartition(move.topic, move.partition)
+        if key in targets:
+            raise click.UsageError(f"{printable(str(key))} is given twice")
+        targets[key] = move.replicas
+    return targets
 
 
 def _print_reassignments(admin: AdminClient) -> None:
