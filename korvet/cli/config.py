@@ -18,7 +18,7 @@ from korvet.cli.options import Command, add_options, option, repeated
 from korvet.cli.output import json_flag, json_wanted, print_table, printed_json
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import altered
-from korvet.config.settings import SETTINGS
+from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig, load
 from korvet.errors import ConfigError
 from korvet.protocol.types import ConfigType
@@ -70,6 +70,18 @@ def loader(config_file: Path | None, assignments: tuple[str, ...], flags: Mappin
         overrides[name] = value
     environ = dict(os.environ)
     return lambda: load(config_file, environ, overrides)
+
+
+def running_redis(settings: Settings, what: str) -> str:
+    """Return the URL of a broker's Redis, or of its embedded server; a UsageError asks for `what` if none runs."""
+    from korvet.redis.url import running_url  # noqa: PLC0415 - other commands start without it
+
+    directory = Path(settings.data_dir)
+    url = settings.redis_url or running_url(directory)
+    if url is None:
+        path = directory.expanduser().absolute()
+        raise click.UsageError(f"give {what}: --redis-url; no embedded server runs on {path} (data.dir)")
+    return url
 
 
 def parameter(flag: str) -> str:

@@ -121,7 +121,7 @@ def alter(
     outcomes = admin.configs.alter(changes, validate_only=validate_only)
     done = "could be altered" if validate_only else "altered"
     titled = {_title(resource): error for resource, error in outcomes.items()}
-    print_outcomes("", done, titled, _who)
+    print_outcomes("", done, titled, map(_who, titled))
 
 
 def _named(whose: Mapping[str, Any]) -> list[Resource]:

@@ -127,18 +127,14 @@ def consume(
     with connected(cluster) as admin:
         partitions = _partitions(admin, topics, options["partitions"])
         spans = {} if group is not None else _spans(admin, partitions, start, cluster.timeout)
-    progress = ProgressLine(shown=sys.stderr.isatty() and not sys.stdout.isatty())
-    output = _Output(form, progress, options["max_records"])
-    if group is not None:
-        reset = "earliest" if start is _BEGINNING else "latest"
-        reading = _read_as_member(cluster, group, topics, output, reset=reset, exits=options["exits"])
-    else:
-        reading = _read_partitions(cluster, spans, output, exits=options["exits"])
-    try:
-        with client_errors():
-            asyncio.run(reading)
-    finally:
-        progress.end()
+    with ProgressLine(shown=not sys.stdout.isatty()) as progress, client_errors():
+        output = _Output(form, progress, options["max_records"])
+        if group is not None:
+            reset = "earliest" if start is _BEGINNING else "latest"
+            reading = _read_as_member(cluster, group, topics, output, reset=reset, exits=options["exits"])
+        else:
+            reading = _read_partitions(cluster, spans, output, exits=options["exits"])
+        asyncio.run(reading)
 
 
 def _form(options: Mapping[str, Any]) -> Callable[[ReadRecord], bytes]:

@@ -133,9 +133,7 @@ def list_groups(admin: AdminClient, states: tuple[str, ...], types: tuple[str, .
 @option("--all-groups", "All groups.")
 @option("--members", "Print one line for each member, instead of for each partition.")
 @repeated(
-    "--metrics HOST:PORT",
-    "Address of a Korvet broker's /metrics, for the lag as counted there",
-    name="ops",
+    "--metrics HOST:PORT", "Address of a Korvet broker's /metrics, for the lag as counted there", name="ops"
 )
 @with_admin
 def describe(

@@ -130,22 +130,19 @@ def _archive_on_spark(
     """Archive what there is, and add it to `total`; with an interval until the process is ended."""
     from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
 
-    progress = ProgressLine(shown=sys.stderr.isatty())
-    with started_spark("korvet lake archive", master, only_schedules=True) as spark:
+    with (
+        started_spark("korvet lake archive", master, only_schedules=True) as spark,
+        ProgressLine() as progress,
+    ):
         archiver = make_archiver(spark, target.source, names=target.topics)
         run = archive_runner(spark, target.source)
         interval_ms = None if interval is None else round(interval * 1000)
-        try:
-            for done in archive_rounds(archiver, run, interval_ms):
-                if done is None:
-                    continue
-                progress.add(done.records, done.bytes)
-                if interval is None:
-                    total.add(done)
-                elif done.moved:
-                    printed_json(done, compact=True)
-        finally:
-            progress.end()
+        for done in filter(None, archive_rounds(archiver, run, interval_ms)):
+            progress.add(done.records, done.bytes)
+            if interval is None:
+                total.add(done)
+            elif done.moved:
+                printed_json(done, compact=True)
 
 
 def _plan_archive(target: LakeTarget) -> int:
@@ -219,8 +216,7 @@ def _verify(target: LakeTarget) -> tuple[list[VerifiedPartition], dict[str, str]
 
     partitions: list[VerifiedPartition] = []
     failed: dict[str, str] = {}
-    progress = ProgressLine(shown=sys.stderr.isatty())
-    with target.source.opened() as stores:
+    with ProgressLine() as progress, target.source.opened() as stores:
         for topic in stores.remote_topics(target.topics):
             try:
                 for partition in lake_verify.verify(stores, topic):
@@ -228,7 +224,6 @@ def _verify(target: LakeTarget) -> tuple[list[VerifiedPartition], dict[str, str]
                     progress.add(partition.rows, 0)
             except LakeError as error:
                 failed[topic.name] = str(error)
-    progress.end()
     return partitions, failed
 
 
@@ -277,14 +272,11 @@ def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None
 def _merge(target: LakeTarget, run: RunMerges | None) -> list[MergeOutcome]:
     from korvet.lake.compaction import compact_topics  # noqa: PLC0415 - other commands start without Delta
 
-    progress = ProgressLine(shown=sys.stderr.isatty())
     outcomes: list[MergeOutcome] = []
-    try:
+    with ProgressLine() as progress:
         for outcome in compact_topics(target.source, target.topics, run):
             outcomes.append(outcome)
             progress.add(outcome.rows, outcome.bytes_before)
-    finally:
-        progress.end()
     return outcomes
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from korvet import extras, logs
-from korvet.cli.config import file_option, loader, set_option
+from korvet.cli.config import file_option, loader, running_redis, set_option
 from korvet.cli.options import Command, add_options, json_option, option, repeated
 from korvet.cli.output import printable, waiting
 from korvet.errors import KafkaError, LakeError
@@ -63,7 +63,7 @@ def with_lake(command: Callable[..., object]) -> Callable[..., object]:
         if not settings.lake_path:
             raise click.UsageError("give the location of the tables: --lake, or the setting lake.path")
         logs.configure(settings, "lake")
-        url = settings.redis_url or _embedded(Path(settings.data_dir))
+        url = running_redis(settings, "the location of the log")
         target = LakeTarget(LakeSource.of(settings, url), topics)
         with lake_errors():
             return command(target, **given)
@@ -76,18 +76,6 @@ def with_lake(command: Callable[..., object]) -> Callable[..., object]:
         set_option,
         json_option,
     )
-
-
-def _embedded(directory: Path) -> str:
-    from korvet.redis.url import running_url  # noqa: PLC0415 - only where no URL is given
-
-    url = running_url(directory)
-    if url is None:
-        where = directory.expanduser().absolute()
-        raise click.UsageError(
-            f"give the location of the log: --redis-url; no embedded server runs on {where} (data.dir)"
-        )
-    return url
 
 
 @contextlib.contextmanager

@@ -181,11 +181,7 @@ class _WithArguments(click.Command):
     default=Path("pipeline-logs"),
 )
 @option(
-    f"{_WAIT} SECONDS",
-    "How long to wait until its queries run.",
-    _SECONDS,
-    name="seconds_max",
-    default=600.0,
+    f"{_WAIT} SECONDS", "How long to wait until its queries run.", _SECONDS, name="seconds_max", default=600.0
 )
 @master_option
 @with_lake

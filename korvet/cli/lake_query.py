@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from korvet.cli.lake_options import (
-    LakeTarget,
-    started_spark,
-    waiting_for_spark,
-    with_lake,
-    with_topics,
-)
+from korvet.cli.lake_options import LakeTarget, started_spark, waiting_for_spark, with_lake, with_topics
 from korvet.cli.options import (
     CODECS,
     TOPIC,
@@ -225,11 +219,8 @@ def _run(found: Replay, rate: float | None, codec: int) -> None:
 
     if found.resumed:
         click.echo(f"resuming {found.name}", err=True)
-    progress = ProgressLine(shown=sys.stderr.isatty())
-    try:
+    with ProgressLine() as progress:
         found.run(RecordRate(rate), codec, progress.add)
-    finally:
-        progress.end()
 
 
 def _edge(options: dict[str, Any], which: str) -> ReplayEdge:

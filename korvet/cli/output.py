@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from itertools import zip_longest
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from unicodedata import combining, east_asian_width
 
 import click
@@ -227,14 +227,15 @@ def print_outcomes(
     kind: str,
     done: str,
     outcomes: Mapping[Any, Exception | None],
-    as_object: Callable[[Any], dict[str, str]] | None = None,
+    objects: Iterable[Mapping[str, str]] = (),
 ) -> None:
     """Print which names were `done` and which failed; exit code 1 if one failed.
 
-    In JSON a name is {kind: name}, or what `as_object` makes of it.
+    In JSON a name is {kind: name}, or the one of `objects` in its place.
     """
-    names = as_object or (lambda name: {kind: str(name)})
-    if not printed_json([{**names(name), "error": error} for name, error in outcomes.items()]):
+    named = list(objects) or [{kind: str(name)} for name in outcomes]
+    errors = zip(named, outcomes.values(), strict=True)
+    if not printed_json([{**names, "error": error} for names, error in errors]):
         for name, error in outcomes.items():
             if error is None:
                 click.echo(f"{done} {printable(str(name))}")
@@ -290,13 +291,23 @@ def waiting(what: str) -> Iterator[None]:
 
 
 class ProgressLine:
-    """A line on stderr that counts records, bytes and records per second; silent unless `shown`. Call `end` last."""
+    """A line on stderr, if that is a terminal, that counts records, bytes and records per second until its block ends.
 
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
+    It is not shown beside what the terminal shows anyway: `shown` is False then.
+    """
+
+    def __init__(self, *, shown: bool = True) -> None:
+        self._shown = shown and sys.stderr.isatty()
         self.records = self._bytes = 0
         self._began = time.monotonic()
         self._next = self._began + _SECONDS_BETWEEN
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._write("\n")
 
     def add(self, records: int, size: int) -> None:
         """Count more records and their bytes."""
@@ -305,11 +316,6 @@ class ProgressLine:
         if self._shown and time.monotonic() >= self._next:
             self._write("")
             self._next = time.monotonic() + _SECONDS_BETWEEN
-
-    def end(self) -> None:
-        """Print the final counts and end the line."""
-        if self._shown:
-            self._write("\n")
 
     def _write(self, end: str) -> None:
         seconds = max(time.monotonic() - self._began, 0.001)

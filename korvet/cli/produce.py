@@ -164,6 +164,20 @@ def limits_of(admin: AdminClient, topic: str) -> TopicLimits:
     return TopicLimits(int(most) if most else sys.maxsize, "compact" in values.get(_POLICY, ""))
 
 
+class LastRefusal(logging.Handler):
+    """What a broker last said of a batch that the client sends again; aiokafka only logs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = "no broker has answered"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the error of a response."""
+        if isinstance(record.args, tuple) and record.args:
+            error = record.args[-1]
+            self.text = error_text(error()) if isinstance(error, type) else str(error)
+
+
 class DeliveryLog:
     """Counts records sent and delivered, and keeps the first failure."""
 
@@ -186,13 +200,13 @@ class DeliveryLog:
         """Keep a failure, unless there was one before."""
         self.failure = self.failure or f"{position}: {reason}"
 
-    async def time_out(self, reason: Callable[[], str]) -> None:
+    async def time_out(self, refusal: LastRefusal) -> None:
         """Fail the first record whose delivery takes too long: the client sends it again without an end."""
         while True:
             now = asyncio.get_running_loop().time()
             position, deadline = next(iter(self._waiting.values()), ("", now + self.seconds_max))
             if deadline <= now:
-                self.fail(position, f"not delivered in {self.seconds_max:g} s: {reason()}")
+                self.fail(position, f"not delivered in {self.seconds_max:g} s: {refusal.text}")
                 return
             await asyncio.sleep(deadline - now)
 
@@ -219,27 +233,14 @@ class DeliveryLog:
             self._progress.add(1, size)
 
 
-class _LastRefusal(logging.Handler):
-    """What a broker last said of a batch that the client sends again; aiokafka only logs it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = "no broker has answered"
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.args, tuple) and record.args:
-            error = record.args[-1]
-            self.text = error_text(error()) if isinstance(error, type) else str(error)
-
-
 @contextlib.contextmanager
-def _refusals() -> Iterator[_LastRefusal]:
+def _refusals() -> Iterator[LastRefusal]:
     """Give what keeps the last refusal within the block, in the broker's words."""
     # The first version whose responses have them; aiokafka can read it and does not ask for it.
     known = ProduceRequest._CLASSES  # noqa: SLF001 - what it asks for
     if ProduceRequest_v8 not in known:
         ProduceRequest._CLASSES = (*known, ProduceRequest_v8)  # noqa: SLF001 - the same
-    logger, last = logging.getLogger("aiokafka.producer.sender"), _LastRefusal()
+    logger, last = logging.getLogger("aiokafka.producer.sender"), LastRefusal()
     logger.addHandler(last)
     yield last
     logger.removeHandler(last)
@@ -278,7 +279,7 @@ async def deliver(
                     deliveries.add(future, position, len(content))
 
     with _refusals() as refused:
-        late = asyncio.ensure_future(deliveries.time_out(lambda: refused.text))
+        late = asyncio.ensure_future(deliveries.time_out(refused))
         sending = asyncio.ensure_future(send_all())
         try:
             await asyncio.wait((sending, late), return_when=asyncio.FIRST_COMPLETED)
@@ -388,15 +389,12 @@ def produce(
         "linger_ms": _LINGER_MS,
     }
     typed = "-" in names and sys.stdin.isatty()
-    progress = ProgressLine(shown=sys.stderr.isatty() and not typed)
-    deliveries = DeliveryLog(progress, limits, cluster.timeout)
     try:
-        with client_errors():
+        with ProgressLine(shown=not typed) as progress, client_errors():
+            deliveries = DeliveryLog(progress, limits, cluster.timeout)
             asyncio.run(deliver(client, topic, pieces(names, delimiter), parse, deliveries))
     except (InputError, NotDeliveredError) as error:
         raise click.ClickException(printable(str(error))) from error
-    finally:
-        progress.end()
 
 
 def _parser(options: Mapping[str, Any]) -> Parser:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.config import file_option, loader, set_option
+from korvet.cli.config import file_option, loader, running_redis, set_option
 from korvet.cli.options import add_options, json_option, option
 from korvet.cli.output import (
     Column,
@@ -88,13 +88,8 @@ def _read(settings: Settings, topic: str, partition: int | None) -> list[StoredL
     from korvet.doctor.logs import read_logs, read_rows  # noqa: PLC0415 - as above
     from korvet.redis.blocking import connected  # noqa: PLC0415 - as above
     from korvet.redis.keys import Keys  # noqa: PLC0415 - as above
-    from korvet.redis.url import running_url  # noqa: PLC0415 - as above
 
-    url = settings.redis_url or running_url(Path(settings.data_dir))
-    if url is None:
-        raise click.UsageError(
-            f"give the Redis: --redis-url; no embedded server runs on {Path(settings.data_dir).absolute()} (data.dir)"
-        )
+    url = running_redis(settings, "the Redis")
     keys = Keys(settings.namespace)
     with connected(dataclasses.replace(settings, redis_url=url)) as masters:
         row = read_rows(masters.of(keys.topics), keys).get(topic)

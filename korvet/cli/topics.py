@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -178,7 +177,6 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...])
         topic_copy.create()
     except AdminError as error:
         report_failures("topic", {target: error})
-    progress = ProgressLine(shown=sys.stderr.isatty())
     skipped = 0
 
     def skip(line: str) -> None:
@@ -187,12 +185,11 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...])
         click.echo(printable(f"skipped: {line}"), err=True)
 
     try:
-        offsets = topic_copy.run(progress.add, skip)
+        with ProgressLine() as progress:
+            offsets = topic_copy.run(progress.add, skip)
     except BaseException:
-        progress.end()
         click.echo(f"{printable(target)} is incomplete: delete it, and run the command again", err=True)
         raise
-    progress.end()
     copied = {"source": source, "target": target, "records": progress.records, "skipped": skipped}
     if not printed_json(copied | {"offsets": offsets}):
         click.echo(printable(f"copied {progress.records} records of {source} to {target}"))
@@ -254,9 +251,7 @@ def _described(admin: AdminClient, topics: Sequence[TopicDescription]) -> list[d
 
 
 def _tagged_streams(
-    admin: AdminClient,
-    topics: Iterable[TopicDescription],
-    configs: Mapping[Resource, Mapping[str, Config]],
+    admin: AdminClient, topics: Iterable[TopicDescription], configs: Mapping[Resource, Mapping[str, Config]]
 ) -> dict[TopicPartition, dict[str, str | None]]:
     """Return the streams of the partitions that have slot tags; None if the namespace is not known."""
     tags: dict[TopicPartition, str] = {}

@@ -154,9 +154,7 @@ def _stored(settings: Settings) -> Iterator[UserCredentials]:
         from korvet.security.credentials import UserCredentials  # noqa: PLC0415 - the same
 
         client = Redis(
-            url,
-            timeout_ms=settings.redis_timeout_ms,
-            connect_timeout_ms=settings.redis_connect_timeout_ms,
+            url, timeout_ms=settings.redis_timeout_ms, connect_timeout_ms=settings.redis_connect_timeout_ms
         )
         cleanup.callback(client.close)
         try:
