@@ -11,7 +11,15 @@ import click
 from korvet.admin.acls import AclBinding, AclBindingFilter
 from korvet.admin.client import AdminClient
 from korvet.cli.options import Command, add_options, option, repeated, with_admin, without_errors, yes_option
-from korvet.cli.output import Column, confirm, json_wanted, print_outcomes, print_result, report_failures
+from korvet.cli.output import (
+    Column,
+    confirm,
+    json_wanted,
+    print_outcomes,
+    print_result,
+    report_failures,
+    texts,
+)
 from korvet.cli.run import CommandGroup
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 
@@ -40,8 +48,7 @@ _ACL = (
     Column("resource", lambda acl: _title(acl.resource_type)),
     Column("name", "resource_name"),
     Column("pattern", lambda acl: acl.pattern_type.name.lower()),
-    Column("principal"),
-    Column("host"),
+    *texts("principal", "host"),
     Column("operation", lambda acl: _title(acl.operation)),
     Column("permission", lambda acl: acl.permission.name.lower()),
 )

@@ -24,6 +24,7 @@ from korvet.cli.output import (
     cell,
     json_flag,
     number,
+    numbers,
     print_table,
     printable,
     printed_json,
@@ -44,14 +45,18 @@ _TITLES = ("Key", "API", "Versions", "Flexible from")
 _LOAD = (
     number("commands_per_second", title="Commands/s"),
     number("cpu_seconds", title="CPU s"),
-    *(number("memory"), number("memory_max", title="Limit"), number("clients")),
+    number("memory"),
+    number("memory_max", title="Limit"),
+    number("clients"),
 )
 """What `redis_state` names of the load of a Redis."""
 _DIRECTORY = (
     Column("path", title="Log directory"),
     Column("brokers", text=lambda brokers: ", ".join(map(str, brokers))),
-    *(number("partitions"), number("bytes")),
-    *(number("total_bytes", title="Volume"), number("usable_bytes", title="Free"), Column("error")),
+    *numbers("partitions", "bytes"),
+    number("total_bytes", title="Volume"),
+    number("usable_bytes", title="Free"),
+    Column("error"),
 )
 _FEATURE = (Column("feature"), Column("supported", text=_span), Column("finalized", text=_span))
 _API = (

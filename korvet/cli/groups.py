@@ -34,6 +34,7 @@ from korvet.cli.output import (
     confirm,
     json_wanted,
     number,
+    numbers,
     print_outcomes,
     print_result,
     printable,
@@ -81,17 +82,12 @@ _MEMBER = (
     ),
 )
 _PROGRESS = (
-    *(
-        Column("topic"),
-        number("partition"),
-        number("start"),
-        number("committed"),
-        number("end"),
-        number("lag"),
-    ),
-    *(number("lag_seconds", title="Seconds"), Column("member")),
+    Column("topic"),
+    *numbers("partition", "start", "committed", "end", "lag"),
+    number("lag_seconds", title="Seconds"),
+    Column("member"),
 )
-_RESET = (Column("topic"), number("partition"), number("before"), number("after"))
+_RESET = (Column("topic"), *numbers("partition", "before", "after"))
 _groups_argument = click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP)
 
 

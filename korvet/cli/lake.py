@@ -37,6 +37,7 @@ from korvet.cli.output import (
     confirm,
     format_bytes,
     number,
+    numbers,
     print_error,
     printable,
     printed_json,
@@ -57,32 +58,44 @@ if TYPE_CHECKING:
 
 _NO_TOPICS = "no topics with remote.storage.enable=true"
 _PARTITION = (Column("topic"), number("partition"))
-_PLANNED = (
-    *(*_PARTITION, number("archived"), number("from")),
-    *(number("to"), number("files"), number("bytes")),
-)
+_PLANNED = (*_PARTITION, *numbers("archived", "from", "to", "files", "bytes"))
 _STATUS = (
-    *(*_PARTITION, number("start"), number("local_start", title="In Redis from"), number("archived")),
-    *(number("end"), number("lag_records", title="Lag")),
+    *_PARTITION,
+    number("start"),
+    number("local_start", title="In Redis from"),
+    *numbers("archived", "end"),
+    number("lag_records", title="Lag"),
     number("lag_ms", title="Lag s", text=lambda ms: f"{ms / 1000:.1f}"),
-    *(number("files"), number("bytes", title="Size", text=format_bytes)),
+    number("files"),
+    number("bytes", title="Size", text=format_bytes),
 )
 _VERIFIED = (
-    *(*_PARTITION, number("files"), number("rows", title="Records"), number("compared")),
+    *_PARTITION,
+    number("files"),
+    number("rows", title="Records"),
+    number("compared"),
     number("findings", text=len),
 )
 _MERGE = (
-    *(Column("topic", "of.topic"), number("partition", "merge.partition")),
-    *(number("files", lambda task: len(task.merge.files)), number("bytes", "merge.size_bytes")),
-    *(number("records", "merge.rows"), number("into", "merge.into", title="Into files")),
+    Column("topic", "of.topic"),
+    number("partition", "merge.partition"),
+    number("files", lambda task: len(task.merge.files)),
+    number("bytes", "merge.size_bytes"),
+    number("records", "merge.rows"),
+    number("into", "merge.into", title="Into files"),
 )
 _EXPIRED = (
-    *(*_PARTITION, number("start"), number("files", title="Expired files"), number("rows", title="Records")),
+    *_PARTITION,
+    number("start"),
+    number("files", title="Expired files"),
+    number("rows", title="Records"),
     number("bytes", title="Size", text=format_bytes),
 )
 _REWOUND = (
-    *(*_PARTITION, number("records"), number("files"), number("start")),
-    *(number("first", title="Archived"), number("end", title="Archived before")),
+    *_PARTITION,
+    *numbers("records", "files", "start"),
+    number("first", title="Archived"),
+    number("end", title="Archived before"),
 )
 
 

@@ -27,6 +27,7 @@ from korvet.cli.output import (
     print_table,
     printable,
     printed_json,
+    texts,
     waiting,
 )
 from korvet.cli.run import FAILED
@@ -40,10 +41,13 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 _EMPTY = "no pipelines"
 _LOG_DIR, _WAIT = "--log-dir", "--wait"
 _LISTED = (
-    *(Column("name", title="Pipeline"), Column("state")),
+    Column("name", title="Pipeline"),
+    Column("state"),
     Column("since", lambda pipeline: format_time(pipeline.since_ms)),
-    *(Column("host", "process.host"), number("process", "process.id"), number("restarts")),
-    *(Column("file"), Column("log")),
+    Column("host", "process.host"),
+    number("process", "process.id"),
+    number("restarts"),
+    *texts("file", "log"),
 )
 
 

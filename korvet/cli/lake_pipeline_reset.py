@@ -13,15 +13,12 @@ from korvet.cli.lake_options import LakeTarget, dry_run_option, with_lake
 from korvet.cli.lake_pipeline import spark_of
 from korvet.cli.lake_pipeline_control import may_run, opened_store
 from korvet.cli.options import format_time, option, parse_time_of
-from korvet.cli.output import Column, as_objects, number, printed_json, tabulate
+from korvet.cli.output import as_objects, numbers, printed_json, tabulate, texts
 from korvet.cluster.pipelines import MAIN, PipelineStatus, PipelineStore, QueryPosition, QueryStatus
 from korvet.errors import LakeError
 
 _PLACES = ("earliest", "latest", "offsets", "time")
-_PARTITION = (
-    *(Column("source"), Column("topic"), number("partition"), number("before"), number("after")),
-    *(number("skipped"), number("again")),
-)
+_PARTITION = (*texts("source", "topic"), *numbers("partition", "before", "after", "skipped", "again"))
 _OFFSET = re.compile(r"([^:=,]+):([0-9]{1,9})=([0-9]{1,18})")
 
 

@@ -8,14 +8,14 @@ import click
 
 from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, with_lake
 from korvet.cli.options import option
-from korvet.cli.output import Column, print_error, print_result
+from korvet.cli.output import print_error, print_result, texts
 from korvet.cli.run import FAILED
 
 if TYPE_CHECKING:
     from korvet.lake.registration import CatalogPlan
 
 
-_NAME = (Column("name"), Column("topic"), Column("id"), Column("change"))
+_NAME = texts("name", "topic", "id", "change")
 
 
 @click.command()

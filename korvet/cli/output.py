@@ -87,6 +87,16 @@ number = partial(Column, right=True)
 """A column that is aligned to the right."""
 
 
+def texts(*names: str) -> tuple[Column, ...]:
+    """Return columns of text."""
+    return tuple(map(Column, names))
+
+
+def numbers(*names: str) -> tuple[Column, ...]:
+    """Return columns of numbers."""
+    return tuple(map(number, names))
+
+
 def hidden(*names: str) -> tuple[Column, ...]:
     """Return columns that only JSON has."""
     return tuple(Column(name, title=None) for name in names)
@@ -133,8 +143,8 @@ def tabulate(
     by_name = {column.name: column for column in columns if column.title is not None}
     ordered = [by_name[name] for name in shown or by_name]
     cells = [[column.cell(row) for column in ordered] for row in rows]
-    numbers = [column.heading for column in ordered if column.right]
-    print_table([column.heading for column in ordered], cells, numbers, empty=empty)
+    right = [column.heading for column in ordered if column.right]
+    print_table([column.heading for column in ordered], cells, right, empty=empty)
 
 
 def print_table(
@@ -224,10 +234,7 @@ def _suggestion(text: str) -> str:
 
 
 def print_outcomes(
-    kind: str,
-    done: str,
-    outcomes: Mapping[Any, Exception | None],
-    objects: Iterable[Mapping[str, str]] = (),
+    kind: str, done: str, outcomes: Mapping[Any, Exception | None], objects: Iterable[Mapping[str, str]] = ()
 ) -> None:
     """Print which names were `done` and which failed; exit code 1 if one failed.
 

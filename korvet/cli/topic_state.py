@@ -16,6 +16,7 @@ from korvet.cli.output import (
     Column,
     cell,
     number,
+    numbers,
     print_error,
     print_table,
     printable,
@@ -37,8 +38,10 @@ def _time(ms: int) -> str:
 
 
 _PRODUCER = (
-    *(number("id", title="Producer"), number("epoch"), number("next_sequence")),
-    *(Column("last_ms", title="Last batch or marker", text=_time), number("transaction")),
+    number("id", title="Producer"),
+    *numbers("epoch", "next_sequence"),
+    Column("last_ms", title="Last batch or marker", text=_time),
+    number("transaction"),
     number("first_offset", title="Open from"),
     Column(
         "batches",

@@ -45,6 +45,7 @@ from korvet.cli.output import (
     format_bytes,
     json_wanted,
     number,
+    numbers,
     print_outcomes,
     print_result,
     print_table,
@@ -52,6 +53,7 @@ from korvet.cli.output import (
     printed_json,
     report_failures,
     tabulate,
+    texts,
 )
 from korvet.cli.run import CommandGroup
 from korvet.cli.topic_state import state
@@ -66,11 +68,13 @@ _LISTED = (
     Column("internal", title=None),
 )
 _PARTITION = (
-    *(number("partition"), Column("leader"), Column("replicas"), Column("in_sync")),
-    *(number("begin"), number("end"), number("size_bytes", title="Size", text=format_bytes)),
+    number("partition"),
+    *texts("leader", "replicas", "in_sync"),
+    *numbers("begin", "end"),
+    number("size_bytes", title="Size", text=format_bytes),
     Column("stream"),
 )
-_COPIED = (Column("group"), number("partition"), number("before"), number("after"))
+_COPIED = (Column("group"), *numbers("partition", "before", "after"))
 
 
 @click.group(cls=CommandGroup)

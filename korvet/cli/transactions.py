@@ -28,10 +28,12 @@ from korvet.cli.output import (
     hidden,
     json_wanted,
     number,
+    numbers,
     print_result,
     printable,
     printed_json,
     report_failures,
+    texts,
 )
 from korvet.cli.run import CommandGroup
 
@@ -43,14 +45,16 @@ _ID = ClusterName(
 _PRODUCER_ID = _MS = click.IntRange(0, 2**63 - 1)
 _LISTED = (Column("transactional_id"), number("producer_id"), Column("state"))
 _DESCRIBED = (
-    *(Column("transactional_id"), Column("state")),
-    *(number("producer_id"), number("producer_epoch", title="Epoch")),
+    *texts("transactional_id", "state"),
+    number("producer_id"),
+    number("producer_epoch", title="Epoch"),
     number("timeout_ms", title="Timeout (s)", text=lambda ms: ms // 1000),
     number("start_ms", title="Since (s)", text=lambda ms: max(0, int(time.time() * 1000 - ms)) // 1000),
     Column("partitions", text=lambda partitions: ", ".join(map(str, partitions)) or None),
 )
 _PRODUCER = (
-    *(Column("topic"), number("partition"), number("producer_id"), number("epoch")),
+    Column("topic"),
+    *numbers("partition", "producer_id", "epoch"),
     *hidden("last_sequence", "last_timestamp", "coordinator_epoch"),
     number("transaction_start", title="From offset"),
 )

@@ -19,7 +19,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.users import ITERATIONS_DEFAULT
 from korvet.cli.config import configuration_options, loader
 from korvet.cli.options import Command, add_options, option, with_admin, yes_option
-from korvet.cli.output import Column, confirm, print_result, printable, printed_json
+from korvet.cli.output import confirm, print_result, printable, printed_json, texts
 from korvet.cli.run import CommandGroup
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism if mechanism}
 
-_CREDENTIAL = (Column("user"), Column("mechanism"), Column("iterations"))
+_CREDENTIAL = texts("user", "mechanism", "iterations")
 _mechanism_option = option(
     "-m, --mechanism",
     "Only for this mechanism; may be repeated. Default: both.",
