@@ -6,20 +6,22 @@ their own, and `--set` reaches all of them.
 
 from __future__ import annotations
 
+import functools
 import os
 import string
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 
-from korvet.cli.options import Command, add_options, option, repeated
+from korvet.cli.options import add_options, option, repeated
 from korvet.cli.output import json_flag, json_wanted, print_table, printed_json
+from korvet.config import sources
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import altered
 from korvet.config.settings import SETTINGS, Settings
-from korvet.config.sources import BrokerConfig, load
+from korvet.config.sources import BrokerConfig
 from korvet.errors import ConfigError
 from korvet.protocol.types import ConfigType
 from korvet.redis.permissions import user_line
@@ -44,10 +46,16 @@ file_option = option("--config FILE", "Settings in TOML.", click.Path(path_type=
 set_option = repeated("--set NAME=VALUE", "Any setting, by name", name="assignments")
 
 
-def configuration_options(command: Command) -> Command:
-    """Give a command the flags that `loader` takes."""
+def with_configuration(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command the flags that name settings; its first argument reads the configuration."""
+
+    @functools.wraps(command)
+    def run(config_file: Path | None, assignments: tuple[str, ...], **given: Any) -> object:  # noqa: ANN401 - the command's own flags
+        flags = {name: given.pop(name) for name in map(parameter, FLAGS)}
+        return command(loader(config_file, assignments, flags), **given)
+
     flags = (option(f"{flag} {metavar}", SETTINGS[setting].doc) for flag, (setting, metavar) in FLAGS.items())
-    return add_options(command, file_option, *flags, set_option)
+    return add_options(run, file_option, *flags, set_option)
 
 
 def loader(config_file: Path | None, assignments: tuple[str, ...], flags: Mapping[str, str | None]) -> Loader:
@@ -69,7 +77,7 @@ def loader(config_file: Path | None, assignments: tuple[str, ...], flags: Mappin
             raise ConfigError(f"{name} is given twice: by its own flag and by --set")
         overrides[name] = value
     environ = dict(os.environ)
-    return lambda: load(config_file, environ, overrides)
+    return lambda: sources.load(config_file, environ, overrides)
 
 
 def running_redis(settings: Settings, what: str) -> str:
@@ -90,12 +98,10 @@ def parameter(flag: str) -> str:
 
 
 @click.command()
-@configuration_options
+@with_configuration
 @json_flag("One JSON object: name -> value and origin.")
 @click.option("--markdown", is_flag=True, hidden=True, help="All settings as the table of the documentation.")
-def config(
-    config_file: Path | None, assignments: tuple[str, ...], *, markdown: bool, **flags: str | None
-) -> None:
+def config(load: Loader, *, markdown: bool) -> None:
     """Print the effective configuration with the origin of each value; passwords are masked.
 
     Values that clients have altered are read from Redis; a note on stderr says why if they cannot be.
@@ -105,7 +111,7 @@ def config(
     if markdown:
         click.echo(markdown_table(SETTINGS.values()), nl=False)
         return
-    configuration = _as_altered(loader(config_file, assignments, flags)())
+    configuration = _as_altered(load())
     settings, origins = configuration.settings, configuration.origins
     values = [(definition, definition.value(settings)) for definition in SETTINGS.values()]
     values += settings.of_single_listeners()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.config import configuration_options, loader
+from korvet.cli.config import Loader, with_configuration
 from korvet.cli.options import json_option, option
 from korvet.cli.output import Column, print_result
 from korvet.cli.run import DONE, FAILED
@@ -29,14 +29,13 @@ _FINDING = (
 
 
 @click.command()
-@configuration_options
-def serve(config_file: Path | None, assignments: tuple[str, ...], **flags: str | None) -> int:
+@with_configuration
+def serve(load: Loader) -> int:
     """Start a broker: workers that serve Kafka clients, on your Redis or on an embedded one.
 
     SIGTERM and Ctrl-C drain and stop it; SIGHUP reads the configuration again and replaces the workers: see
     korvet reload.
     """
-    load = loader(config_file, assignments, flags)
     configuration = load()
     from korvet.server.supervisor import supervisor  # noqa: PLC0415 -- only this command needs the broker's modules
 
@@ -102,15 +101,15 @@ def _now(directory: Path, before: RunState) -> RunState:
 
 
 @click.command()
-@configuration_options
+@with_configuration
 @json_option
-def doctor(config_file: Path | None, assignments: tuple[str, ...], **flags: str | None) -> int:
+def doctor(load: Loader) -> int:
     """Examine Redis, the machine, addresses and settings of a broker that runs here, or is about to start.
 
     Give it the flags and the environment of `korvet serve`, and run it as the same user. Every finding that is not ok
     says what to change. Exit code 1 if a finding is an error: it keeps the broker from starting, or loses records.
     """
-    configuration = loader(config_file, assignments, flags)()
+    configuration = load()
     from korvet.doctor import examine  # noqa: PLC0415 - other commands start without it
     from korvet.doctor.finding import Level  # noqa: PLC0415 - other commands start without it
 

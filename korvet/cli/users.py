@@ -17,7 +17,7 @@ import click
 
 from korvet.admin.client import AdminClient
 from korvet.admin.users import ITERATIONS_DEFAULT
-from korvet.cli.config import configuration_options, loader
+from korvet.cli.config import Loader, with_configuration
 from korvet.cli.options import Command, add_options, option, with_admin, yes_option
 from korvet.cli.output import confirm, print_result, printable, printed_json, texts
 from korvet.cli.run import CommandGroup
@@ -107,26 +107,24 @@ def delete(admin: AdminClient, user: str, names: tuple[str, ...], *, yes: bool) 
 
 @users.command()
 @click.argument("user")
-@configuration_options
+@with_configuration
 @_password_options
 @option("--replace", "Give a user that exists another password.")
 def bootstrap(
+    load: Loader,
     user: str,
-    config_file: Path | None,
-    assignments: tuple[str, ...],
     names: tuple[str, ...],
     password_file: IO[str] | None,
     iterations: int,
     *,
     replace: bool,
-    **flags: str | None,
 ) -> None:
     """Create the first user, where no client can log in yet: in Redis itself, or in the data directory.
 
     Give it the flags and the environment of `korvet serve`. It is what `kafka-storage format --add-scram` is for Kafka.
     A broker may run or not.
     """
-    settings = loader(config_file, assignments, flags)().settings
+    settings = load().settings
     password = _password(password_file)
     with _stored(settings) as stored:
         if user in stored.iterations() and not replace:
