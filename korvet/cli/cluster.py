@@ -70,7 +70,6 @@ class _DescribingGroup(CommandGroup):
     """Describes if no subcommand is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name it."""
         flags = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         if flags and not ctx.resilient_parsing:
             args = ["describe", *args]

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiokafka
@@ -70,12 +70,11 @@ _Batches = Mapping[aiokafka.TopicPartition, Sequence[Any]]
 
 
 class Start(NamedTuple):
-    """Where to begin: one of these is set, or none for the beginning. `time` is in ms since 1970."""
+    """Where to begin: at a time in ms since 1970, or EARLIEST or LATEST, unless at an offset or the `last` records."""
 
-    end: bool = False
+    timestamp: int = EARLIEST
     offset: int | None = None
     last: int | None = None
-    time: int | None = None
 
 
 class Span(NamedTuple):
@@ -85,8 +84,7 @@ class Span(NamedTuple):
     end: int
 
 
-_BEGINNING = Start()
-_END = Start(end=True)
+_BEGINNING, _END = Start(EARLIEST), Start(LATEST)
 
 
 @click.command()
@@ -160,9 +158,9 @@ def _parse_start(text: str | None) -> Start:
     match = _NUMBER.fullmatch(text)
     number = int(match["digits"]) if match else 0
     if match and number <= _OFFSET_MAX:
-        return {"": Start(offset=number), "-": Start(last=number), "@": Start(time=number)}[match["sign"]]
+        return {"": Start(offset=number), "-": Start(LATEST, last=number), "@": Start(number)}[match["sign"]]
     try:
-        return Start(time=parse_time(text))
+        return Start(parse_time(text))
     except ValueError as error:
         raise click.UsageError(f"--offset takes {_FORMS}; not {text!r}") from error
 
@@ -189,30 +187,25 @@ def _partitions(
 
 
 def _spans(
-    admin: AdminClient, partitions: Iterable[TopicPartition], start: Start, timeout: float
+    admin: AdminClient, partitions: Sequence[TopicPartition], start: Start, timeout: float
 ) -> dict[TopicPartition, Span]:
     """Return for each partition where to begin, and its current end. Raises AdminError."""
-    wanted = list(partitions)
-    first = settled(admin.offsets.at(dict.fromkeys(wanted, EARLIEST)))
-    end = settled(admin.offsets.at(dict.fromkeys(wanted, LATEST)))
-    timed = {}
-    if start.time is not None:
-        timed = settled(admin.offsets.at(dict.fromkeys(wanted, start.time)))
-
-    def begin(partition: TopicPartition, low: int, high: int) -> int:
-        if start.end or start.last == 0:
-            return high
+    first, end, timed = (
+        settled(admin.offsets.at(dict.fromkeys(partitions, timestamp)))
+        for timestamp in (EARLIEST, LATEST, start.timestamp)
+    )
+    spans = {}
+    for key in partitions:
+        low, high, begin = first[key].offset, end[key].offset, timed[key].offset
         if start.offset is not None:
-            return min(max(start.offset, low), high)
-        if start.time is not None:
-            offset = timed[partition].offset
-            return high if offset < 0 else max(offset, low)
-        if start.last is not None:
+            begin = start.offset
+        elif start.last:
             wait_ms = int(timeout * 1000)
-            return admin.records.offset_of_last(partition, low, high, start.last, wait_ms=wait_ms)
-        return low
-
-    return {key: Span(begin(key, first[key].offset, last.offset), last.offset) for key, last in end.items()}
+            begin = admin.records.offset_of_last(key, low, high, start.last, wait_ms=wait_ms)
+        elif begin < 0:
+            begin = high
+        spans[key] = Span(min(max(begin, low), high), high)
+    return spans
 
 
 class _Output:
@@ -227,7 +220,6 @@ class _Output:
 
     @property
     def full(self) -> bool:
-        """Whether no more records are wanted."""
         return self._left == 0
 
     @property
@@ -370,12 +362,10 @@ class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
             self._written[partition] = await self._consumer.position(partition)
 
     async def commit_periodically(self) -> None:
-        """Commit what is written, at most once a second."""
         if time.monotonic() - self._last >= _COMMIT_SECONDS:
             await self.commit()
 
     async def commit(self) -> None:
-        """Commit what is written."""
         self._last = time.monotonic()
         assigned = self._consumer.assignment()
         written = {key: offset for key, offset in self._written.items() if key in assigned}

@@ -95,7 +95,6 @@ class _GroupState(click.Choice):  # type: ignore[type-arg]  # before click 8.2 i
     """A state in any case; click's own message has all of them in lower case."""
 
     def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:  # noqa: ARG002 - as click has it
-        """Return the message for a word that is no state."""
         return f"{value!r} is none of {', '.join(_STATES)}"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, with_lake
-from korvet.cli.options import option
+from korvet.cli.options import option, parse_settings
 from korvet.cli.output import print_error, print_result, texts
 from korvet.cli.run import FAILED
 
@@ -46,12 +46,7 @@ def register(  # noqa: PLR0913 - click gives each flag by its name
     beginning of the topic's id, until they have expired. It changes what is not so, and no name that is not Korvet's;
     no data is deleted. Exit code 1 if somebody else has a name.
     """
-    configs = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise click.UsageError(f"--hive-conf: {setting!r} is not NAME=VALUE")
-        configs[name] = value
+    configs = parse_settings("--hive-conf", settings)
 
     def work() -> int:
         from korvet.lake.registration import plan  # noqa: PLC0415 - other commands start without Delta

@@ -12,7 +12,7 @@ import click
 
 from korvet.cli.config import Loader, with_configuration
 from korvet.cli.options import json_option, option
-from korvet.cli.output import Column, print_result
+from korvet.cli.output import Column, print_error, print_result
 from korvet.cli.run import DONE, FAILED
 from korvet.config.settings import Settings
 
@@ -49,55 +49,48 @@ def reload(pid: int | None) -> int:
 
     Waits for the end and exits with 1 if something went wrong; the broker then goes on as it was. The same as SIGHUP.
     """
-    directory, before = _found(pid)
-    before = _idle(directory, before)
+    directory, running = _broker(pid)
+    # The outcome of a reload that is under way is not that of the one to come.
+    before = _settled(directory, running, running.reloads)
     try:
         os.kill(before.pid, signal.SIGHUP)
     except OSError as error:
         raise click.ClickException(f"process {before.pid} takes no signal: {error.strerror}") from None
-    while True:
-        now = _now(directory, before)
-        if now.reloads > before.reloads and not now.busy:
-            break
-        time.sleep(_PAUSE_SECONDS)
+    now = _settled(directory, before, before.reloads + 1)
     if not now.succeeded:
-        click.echo(f"Error: {now.message}", err=True)
+        print_error(now.message)
         return FAILED
     notes = f"; {now.message}" if now.message else ""
     click.echo(f"the workers of {now.listen} are replaced, version {now.version}{notes}")
     return DONE
 
 
-def _found(pid: int | None) -> tuple[Path, RunState]:
+def _broker(pid: int | None) -> tuple[Path, RunState]:
     """Return the directory and the state of the broker that is meant; raises ClickException unless it is one."""
     from korvet.server.supervisor import run_state  # noqa: PLC0415 - other commands start without it
 
-    running = run_state.running()
-    found = [each for each in running.items() if pid in (None, each[1].pid)]
-    if not found:
-        which = "" if pid is None else f" with process id {pid}"
-        raise click.ClickException(f"no broker{which} runs on this machine that this user could reload")
-    if len(found) > 1:
-        those = ", ".join(f"--pid {state.pid} ({state.listen})" for _, state in found)
-        raise click.UsageError(f"several brokers run here, give one of {those}")
-    return found[0]
+    brokers = [(path, state) for path, state in run_state.running().items() if pid in (None, state.pid)]
+    if not brokers:
+        process = "" if pid is None else f" with process id {pid}"
+        raise click.ClickException(f"no broker{process} runs on this machine that this user could reload")
+    if len(brokers) > 1:
+        flags = ", ".join(f"--pid {state.pid} ({state.listen})" for _, state in brokers)
+        raise click.UsageError(f"several brokers run here, give one of {flags}")
+    return brokers[0]
 
 
-def _idle(directory: Path, state: RunState) -> RunState:
-    """Wait until a reload that is under way has ended: its outcome is not that of the one to come."""
-    while state.busy:
-        time.sleep(_PAUSE_SECONDS)
-        state = _now(directory, state)
-    return state
-
-
-def _now(directory: Path, before: RunState) -> RunState:
+def _settled(directory: Path, state: RunState, reloads: int) -> RunState:
+    """Wait until a broker has ended this number of reloads, and none is under way; a ClickException if it ends."""
     from korvet.server.supervisor import run_state  # noqa: PLC0415 - other commands start without it
 
-    now = run_state.read(directory)
-    if now is None or now.pid != before.pid:
-        raise click.ClickException(f"the broker, process {before.pid}, has ended: see its log")
-    return now
+    pid = state.pid
+    while state.busy or state.reloads < reloads:
+        time.sleep(_PAUSE_SECONDS)
+        now = run_state.read(directory)
+        if now is None or now.pid != pid:
+            raise click.ClickException(f"the broker, process {pid}, has ended: see its log")
+        state = now
+    return state
 
 
 @click.command()
