@@ -116,11 +116,7 @@ def archive(
         raise click.UsageError("--interval excludes --once and --dry-run")
     if dry_run:
         return _plan_archive(target)
-    return _archive(target, master, interval)
-
-
-def _archive(target: LakeTarget, master: str | None, interval: float | None) -> int:
-    from korvet.lake.archiver import Archiver, ArchiveRound  # noqa: PLC0415 - the same
+    from korvet.lake.archiver import Archiver, ArchiveRound  # noqa: PLC0415 - other commands start without Delta
 
     # A kill harms nothing; this lets Spark remove its files first. Without --interval the work is not done.
     code = 128 + signal.SIGTERM if interval is None else 0
@@ -259,10 +255,16 @@ def compact(
     """
     if dry_run:
         return _plan_merges(target)
+    from korvet.lake.compaction import compact_topics  # noqa: PLC0415 - other commands start without Delta
+
     with _runner(target, master) as run:
 
         def work() -> int:
-            outcomes = _merge(target, run)
+            outcomes: list[MergeOutcome] = []
+            with ProgressLine() as progress:
+                for outcome in compact_topics(target.source, target.topics, run):
+                    outcomes.append(outcome)
+                    progress.add(outcome.rows, outcome.bytes_before)
             # Of repeated rounds, only those that did something.
             if outcomes or interval is None:
                 _print_merges(outcomes)
@@ -280,17 +282,6 @@ def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None
 
     with started_spark("korvet lake compact", master, only_schedules=True) as spark:
         yield merge_runner(spark, target.source.lake)
-
-
-def _merge(target: LakeTarget, run: RunMerges | None) -> list[MergeOutcome]:
-    from korvet.lake.compaction import compact_topics  # noqa: PLC0415 - other commands start without Delta
-
-    outcomes: list[MergeOutcome] = []
-    with ProgressLine() as progress:
-        for outcome in compact_topics(target.source, target.topics, run):
-            outcomes.append(outcome)
-            progress.add(outcome.rows, outcome.bytes_before)
-    return outcomes
 
 
 def _report_failures(
@@ -367,8 +358,11 @@ def expire(
     if remove_gone and target.topics:
         raise click.UsageError("--topic excludes --remove-gone, which is for deleted topics")
 
+    from korvet.lake.expiry import Expiry  # noqa: PLC0415 - other commands start without Delta
+
     def work() -> int:
-        done = _expire(target, hours, dry_run=dry_run)
+        expiry = Expiry(target.source, dry_run=dry_run)
+        done = expiry.round(target.topics, hours, time.time_ns() // 1_000_000)
         removed: dict[LakeTopic, StoredFiles] = {}
         try:
             if remove_gone and not dry_run:
@@ -384,13 +378,6 @@ def expire(
         return FAILED if done.failed else 0
 
     return rounds(work, interval, once=once, dry_run=dry_run)
-
-
-def _expire(target: LakeTarget, hours: int, *, dry_run: bool) -> ExpiryRound:
-    from korvet.lake.expiry import Expiry  # noqa: PLC0415 - other commands start without Delta
-
-    expiry = Expiry(target.source, dry_run=dry_run)
-    return expiry.round(target.topics, hours, time.time_ns() // 1_000_000)
 
 
 def _remove(target: LakeTarget, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic, StoredFiles]:

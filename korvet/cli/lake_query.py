@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +36,6 @@ from korvet.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.lake.replay import Replay
     from korvet.lake.replay_state import ReplayEdge, ReplaySpec
     from korvet.spark.query import Result
 
@@ -176,16 +172,37 @@ def replay(
     group, whose lag is what is left. TIME is ISO 8601, UTC without a zone. --timeout is how long a batch may take,
     including retries.
     """
+    from korvet.lake.replay import RecordRate, Replay  # noqa: PLC0415 - other commands start without Delta
+
+    spec = _spec(source, target, options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with connected(cluster) as admin, place.source.opened() as stores:
+        run = Replay(admin, stores, spec, options["name"], transactional=transactional)
+        if run.resumed and not dry_run:
+            click.echo(f"resuming {run.name}", err=True)
+        if not dry_run:
+            with ProgressLine() as progress:
+                codec = CODECS.index(options["compression"])
+                run.run(RecordRate(options["rate"]), codec, progress.add)
+        ranges = as_objects(run.ranges, _RANGE)
+    replayed = {"name": run.name, "resumed": run.resumed, "executed": not dry_run, "partitions": ranges}
+    if printed_json(replayed):
+        return
+    tabulate(ranges, _RANGE, empty="nothing to replay")
+    if dry_run:
+        click.echo("Dry run: nothing is produced.")
+
+
+def _spec(source: str, target: str, options: dict[str, Any]) -> ReplaySpec:
+    """Return what the flags say. Raises UsageError."""
     from korvet.lake.replay_state import ReplaySpec  # noqa: PLC0415 - other commands start without Delta
 
     start, end = _edge(options, "from"), _edge(options, "to")
-    for which in ("offset", "timestamp"):
-        first, last = getattr(start, which), getattr(end, which)
+    for flag, first, last in (("offset", start.offset, end.offset), ("time", start.timestamp, end.timestamp)):
         if first is not None and last is not None and last < first:
-            flag = "offset" if which == "offset" else "time"
             raise click.UsageError(f"--to-{flag} is before --from-{flag}")
     as_of = parse_as_of(options["as_of"])
-    spec = ReplaySpec(
+    return ReplaySpec(
         as_of=msgspec.UNSET if as_of is None else as_of,
         source=source,
         target=target,
@@ -194,33 +211,6 @@ def replay(
         end=end,
         partitioning=options["sharing"],
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with (
-        connected(cluster) as admin,
-        _opened(admin, place, spec, options["name"], transactional=transactional) as found,
-    ):
-        if not dry_run:
-            _run(found, options["rate"], CODECS.index(options["compression"]))
-        _print_replay(found, dry_run=dry_run)
-
-
-@contextlib.contextmanager
-def _opened(
-    admin: AdminClient, place: LakeTarget, spec: ReplaySpec, name: str | None, *, transactional: bool
-) -> Iterator[Replay]:
-    from korvet.lake.replay import Replay  # noqa: PLC0415 - other commands start without it
-
-    with place.source.opened() as stores:
-        yield Replay(admin, stores, spec, name, transactional=transactional)
-
-
-def _run(found: Replay, rate: float | None, codec: int) -> None:
-    from korvet.lake.replay import RecordRate  # noqa: PLC0415 - other commands start without Delta
-
-    if found.resumed:
-        click.echo(f"resuming {found.name}", err=True)
-    with ProgressLine() as progress:
-        found.run(RecordRate(rate), codec, progress.add)
 
 
 def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
@@ -233,13 +223,3 @@ def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
     if time is None:
         return ReplayEdge(offset=offset)
     return ReplayEdge(timestamp=parse_time_of(f"--{which}-time", time))
-
-
-def _print_replay(found: Replay, *, dry_run: bool) -> None:
-    ranges = as_objects(found.ranges, _RANGE)
-    progress = {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": ranges}
-    if printed_json(progress):
-        return
-    tabulate(found.ranges, _RANGE, empty="nothing to replay")
-    if dry_run:
-        click.echo("Dry run: nothing is produced.")

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -30,13 +29,21 @@ if TYPE_CHECKING:
 
 _MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism if mechanism}
 
+
+def _chosen(
+    _context: click.Context, _parameter: click.Parameter, names: Sequence[str]
+) -> list[ScramMechanism]:
+    return [_MECHANISMS[name] for name in names] or list(_MECHANISMS.values())
+
+
 _CREDENTIAL = texts("user", "mechanism", "iterations")
 _mechanism_option = option(
     "-m, --mechanism",
     "Only for this mechanism; may be repeated. Default: both.",
     click.Choice(tuple(_MECHANISMS)),
-    name="names",
+    name="mechanisms",
     multiple=True,
+    callback=_chosen,
 )
 
 
@@ -80,13 +87,17 @@ def list_users(admin: AdminClient) -> None:
 @_password_options
 @with_admin
 def set_password(
-    admin: AdminClient, user: str, names: tuple[str, ...], password_file: IO[str] | None, iterations: int
+    admin: AdminClient,
+    user: str,
+    mechanisms: list[ScramMechanism],
+    password_file: IO[str] | None,
+    iterations: int,
 ) -> None:
     """Create a user, or give one another password."""
     password = _password(password_file)
-    for mechanism in _chosen(names):
+    for mechanism in mechanisms:
         admin.users.set_password(user, password, mechanism, iterations=iterations)
-    _done("set the password of", user, _chosen(names))
+    _done("set the password of", user, mechanisms)
 
 
 @users.command()
@@ -94,9 +105,9 @@ def set_password(
 @_mechanism_option
 @yes_option
 @with_admin
-def delete(admin: AdminClient, user: str, names: tuple[str, ...], *, yes: bool) -> None:
+def delete(admin: AdminClient, user: str, mechanisms: list[ScramMechanism], *, yes: bool) -> None:
     """Delete a user's credentials. Clients that are logged in stay until they have to log in again."""
-    mechanisms = [mechanism for mechanism in admin.users.list().get(user, {}) if mechanism in _chosen(names)]
+    mechanisms = [mechanism for mechanism in admin.users.list().get(user, {}) if mechanism in mechanisms]
     if not mechanisms:
         raise click.ClickException(printable(f"{user} has no such credential"))
     confirm(f"Delete the credentials of {printable(user)}?", "nothing is deleted", yes=yes)
@@ -113,7 +124,7 @@ def delete(admin: AdminClient, user: str, names: tuple[str, ...], *, yes: bool) 
 def bootstrap(
     load: Loader,
     user: str,
-    names: tuple[str, ...],
+    mechanisms: list[ScramMechanism],
     password_file: IO[str] | None,
     iterations: int,
     *,
@@ -133,12 +144,12 @@ def bootstrap(
         from korvet.security.scram import new_salt, salt_password  # noqa: PLC0415 - the same
 
         changes = []
-        for mechanism in _chosen(names):
+        for mechanism in mechanisms:
             salt = new_salt()
             salted = salt_password(mechanism, password, salt, iterations)
             changes.append(Upsertion(mechanism, iterations, salt, salted))
         stored.alter(user, changes)
-    _done("created", user, _chosen(names))
+    _done("created", user, mechanisms)
 
 
 @contextlib.contextmanager
@@ -162,18 +173,17 @@ def _stored(settings: Settings) -> Iterator[UserCredentials]:
 
 
 def _embedded_url(settings: Settings, cleanup: contextlib.ExitStack) -> str:
-    from korvet.redis.url import socket_of  # noqa: PLC0415 - other commands start without it
+    from korvet.redis.url import running_url  # noqa: PLC0415 - other commands start without it
     from korvet.server import embedded  # noqa: PLC0415 - the same
 
     path = Path(settings.data_dir)
     try:
         directory = embedded.open_locked(path)
     except ConfigError:
-        # A broker runs on it.
-        socket = socket_of(path.expanduser().resolve())
-        if not socket.exists():
+        # A broker may run on it.
+        if (url := running_url(path)) is None:
             raise
-        return f"unix://{quote(str(socket))}"
+        return url
     cleanup.callback(directory.close)
     server = embedded.EmbeddedServer(directory, embedded.find_program(), settings.embedded_maxmemory_bytes)
     server.start(time.sleep, lambda _line: None)
@@ -191,10 +201,6 @@ def _password(file: IO[str] | None) -> str:
     if not password:
         raise click.UsageError("the password is empty")
     return password
-
-
-def _chosen(names: Sequence[str]) -> list[ScramMechanism]:
-    return [_MECHANISMS[name] for name in names] or list(_MECHANISMS.values())
 
 
 def _done(done: str, user: str, mechanisms: Sequence[ScramMechanism]) -> None:
