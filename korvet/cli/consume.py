@@ -381,7 +381,7 @@ class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         new = assigned - self._ends.keys()
         if new:
             self._ends |= await self._consumer.end_offsets(list(new))
-        return all([await self._consumer.position(each) >= self._ends[each] for each in assigned])
+        return all([await self._consumer.position(key) >= self._ends[key] for key in assigned])
 
     async def on_partitions_revoked(self, revoked: Sequence[aiokafka.TopicPartition]) -> None:
         """Commit before another member gets the partitions."""

@@ -91,11 +91,10 @@ def query(
             if directory is not None:
                 write_parquet(frame, directory)
                 return
-            found = result(frame)
+            answer = result(frame)
             # They are read while they are printed: with the first of them the query has run, or most of it.
-            first = list(islice(found.rows, 1))
-        found = found._replace(rows=chain(first, found.rows))
-        _print_rows(found, as_csv=as_csv, as_json=json_wanted())
+            first = list(islice(answer.rows, 1))
+        _print_rows(answer._replace(rows=chain(first, answer.rows)), as_csv=as_csv, as_json=json_wanted())
 
 
 def _print_rows(found: Result, *, as_csv: bool, as_json: bool) -> None:
@@ -122,9 +121,9 @@ def _for_json(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, list):
-        return [_for_json(each) for each in value]
+        return [_for_json(element) for element in value]
     if isinstance(value, dict):
-        return {str(_for_json(name)): _for_json(each) for name, each in value.items()}
+        return {str(_for_json(name)): _for_json(field) for name, field in value.items()}
     return value
 
 

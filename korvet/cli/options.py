@@ -108,8 +108,8 @@ class ClusterName(_ParamType):
         return names
 
 
-TOPIC = ClusterName("topic", lambda admin: [each.name for each in admin.topics.list()])
-GROUP = ClusterName("group", lambda admin: [each.group_id for each in admin.groups.list()])
+TOPIC = ClusterName("topic", lambda admin: [topic.name for topic in admin.topics.list()])
+GROUP = ClusterName("group", lambda admin: [group.group_id for group in admin.groups.list()])
 
 
 def option(
@@ -268,7 +268,7 @@ def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
         match = _TOPIC.fullmatch(text)
         if match is None:
             raise click.UsageError(f"{flag} takes orders or orders:0,1, not {text!r}")
-        indexes = [int(each) for each in (match["indexes"] or "").split(",") if each]
+        indexes = [int(index) for index in (match["indexes"] or "").split(",") if index]
         if any(index > INT32_MAX for index in indexes):
             raise click.UsageError(f"{flag} {text}: a partition is at most {INT32_MAX}")
         if match["name"] in found:
@@ -279,9 +279,10 @@ def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
 
 def parse_brokers(flag: str, text: str) -> list[int]:
     """Read broker ids, separated by commas or colons."""
-    if not _BROKERS.fullmatch(text) or any(int(each) > INT32_MAX for each in re.split("[,:]", text)):
+    brokers = [int(broker) for broker in re.split("[,:]", text)] if _BROKERS.fullmatch(text) else []
+    if not brokers or max(brokers) > INT32_MAX:
         raise click.UsageError(f"{flag} takes broker ids as 0,1, not {text!r}")
-    return [int(each) for each in re.split("[,:]", text)]
+    return brokers
 
 
 def parse_settings(flag: str, texts: Sequence[str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ _UNITS = ("kB", "MB", "GB", "TB")
 
 def printable(text: str) -> str:
     """Return text of others fit for a terminal: characters that a terminal would act upon are escaped."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def json_flag(text: str = "Print JSON instead of a table.") -> Callable[[Any], Any]:
@@ -158,7 +158,7 @@ def print_table(
     if not rows:
         click.echo(empty)
         return
-    table = [[printable(each) for each in row] for row in (titles, *rows)]
+    table = [[printable(text) for text in row] for row in (titles, *rows)]
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
     if sys.stdout.isatty():
         widths = _fitted(widths, shutil.get_terminal_size().columns)
@@ -177,7 +177,7 @@ def _width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
-    return sum(2 if east_asian_width(each) in "WF" else not combining(each) for each in text)
+    return sum(2 if east_asian_width(char) in "WF" else not combining(char) for char in text)
 
 
 # Own code: rich narrows columns like this, but takes 52 ms of CPU more for `topics list` (+22 %), and 2.7 s instead of

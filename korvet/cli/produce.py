@@ -97,8 +97,8 @@ async def pieces(names: tuple[str, ...], delimiter: bytes | None) -> AsyncIterat
         except OSError as error:
             raise InputError(f"{name}: {error.strerror}") from error
         try:
-            async for some in _pieces(descriptor, title, delimiter):
-                yield some
+            async for read in _pieces(descriptor, title, delimiter):
+                yield read
         except OSError as error:
             raise InputError(f"{title or 'standard input: '}{error.strerror}") from error
         finally:
@@ -117,7 +117,7 @@ async def _pieces(descriptor: int, title: str, delimiter: bytes | None) -> Async
             continue
         *whole, left = (bytes(rest) + chunk).split(delimiter)
         rest = bytearray(left)
-        yield [InputPiece(each, f"{title}{word} {number + index}") for index, each in enumerate(whole, 1)]
+        yield [InputPiece(piece, f"{title}{word} {number + index}") for index, piece in enumerate(whole, 1)]
         number += len(whole)
     if rest or delimiter is None:
         yield [InputPiece(bytes(rest), f"{title}{word} {number + 1}")]
@@ -159,7 +159,7 @@ def limits_of(admin: AdminClient, topic: str) -> TopicLimits:
     configs = admin.configs.describe([resource], names=[_BYTES_MAX, _POLICY])[resource]
     if isinstance(configs, AdminError):
         return TopicLimits()
-    values = {each.name: each.value or "" for each in configs.values()}
+    values = {name: config.value or "" for name, config in configs.items()}
     most = values.get(_BYTES_MAX, "")
     return TopicLimits(int(most) if most else sys.maxsize, "compact" in values.get(_POLICY, ""))
 
@@ -263,8 +263,8 @@ async def deliver(
     async def send_all() -> None:
         await producer.start()
         partitions = await _partitions(producer, topic, deliveries.seconds_max)
-        async for some in source:
-            for content, position in some:
+        async for read in source:
+            for content, position in read:
                 if deliveries.failure is not None:
                     return
                 try:

@@ -79,7 +79,7 @@ def client_errors() -> Iterator[None]:
 
 def error_text(error: BaseException) -> str:
     """Return an error of aiokafka by its name in Kafka's protocol, or in aiokafka's words if it is none of a broker."""
-    rest = ", ".join(str(each) for each in error.args)
+    rest = ", ".join(map(str, error.args))
     code = getattr(error, "errno", None)
     if not isinstance(code, int) or code not in ErrorCode._value2member_map_:
         return rest or type(error).__name__
@@ -92,7 +92,7 @@ def client_options(cluster: ClusterTarget) -> dict[str, Any]:
     security = cluster.security
     options: dict[str, Any] = {
         "bootstrap_servers": [
-            str(parse_address(each.strip())) for each in cluster.bootstrap_server.split(",") if each.strip()
+            str(parse_address(text.strip())) for text in cluster.bootstrap_server.split(",") if text.strip()
         ],
         "security_protocol": security.protocol,
     }
@@ -179,7 +179,7 @@ def formatter(template: str, null: bytes, *, terminal: bool) -> Formatter:
             parts.append((_PLACEHOLDERS[letter][1], terminal))
         else:
             raise ValueError(
-                f"%{letter} is unknown; known are {' '.join('%' + each for each in PLACEHOLDERS)}"
+                f"%{letter} is unknown; known are {' '.join('%' + known for known in PLACEHOLDERS)}"
             )
 
     def write(record: ReadRecord) -> bytes:
@@ -194,8 +194,8 @@ def _printable(content: bytes) -> bytes:
     """Return bytes of a record fit for a terminal."""
     text = content.decode(errors="backslashreplace")
     return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in text
     ).encode()
 
 

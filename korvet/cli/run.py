@@ -30,8 +30,10 @@ class CommandGroup(click.Group):
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Return each subcommand with the first sentence of its help."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        return [(name, command.get_short_help_str(limit=sys.maxsize)) for name, command in found if command]
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [
+            (name, command.get_short_help_str(limit=sys.maxsize)) for name, command in commands if command
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the subcommands into the help."""

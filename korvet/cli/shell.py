@@ -44,7 +44,7 @@ class ShellCommands:
     """The commands of a shell: those of `root`, with `defaults` for their parameters, and help, exit and quit."""
 
     def __init__(self, root: LazyGroup, defaults: dict[str, Any]) -> None:
-        modules = {name: each for name, each in root.modules.items() if name not in _EXCLUDED}
+        modules = {name: module for name, module in root.modules.items() if name not in _EXCLUDED}
         self._group = LazyGroup(PROGRAM, modules=modules, context_settings=root.context_settings, help=_HELP)
         self._defaults = defaults
         names = click.Argument(["names"], metavar="[COMMAND]...", nargs=-1)
@@ -89,8 +89,8 @@ class ShellCommands:
 
     def _defaults_of(self, command: click.Command) -> dict[str, Any]:
         if isinstance(command, click.Group):
-            return {name: self._defaults_of(each) for name, each in command.commands.items()}
-        names = {each.name for each in command.params}
+            return {name: self._defaults_of(inner) for name, inner in command.commands.items()}
+        names = {parameter.name for parameter in command.params}
         return {name: value for name, value in self._defaults.items() if name in names}
 
     def _leave(self) -> NoReturn:

@@ -282,7 +282,7 @@ def _own(configs: Mapping[str, Config] | AdminError) -> dict[str, str | None] | 
     """Return the settings that a topic itself has, None if they are not known."""
     if isinstance(configs, AdminError):
         return None
-    return {each.name: each.value for each in configs.values() if each.source is ConfigSource.TOPIC}
+    return {name: config.value for name, config in configs.items() if config.source is ConfigSource.TOPIC}
 
 
 def _contents(

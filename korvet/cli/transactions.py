@@ -40,7 +40,7 @@ from korvet.cli.run import CommandGroup
 # Kafka's TransactionState.
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 _ID = ClusterName(
-    "transactional id", lambda admin: [each.transactional_id for each in admin.transactions.list()]
+    "transactional id", lambda admin: [listed.transactional_id for listed in admin.transactions.list()]
 )
 _PRODUCER_ID = _MS = click.IntRange(0, 2**63 - 1)
 _LISTED = (Column("transactional_id"), number("producer_id"), Column("state"))
@@ -145,8 +145,8 @@ def abort(admin: AdminClient, partition: str, producer_id: int, *, yes: bool) ->
     if len(indexes) != 1:
         raise click.UsageError(f"name one partition, as {topic}:0")
     key = TopicPartition(topic, indexes[0])
-    known = {each.producer_id: each for each in settled(admin.partitions.producers([key]))[key]}
-    producer = known.get(producer_id)
+    producers_of = settled(admin.partitions.producers([key]))[key]
+    producer = {known.producer_id: known for known in producers_of}.get(producer_id)
     if producer is None or producer.transaction_start is None:
         raise click.ClickException(printable(f"producer {producer_id} has no transaction open in {key}"))
     transaction = f"the transaction of producer {producer_id} in {key}"

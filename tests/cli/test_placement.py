@@ -78,21 +78,33 @@ def test_each_impossible_reassignment_is_reported(brokers: list[Broker], topic: 
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "message"),
     [
-        "",
-        "[]",
-        '{"version": 2, "partitions": []}',
-        '{"version": 1, "partitions": [{"topic": "a", "partition": "0", "replicas": [1]}]}',
-        '{"version": 1, "partitions": [{"topic": "a", "partition": 0, "replicas": 1}]}',
-        '{"version": 1, "partitions": [{"topic": "a", "partition": 0}]}',
-        '{"version": 1, "partitions": [{"topic": "a", "partition": 4294967296, "replicas": [1]}]}',
+        ("", "Input data was truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"version": 2, "partitions": []}', "Invalid enum value 2 - at `$.version`"),
+        (
+            '{"version": 1, "partitions": [{"topic": "a", "partition": "0", "replicas": [1]}]}',
+            "Expected `int`, got `str` - at `$.partitions[0].partition`",
+        ),
+        (
+            '{"version": 1, "partitions": [{"topic": "a", "partition": 0, "replicas": 1}]}',
+            "Expected `array`, got `int` - at `$.partitions[0].replicas`",
+        ),
+        (
+            '{"version": 1, "partitions": [{"topic": "a", "partition": 0}]}',
+            "Object missing required field `replicas` - at `$.partitions[0]`",
+        ),
+        (
+            '{"version": 1, "partitions": [{"topic": "a", "partition": 4294967296, "replicas": [1]}]}',
+            "Expected `int` <= 2147483647 - at `$.partitions[0].partition`",
+        ),
     ],
 )
-def test_a_file_of_another_form_is_a_mistake(content: str, tmp_path: Path) -> None:
+def test_a_file_of_another_form_is_a_mistake(content: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "moves.json"
     file.write_text(content)
-    refused("topics", "reassign", "--file", str(file))
+    assert f"{file}: {message}; its form is " in refused("topics", "reassign", "--file", str(file))
 
 
 @pytest.mark.parametrize(
