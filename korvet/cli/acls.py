@@ -11,16 +11,9 @@ import click
 from korvet.admin.acls import AclBinding, AclBindingFilter
 from korvet.admin.client import AdminClient
 from korvet.cli.options import Command, add_options, option, repeated, with_admin, without_errors, yes_option
-from korvet.cli.output import (
-    Column,
-    confirm,
-    json_wanted,
-    print_outcomes,
-    print_result,
-    report_failures,
-    texts,
-)
+from korvet.cli.output import confirm, json_wanted, print_outcomes, report_failures
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import Column, print_result, texts
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 
 _Named: TypeAlias = tuple[AclResourceType, str]
@@ -64,8 +57,7 @@ def _check_principals(
 
 
 def _principal_option(flag: str, text: str, *, name: str) -> Callable[[Command], Command]:
-    text = f"{text}; may be repeated."
-    return option(f"{flag} TYPE:NAME", text, name=name, multiple=True, callback=_check_principals)
+    return repeated(f"{flag} TYPE:NAME", text, name=name, callback=_check_principals)
 
 
 def _resource_options(*pattern_types: str) -> list[Any]:

@@ -17,21 +17,9 @@ from korvet.admin.cluster import FeatureLevels, LogDir
 from korvet.admin.errors import AdminError
 from korvet.cli.config import loader
 from korvet.cli.options import option, with_admin, without_errors
-from korvet.cli.output import (
-    NONE,
-    Column,
-    as_objects,
-    cell,
-    json_flag,
-    number,
-    numbers,
-    print_table,
-    printable,
-    printed_json,
-    report_failures,
-    tabulate,
-)
+from korvet.cli.output import json_flag, printable, printed_json, report_failures
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import NONE, Column, as_objects, cell, number, numbers, print_table, tabulate
 
 if TYPE_CHECKING:
     from korvet.handlers.registry import Handler

@@ -16,7 +16,8 @@ from typing import IO, Any
 import click
 
 from korvet.cli.options import add_options, option, repeated
-from korvet.cli.output import json_flag, json_wanted, print_table, printed_json
+from korvet.cli.output import json_flag, json_wanted, printed_json
+from korvet.cli.tables import print_table
 from korvet.config import sources
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import altered

@@ -23,18 +23,9 @@ from korvet.cli.options import (
     with_admin,
     without_errors,
 )
-from korvet.cli.output import (
-    Column,
-    as_objects,
-    hidden,
-    json_wanted,
-    print_outcomes,
-    printable,
-    printed_json,
-    report_failures,
-    tabulate,
-)
+from korvet.cli.output import json_wanted, print_outcomes, printable, printed_json, report_failures
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import Column, as_objects, hidden, tabulate
 
 _SYNONYM = (*hidden("name", "value"), Column("source", lambda synonym: synonym.source.name.lower()))
 _CONFIG = (

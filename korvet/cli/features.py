@@ -6,8 +6,9 @@ import click
 
 from korvet.admin.client import AdminClient
 from korvet.cli.options import option, parse_settings, validate_option, with_admin
-from korvet.cli.output import Column, number, printable, printed_json, tabulate
+from korvet.cli.output import printable, printed_json
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import Column, number, tabulate
 from korvet.protocol.types import FeatureUpgradeType
 
 _DOWNGRADES = {"safe": FeatureUpgradeType.SAFE_DOWNGRADE, "unsafe": FeatureUpgradeType.UNSAFE_DOWNGRADE}

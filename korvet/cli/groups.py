@@ -28,21 +28,9 @@ from korvet.cli.options import (
     without_errors,
     yes_option,
 )
-from korvet.cli.output import (
-    Column,
-    as_objects,
-    confirm,
-    json_wanted,
-    number,
-    numbers,
-    print_outcomes,
-    print_result,
-    printable,
-    printed_json,
-    report_failures,
-    tabulate,
-)
+from korvet.cli.output import confirm, json_wanted, print_outcomes, printable, printed_json, report_failures
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import Column, as_objects, number, numbers, print_result, tabulate
 
 _OPS_PORT = 9093
 _UNCOUNTED = "uncounted"

@@ -30,20 +30,9 @@ from korvet.cli.lake_pipeline_reset import reset
 from korvet.cli.lake_query import query, replay
 from korvet.cli.lake_register import register
 from korvet.cli.options import option, yes_option
-from korvet.cli.output import (
-    Column,
-    ProgressLine,
-    as_objects,
-    confirm,
-    format_bytes,
-    number,
-    numbers,
-    print_error,
-    printable,
-    printed_json,
-    tabulate,
-)
+from korvet.cli.output import ProgressLine, confirm, format_bytes, print_error, printable, printed_json
 from korvet.cli.run import FAILED, CommandGroup
+from korvet.cli.tables import Column, as_objects, number, numbers, tabulate
 from korvet.errors import LakeError
 from korvet.spark import is_submitted
 

@@ -18,19 +18,9 @@ import msgspec
 from korvet.cli.lake_options import LakeTarget, with_lake
 from korvet.cli.lake_pipeline import file_argument, master_option
 from korvet.cli.options import format_time, option, with_cluster
-from korvet.cli.output import (
-    Column,
-    cell,
-    number,
-    print_error,
-    print_result,
-    print_table,
-    printable,
-    printed_json,
-    texts,
-    waiting,
-)
+from korvet.cli.output import print_error, printable, printed_json, waiting
 from korvet.cli.run import FAILED
+from korvet.cli.tables import Column, cell, number, print_result, print_table, texts
 from korvet.errors import KafkaError, LakeError
 
 if TYPE_CHECKING:

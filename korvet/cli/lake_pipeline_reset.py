@@ -13,7 +13,8 @@ from korvet.cli.lake_options import LakeTarget, dry_run_option, with_lake
 from korvet.cli.lake_pipeline import spark_of
 from korvet.cli.lake_pipeline_control import may_run, opened_store
 from korvet.cli.options import format_time, option, parse_time_of
-from korvet.cli.output import as_objects, numbers, printed_json, tabulate, texts
+from korvet.cli.output import printed_json
+from korvet.cli.tables import as_objects, numbers, tabulate, texts
 from korvet.cluster.pipelines import MAIN, PipelineStatus, PipelineStore, QueryPosition, QueryStatus
 from korvet.errors import LakeError
 

@@ -25,15 +25,8 @@ from korvet.cli.options import (
     partitions_option,
     with_cluster,
 )
-from korvet.cli.output import (
-    ProgressLine,
-    as_objects,
-    json_wanted,
-    number,
-    print_table,
-    printed_json,
-    tabulate,
-)
+from korvet.cli.output import ProgressLine, json_wanted, printed_json
+from korvet.cli.tables import as_objects, number, print_table, tabulate
 
 if TYPE_CHECKING:
     from korvet.lake.replay_state import ReplayEdge, ReplaySpec

@@ -8,8 +8,9 @@ import click
 
 from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, with_lake
 from korvet.cli.options import option, parse_settings
-from korvet.cli.output import print_error, print_result, texts
+from korvet.cli.output import print_error
 from korvet.cli.run import FAILED
+from korvet.cli.tables import print_result, texts
 
 if TYPE_CHECKING:
     from korvet.lake.registration import CatalogPlan

@@ -133,15 +133,9 @@ def option(
     return click.option(*declared, metavar=metavar, type=kind, help=text, **more)
 
 
-def repeated(
-    flags: str,
-    text: str,
-    kind: Any = None,  # noqa: ANN401 - a type as click takes it
-    *,
-    name: str | None = None,
-) -> Callable[[Command], Command]:
+def repeated(flags: str, text: str, kind: Any = None, **more: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - the same
     """Return an option that may be given several times; its help is `text`, and says so."""
-    return option(flags, f"{text}; may be repeated.", kind, name=name, multiple=True)
+    return option(flags, f"{text}; may be repeated.", kind, multiple=True, **more)
 
 
 json_option = json_flag()
@@ -151,13 +145,12 @@ partitions_option = repeated("-p, --partition N", "Only this partition", PARTITI
 compression_option = option(
     "-z, --compression", "How batches are compressed.", click.Choice(CODECS), default="none"
 )
-topics_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 
 
 def add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
     """Give a command these options; its help has them in this order."""
-    for option in reversed(options):
-        command = option(command)
+    for declared in reversed(options):
+        command = declared(command)
     return command
 
 

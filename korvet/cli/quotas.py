@@ -19,8 +19,9 @@ from korvet.cli.options import (
     validate_option,
     with_admin,
 )
-from korvet.cli.output import print_outcomes, print_table, printable, printed_json
+from korvet.cli.output import print_outcomes, printable, printed_json
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import print_table
 
 _TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 _NAMES = "korvet.quotas.names"

@@ -12,8 +12,9 @@ import click
 
 from korvet.cli.config import Loader, with_configuration
 from korvet.cli.options import json_option, option
-from korvet.cli.output import Column, print_error, print_result
+from korvet.cli.output import print_error
 from korvet.cli.run import DONE, FAILED
+from korvet.cli.tables import Column, print_result
 from korvet.config.settings import Settings
 
 if TYPE_CHECKING:

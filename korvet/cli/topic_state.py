@@ -12,18 +12,9 @@ import click
 
 from korvet.cli.config import file_option, loader, running_redis, set_option
 from korvet.cli.options import add_options, json_option, option
-from korvet.cli.output import (
-    Column,
-    cell,
-    number,
-    numbers,
-    print_error,
-    print_table,
-    printable,
-    printed_json,
-    tabulate,
-)
+from korvet.cli.output import print_error, printable, printed_json
 from korvet.cli.run import DONE, FAILED
+from korvet.cli.tables import Column, cell, number, numbers, print_table, tabulate
 
 if TYPE_CHECKING:
     from korvet.config.settings import Settings

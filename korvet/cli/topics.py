@@ -30,32 +30,23 @@ from korvet.cli.options import (
     parse_settings,
     parse_topics,
     repeated,
-    topics_argument,
     validate_option,
     with_admin,
     without_errors,
     yes_option,
 )
 from korvet.cli.output import (
-    NONE,
-    Column,
     ProgressLine,
-    cell,
     confirm,
     format_bytes,
     json_wanted,
-    number,
-    numbers,
     print_outcomes,
-    print_result,
-    print_table,
     printable,
     printed_json,
     report_failures,
-    tabulate,
-    texts,
 )
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import NONE, Column, cell, number, numbers, print_result, print_table, tabulate, texts
 from korvet.cli.topic_state import state
 from korvet.redis.keys import TAG_LENGTH, Keys
 
@@ -74,6 +65,7 @@ _PARTITION = (
     number("size_bytes", title="Size", text=format_bytes),
     Column("stream"),
 )
+_names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 _COPIED = (Column("group"), *numbers("partition", "before", "after"))
 
 
@@ -323,7 +315,7 @@ def _print(topic: Mapping[str, Any]) -> None:
 
 
 @topics.command()
-@topics_argument
+@_names_argument
 @option("--partitions N", "New total partition count (can only grow).", _COUNT)
 @repeated("-c, --config NAME=VALUE", "Set this", name="configs")
 @repeated("-d, --delete-config NAME", "Reset this to the default", name="deleted")
@@ -359,7 +351,7 @@ def alter(
 
 
 @topics.command()
-@topics_argument
+@_names_argument
 @option("--if-exists", "Do not fail if a topic does not exist.")
 @yes_option
 @with_admin

@@ -22,20 +22,9 @@ from korvet.cli.options import (
     without_errors,
     yes_option,
 )
-from korvet.cli.output import (
-    Column,
-    confirm,
-    hidden,
-    json_wanted,
-    number,
-    numbers,
-    print_result,
-    printable,
-    printed_json,
-    report_failures,
-    texts,
-)
+from korvet.cli.output import confirm, json_wanted, printable, printed_json, report_failures
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import Column, hidden, number, numbers, print_result, texts
 
 # Kafka's TransactionState.
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")

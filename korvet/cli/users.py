@@ -18,8 +18,9 @@ from korvet.admin.client import AdminClient
 from korvet.admin.users import ITERATIONS_DEFAULT
 from korvet.cli.config import Loader, with_configuration
 from korvet.cli.options import Command, add_options, option, with_admin, yes_option
-from korvet.cli.output import confirm, print_result, printable, printed_json, texts
+from korvet.cli.output import confirm, printable, printed_json
 from korvet.cli.run import CommandGroup
+from korvet.cli.tables import print_result, texts
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
 from korvet.protocol.types import ScramMechanism

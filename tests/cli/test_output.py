@@ -5,7 +5,7 @@ from __future__ import annotations
 import pexpect
 import pytest
 
-from korvet.cli.output import cell
+from korvet.cli.tables import cell
 from tests.cli.commands import done, korvet
 from tests.cli.terminal import at_terminal
 
