@@ -1,4 +1,7 @@
-"""`korvet cluster` shows the brokers of a cluster and what they support; `korvet apis` what this version serves."""
+"""`korvet cluster` shows the brokers of a cluster and what they support, `korvet features` sets levels of features.
+
+`korvet apis` shows what this version serves.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from korvet.admin.client import AdminClient
 from korvet.admin.cluster import FeatureLevels, LogDir
 from korvet.admin.errors import AdminError
 from korvet.cli.config import loader
-from korvet.cli.options import option, with_admin, without_errors
+from korvet.cli.options import option, parse_settings, validate_option, with_admin, without_errors
 from korvet.cli.output import json_flag, printable, printed_json, report_failures
 from korvet.cli.run import CommandGroup
 from korvet.cli.tables import NONE, Column, as_objects, cell, number, numbers, print_table, tabulate
+from korvet.protocol.types import FeatureUpgradeType
 
 if TYPE_CHECKING:
     from korvet.handlers.registry import Handler
@@ -29,6 +33,8 @@ def _span(versions: Sequence[int]) -> str:
     return f"{versions[0]}-{versions[1]}"
 
 
+_DOWNGRADES = {"safe": FeatureUpgradeType.SAFE_DOWNGRADE, "unsafe": FeatureUpgradeType.UNSAFE_DOWNGRADE}
+_LEVEL = click.IntRange(0, 2**15 - 1)
 _TITLES = ("Key", "API", "Versions", "Flexible from")
 _LOAD = (
     number("commands_per_second", title="Commands/s"),
@@ -203,6 +209,47 @@ def _print(cluster: Mapping[str, Any]) -> None:
     for broker in cluster.get("apis", ()):
         click.echo(f"broker {broker['broker']}")
         tabulate(broker["apis"], _API)
+
+
+@click.group(cls=CommandGroup)
+def features() -> None:
+    """List and set the levels of features; of any Kafka cluster."""
+
+
+@features.command("list")
+@with_admin
+def list_features(admin: AdminClient) -> None:
+    """List the features with the levels that brokers support, and the one that the cluster has settled on."""
+    levels = admin.cluster.features()
+    supported, finalized = _levels(levels.supported), _levels(levels.finalized)
+    rows = [
+        {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name, [0, 0])[1]}
+        for name in sorted({*supported, *finalized})
+    ]
+    if not printed_json({"epoch": levels.epoch, "features": rows}):
+        tabulate(rows, (*_FEATURE[:2], number("finalized")), empty="no features")
+
+
+@features.command("set")
+@click.argument("levels", nargs=-1, required=True, metavar="NAME=LEVEL...")
+@option(
+    "--downgrade",
+    "The levels are lower ones: safe is refused if something would be lost, unsafe is not.",
+    click.Choice(tuple(_DOWNGRADES)),
+)
+@validate_option
+@with_admin
+def set_features(
+    admin: AdminClient, levels: tuple[str, ...], downgrade: str | None, *, validate_only: bool
+) -> None:
+    """Set levels of features, all or none; 0 removes a feature."""
+    kind = _DOWNGRADES[downgrade] if downgrade else FeatureUpgradeType.UPGRADE
+    wanted = {name: _LEVEL(text) for name, text in parse_settings("set", levels).items()}
+    admin.cluster.update_features(wanted, kind, validate_only=validate_only)
+    if printed_json(wanted):
+        return
+    for name, level in wanted.items():
+        click.echo(f"{'could be set' if validate_only else 'set'} {printable(name)}={level}")
 
 
 @click.command()

@@ -44,7 +44,13 @@ _SUMMARIES = {
     "shell": "Take commands at a prompt, with history and completion, until exit, quit or Ctrl-D.",
 }
 # Modules that have another name than their command.
-_MODULES = {"reload": "serve", "doctor": "serve", "redis-acl": "config", "apis": "cluster"}
+_MODULES = {
+    "reload": "serve",
+    "doctor": "serve",
+    "redis-acl": "config",
+    "apis": "cluster",
+    "features": "cluster",
+}
 _COMMANDS = {
     name: (f"korvet.cli.{_MODULES.get(name, name)}", summary) for name, summary in _SUMMARIES.items()
 }
