@@ -121,9 +121,9 @@ def _named(topic: wire.DeleteTopicState | str) -> str | None:
     return topic if isinstance(topic, str) else topic.name
 
 
-def _resource(_request: object, topic: wire.DeleteTopicState | str, topics: TopicRegistry) -> Resource | None:
+def _resource(request: object, topic: wire.DeleteTopicState | str, topics: TopicRegistry) -> Resource | None:
     name = _named(topic)
-    return topic_of_id(_request, topic, topics) if name is None else (TOPIC, name)
+    return topic_of_id(request, topic, topics) if name is None else (TOPIC, name)
 
 
 def _known_resource(
