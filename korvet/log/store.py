@@ -10,7 +10,7 @@ served, and nothing after an entry without an offset is served before it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from korvet_core import Fetched, LogRead, LogReader, RawReply
@@ -56,13 +56,13 @@ _DAMAGE_REMEMBERED_MAX = 10_000
 class BegunReads(NamedTuple):
     """Reads that were sent, as the core has them, and the epochs of their nodes, as far as known then.
 
-    `places` are those of their answers among the `replies`.
+    `ends` are the places after their commands among the `replies`.
     """
 
     reads: Sequence[Read]
     sent: Sequence[LogRead]
     epochs: list[int]
-    places: list[int]
+    ends: list[int]
     replies: Pending[list[RawReply | KafkaError]]
 
 
@@ -230,15 +230,15 @@ class LogStore:
 
     def _send(self, reads: Sequence[Read], sent: Sequence[LogRead]) -> BegunReads:
         commands: list[bytes] = []
-        places: list[int] = []
+        ends: list[int] = []
         for read in sent:
             commands += read.commands
-            places.append(len(commands) - 1)
+            ends.append(len(commands))
         expected = sum(read.bytes_expected for read in reads)
         # Those of now: what is found later would be taken for the end of the log in an epoch that begins meanwhile.
         epochs = [self._known_epoch(read.partition) for read in reads]
         replies = self._reads.begin_raw(commands, reply_bytes=expected)
-        return BegunReads(reads, sent, epochs, places, replies)
+        return BegunReads(reads, sent, epochs, ends, replies)
 
     def _once_finished(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool]]:
         """Return outcomes, each with whether it is settled: if not, external entries may belong where nothing is."""
@@ -258,10 +258,9 @@ class LogStore:
 
     def _found(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool] | LogRead]:
         """Return for each read the result and whether it is settled, or the read to do instead."""
-        replies = begun.replies.result()
+        replies = _answers(begun.replies.result(), begun.ends)
         outcomes: list[tuple[Fetched | KafkaError, bool] | LogRead] = []
-        for read, sent, epoch, index in zip(begun.reads, begun.sent, begun.epochs, begun.places, strict=True):
-            reply = replies[index]
+        for read, sent, epoch, reply in zip(begun.reads, begun.sent, begun.epochs, replies, strict=True):
             if isinstance(reply, KafkaError):
                 outcomes.append((reply.without_frames(), True))
                 continue
@@ -329,14 +328,14 @@ class LogStore:
         if not partitions:
             return []
         commands: list[bytes] = []
-        places: list[int] = []
+        ends: list[int] = []
         for partition in partitions:
             commands += self._core.bounds_commands(partition)
-            places.append(len(commands) - 1)
-        replies = self._reads.begin_raw(commands).result()
+            ends.append(len(commands))
+        replies = _answers(self._reads.begin_raw(commands).result(), ends)
         found: list[Bounds | KafkaError | None] = []
-        for partition, place in zip(partitions, places, strict=True):
-            bounds = self._bounds_of(partition, replies[place])
+        for partition, reply in zip(partitions, replies, strict=True):
+            bounds = self._bounds_of(partition, reply)
             if isinstance(bounds, Bounds) and (current := self._known_epoch(partition)) != NO_EPOCH:
                 self.ends.note(partition, current, bounds.high_watermark, bounds.epochs)
             found.append(bounds)
@@ -355,6 +354,20 @@ class LogStore:
         epochs = epochs_of(starts)
         only_there = None if remote is None else RemoteRange(*remote, epochs)
         return Bounds(start, first, end, largest, archived, only_there, compacted_end, epochs, open_offset)
+
+
+def _answers(
+    replies: Sequence[RawReply | KafkaError], ends: Sequence[int]
+) -> Iterator[RawReply | KafkaError]:
+    """Yield the reply to the last command of each read; of a refused transaction the first refusal, which says why."""
+    for begin, end in zip((0, *ends), ends, strict=False):
+        # Before that to EXEC they are short: +OK, +QUEUED, or an error.
+        refusals = (
+            reply
+            for reply in replies[begin : end - 1]
+            if isinstance(reply, KafkaError) or bytes(reply).startswith(b"-")
+        )
+        yield next(refusals, replies[end - 1])
 
 
 def _moved(partition: Partition) -> KafkaError:

@@ -37,6 +37,8 @@ _UNAVAILABLE = {
     "WRONGPASS": "it refuses the credentials of redis.url",
     "STALE_BROKER_EPOCH": "the request comes after the end of this worker's lease",
 }
+_ABORTED = "EXECABORT Transaction discarded because of: "
+"""Begins the answer to EXEC, before the error, if Redis refuses only that."""
 _CODES = ErrorCode.__members__
 _WORD = re.compile(r"[A-Z]{2,20}")
 _REPLICA = re.compile(r"slave\d+")
@@ -110,6 +112,7 @@ Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]
 
 def error_of(text: str) -> ReplyError:
     """Return the exception for one error reply, `text` without its leading `-`."""
+    text = text.removeprefix(_ABORTED)
     name, _, message = text.partition(" ")
     reason = _UNAVAILABLE.get(name)
     if reason is not None:

@@ -394,6 +394,8 @@ except MemoryError:
         ("OOM command not allowed when used memory > 'maxmemory'.", "OOM"),
         ("READONLY You can't write against a read only replica.", "READONLY"),
         ("LOADING Redis is loading the dataset in memory", "UNAVAILABLE"),
+        ("EXECABORT Transaction discarded because of: LOADING Redis is loading", "UNAVAILABLE"),
+        ("EXECABORT Transaction discarded because of previous errors.", "EXECABORT"),
         ("NOPERM this user has no permissions to run the 'get' command", "UNAVAILABLE"),
         ("user_script:1: any text of a script", "OTHER"),
         ("A" * 1000, "OTHER"),
