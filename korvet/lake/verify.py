@@ -32,6 +32,9 @@ from korvet.topics.types import Partition
 
 Kind = Literal["unreadable", "statistics", "order", "duplicate", "gap", "unequal", "archived"]
 
+_CLOCKS_DIFFER_MS = 1000
+"""How far Redis' clock may be ahead of this machine's."""
+
 _COMPARED = {
     # In format `record` the log does not know the type of a timestamp, nor the producer of a record.
     "record": ("offset", "timestamp", "timestamp_ms", "key", "value", "headers"),
@@ -475,7 +478,10 @@ def _lag(
     [count] = stores.indexes.records_from([LogPosition(partition, first)])
     [read] = stores.logs.read([Read(partition, first, 1)])
     appended_ms = None if isinstance(read, KafkaError) else read.first_appended_ms
-    lag_ms = None if appended_ms is None else max(time.time_ns() // 1_000_000 - appended_ms, 0)
+    lag_ms = None if appended_ms is None else time.time_ns() // 1_000_000 - appended_ms
+    if lag_ms is not None:
+        # A time that is still to come was chosen, as the id of an entry by another client of Redis.
+        lag_ms = max(lag_ms, 0) if lag_ms > -_CLOCKS_DIFFER_MS else None
     return None if isinstance(count, KafkaError) else count, lag_ms
 
 

@@ -192,7 +192,8 @@ class LakeLagReader:
                 errors.append(fetched)
             else:
                 appended_ms = fetched.first_appended_ms
-                if appended_ms is None:
+                if appended_ms is None or appended_ms > now_ms:
+                    # No time is kept, or one that is still to come, as an id that another client of Redis chose.
                     [(_, appended_ms), *_] = self._now[read.partition.topic_id, read.partition.index]
                 lags.append(_lake_lag(position.partition, archived, count, max(now_ms - appended_ms, 0)))
         return lags, errors

@@ -85,6 +85,22 @@ def test_in_format_batch_the_age_counts_from_when_the_reader_saw_the_record(
         assert [each.lag_ms for each in status(tiers.source)] == [None, 0]
 
 
+def test_a_record_whose_time_is_still_to_come_lags_since_the_reader_saw_it(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """Else it would have no lag until that time, and all records after it."""
+    with both(redis_url, tmp_path / "lake", "record") as tiers:
+        reader = LakeLagReader(tiers.stores.logs, tiers.stores.indexes)
+        now_ms = time.time_ns() // 1_000_000
+        far = now_ms + 365 * 24 * 3_600_000
+        tiers.worker.redis.call("XADD", tiers.partition.stream, f"{far}-0", "value", "from another client")
+        tiers.append(1000)
+        assert read(tiers, now_ms, reader).records == 2
+        assert read(tiers, now_ms + 60_000, reader).age_ms == 60_000
+        [shown, _] = status(tiers.source)
+        assert (shown.lag_records, shown.lag_ms) == (2, None)
+
+
 def test_a_log_that_is_gone_costs_only_itself(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.append(1000)

@@ -230,7 +230,8 @@ def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease
             unread_fields=sum(status.unread_fields.values()),
             restarts=status.restarts,
             lag_records=sum(lag.records for lag in lags),
-            lag_ms=max((lag.age_ms for lag in lags), default=0),
+            # A producer's clock may be ahead of Redis'.
+            lag_ms=max((0, *(lag.age_ms for lag in lags))),
             batch_ended_ms=batch.ended_ms,
             batch_ms=batch.duration_ms,
         )
