@@ -76,7 +76,7 @@ def list_pipelines(target: LakeTarget) -> None:
 
 
 _STATUS = (
-    *("Pipeline", "State", "Since s", "Lag", "Lag s", "Records", "Records/s", "Last batch s"),
+    *("Pipeline", "State", "Since s", "Lag", "Lag s", "Records", "Records/s", "Last batch s", "Polled s"),
     *("Dead letters", "Lost", "Restarts", "Process"),
 )
 
@@ -89,9 +89,11 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...]) -> int:
 
     "Lag" counts the records that a pipeline has not read yet, archived or not; "Lag s" is the age of the first of them
     by its timestamp. "Records/s" is the speed of the last batch with records, and "Last batch s" the time since its
-    end. "Lost" counts offsets that were deleted before the pipeline read them (`on_data_loss = "continue"`); --json
-    has them by partition. A line below the table names the fields of records that the pipeline's schema lacks. A
-    pipeline is `completed` if it had read all there was, and `lost` if its process has not renewed its lease for 30
+    end. "Polled s" is the time since it last ended a batch, or looked for records and found none: it grows while a
+    batch is under way, and if the pipeline hangs. "Lost" counts offsets that were deleted before the pipeline read
+    them (`on_data_loss = "continue"`); --json has them by partition. A line below the table names the fields of
+    records that the pipeline's schema lacks. A pipeline is `completed` if it had read all there was, and `lost` if its
+    process has not renewed its lease for 30
     seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
     """
     with opened_store(target) as store:
@@ -149,7 +151,10 @@ def _cells(each: PipelineStatus, lag_records: int | None, lag_ms: int | None) ->
         cell(None if lag_ms is None else f"{lag_ms / 1000:.1f}"),
         str(each.records),
         cell(None if batch.ended_ms is None else f"{batch.records_per_second:.1f}"),
-        cell(None if batch.ended_ms is None else max(now_ms - batch.ended_ms, 0) // 1000),
+        *(
+            cell(None if time_ms is None else max(now_ms - time_ms, 0) // 1000)
+            for time_ms in (batch.ended_ms, each.polled_ms)
+        ),
         str(each.dead_letters),
         str(sum(each.lost_offsets().values())),
         str(each.restarts),

@@ -113,10 +113,12 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The last micro-batch of a query that read something: its number, when it ended, what it read, and how fast.
 
     `positions` are by topic, after the last batch of all; `lost` by topic and partition, since its checkpoint began.
+    `polled_ms` is when the query last ended a batch, or looked for records and found none.
     """
 
     batch: int = -1
     ended_ms: int | None = None
+    polled_ms: int | None = None
     records: int = 0
     duration_ms: int | None = None
     records_per_second: float = 0.0
@@ -164,6 +166,12 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     def last_batch(self) -> QueryStatus:
         """The last batch with records of the query `main`; before the first an empty one."""
         return self.queries.get(MAIN, QueryStatus())
+
+    @property
+    def polled_ms(self) -> int | None:
+        """When the last of the queries to do so ended a batch or found no records; None before all have."""
+        polls = [query.polled_ms for query in self.queries.values()]
+        return None if None in polls else min((each for each in polls if each is not None), default=None)
 
     def positions(self) -> dict[str, QueryPosition]:
         """Return how far each topic was read by all queries that read it."""

@@ -104,6 +104,7 @@ def test_a_pipeline_reports_what_it_does(
         assert found.last_batch == QueryStatus(
             batch=1,
             ended_ms=1_795_741_202_500,
+            polled_ms=1_795_741_202_500,
             records=3,
             duration_ms=2500,
             records_per_second=1.2,
@@ -111,6 +112,10 @@ def test_a_pipeline_reports_what_it_does(
             lost={"orders": {0: LostOffsets(4, 10, 14)}},
         )
         assert found.lost_offsets() == {("orders", 0): 4, ("orders", 1): 0}
+        # A topic that is slow leaves the last batch as it was; a pipeline that hangs does not look for records.
+        of.idle("main", "2026-11-27T01:05:00.000Z")
+        wait_until(lambda: row(store).polled_ms == 1_795_741_500_000, "it is written")
+        assert row(store).last_batch.ended_ms == 1_795_741_202_500
     assert row(store).state == "stopped"
     assert not raw_redis.exists(LEASE)
     lines = {record.getMessage(): vars(record)["korvet_fields"] for record in caplog.records}

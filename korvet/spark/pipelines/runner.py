@@ -369,7 +369,7 @@ class Pipeline:
     @contextmanager
     def _running(self, names: Iterable[str], reporter: PipelineReporter) -> Iterator[list[StreamingQuery]]:
         session = self._place.session
-        listener = _ProgressListener(partial(self._report, reporter))
+        listener = _ProgressListener(partial(self._report, reporter), reporter)
         self._failures.clear()
         session.streams.addListener(listener)
         queries: list[StreamingQuery] = []
@@ -577,20 +577,24 @@ def _passes(error: PipelineError) -> bool:
 
 
 class _ProgressListener(StreamingQueryListener):
-    """Reports the end of each batch."""
+    """Reports the end of each batch, and that a query has found nothing to read."""
 
-    def __init__(self, report: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def __init__(self, report: Callable[[str, Mapping[str, Any]], None], reporter: PipelineReporter) -> None:
+        self._reporter = reporter
+        self._names: dict[str, str] = {}
+        """Of the queries by their ids: an event of an idle one has no name."""
         self._report = report
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        pass
+        self._names[str(event.id)] = event.name
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
         progress = event.progress
         self._report(progress.name, json.loads(progress.json))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        pass
+        if (name := self._names.get(str(event.id))) is not None:
+            self._reporter.idle(name, event.timestamp)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
         pass

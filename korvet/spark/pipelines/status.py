@@ -187,6 +187,13 @@ class PipelineReporter:
             queries = self._status.queries | {query: done}
             self._set(queries=queries, records=self._status.records + read, unread_fields=unread)
 
+    def idle(self, query: str, timestamp: str) -> None:
+        """Report that a query looked for records and found none, at a time of ISO 8601."""
+        with self._changed:
+            before = self._status.queries.get(query, QueryStatus())
+            polled = msgspec.structs.replace(before, polled_ms=_ms_of(timestamp))
+            self._set(queries=self._status.queries | {query: polled})
+
     def _unread(self, event: Mapping[str, Any]) -> dict[str, int]:
         """Return the counts of records with fields that are not read, a batch's added; log schemas that are new."""
         counts = dict(self._status.unread_fields)
@@ -290,11 +297,15 @@ def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
     lost = {topic: each for end in ends for topic, each in _lost(end).items()}
     if not event["numInputRows"]:
         return msgspec.structs.replace(
-            before, positions=positions or before.positions, lost=lost or before.lost
+            before,
+            positions=positions or before.positions,
+            lost=lost or before.lost,
+            polled_ms=_ended_ms(event),
         )
     return QueryStatus(
         batch=int(event["batchId"]),
         ended_ms=_ended_ms(event),
+        polled_ms=_ended_ms(event),
         records=int(event["numInputRows"]),
         duration_ms=int(event["durationMs"].get("triggerExecution", 0)),
         records_per_second=float(event.get("processedRowsPerSecond") or 0.0),
@@ -304,8 +315,11 @@ def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
 
 
 def _ended_ms(event: Mapping[str, Any]) -> int:
-    began = datetime.fromisoformat(event["timestamp"])
-    return int(began.timestamp() * 1000) + int(event["durationMs"].get("triggerExecution", 0))
+    return _ms_of(event["timestamp"]) + int(event["durationMs"].get("triggerExecution", 0))
+
+
+def _ms_of(timestamp: str) -> int:
+    return int(datetime.fromisoformat(timestamp).timestamp() * 1000)
 
 
 def _offset(offset: object) -> dict[str, Any]:

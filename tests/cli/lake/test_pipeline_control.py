@@ -96,6 +96,7 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
     batch = QueryStatus(
         batch=7,
         ended_ms=1_700_000_000_000,
+        polled_ms=1_700_000_900_000,
         records=2,
         duration_ms=2500,
         records_per_second=0.8,
@@ -113,7 +114,7 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
     [_, line, last] = done(pipeline(topics, "status")).splitlines()
     assert last == f"{NAME}: fields not read: sources.orders.value: schema id 3: Order.amount: 2 records"
     name, state, since, *cells = line.split()
-    assert (name, state, cells[0], cells[2:4], cells[5:8]) == (
+    assert (name, state, cells[0], cells[2:4], cells[6:9]) == (
         NAME,
         "completed",
         "2",
@@ -121,6 +122,8 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
         ["4", "3", "1"],
     )
     assert all(float(age) > 0 for age in (since, cells[1], cells[4]))
+    # A topic that is slow, and no hang: the pipeline has looked for records since its last batch.
+    assert int(cells[4]) - int(cells[5]) == 900
     assert line.endswith(f"{row.process.id} on {row.process.host}")
 
 
