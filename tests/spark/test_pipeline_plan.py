@@ -112,3 +112,26 @@ def test_both_tiers_are_one_source_or_one_is_read_alone(spark: SparkSession, top
     for tiers, offsets in (("both", [0, 1, 2]), ("hot", [2]), ("archived", [0, 1])):
         source = SourceSpec(name="orders", topics=("orders",), tiers=tiers)  # type: ignore[arg-type]  # a text
         assert sorted(row.offset for row in batch_frame(spark, topics.source, source).collect()) == offsets
+
+
+def overwriting(spark: SparkSession, sql: str, **settings: str) -> None:
+    """Plan to overwrite partitions."""
+    target = TargetSpec(type="delta", path="t", mode="overwrite", partition_by=("day",), **settings)  # type: ignore[arg-type]  # a text
+    spec = PipelineSpec(
+        name="orders",
+        sources={"orders": SourceSpec(name="orders", topics=("orders",))},
+        transform=TransformSpec(sql=sql),
+        target=target,
+    )
+    plan(spark, spec, {"orders": decoded(spark)})
+    spark.catalog.dropTempView("orders")
+
+
+def test_rows_that_are_no_aggregate_overwrite_partitions_only_if_the_file_says_so(
+    spark: SparkSession,
+) -> None:
+    each = "SELECT date(timestamp) day, value.a_1 FROM orders"
+    with pytest.raises(PipelineError, match=r'^target\.mode: overwrite .* replace = "partitions" .*$'):
+        overwriting(spark, each)
+    overwriting(spark, each, replace="partitions")
+    overwriting(spark, "SELECT date(timestamp) day, count(*) orders FROM orders GROUP BY 1")

@@ -73,6 +73,12 @@ def plan(session: SparkSession, spec: PipelineSpec, decoded: Frames) -> Plan:
     )
     state = "\n".join(filter(None, map(_text, stateful))) + (watermarks if stateful else "")
     aggregates = any(node.nodeName() == "Aggregate" for each in stateful for node in _nodes(each))
+    if spec.target.mode == "overwrite" and spec.target.replace is None and not aggregates:
+        raise PipelineError(
+            "target.mode: overwrite would leave of a partition only the rows of the last batch that has some, such as"
+            ' one late row: the rows are no aggregate. Use append or merge, or say replace = "partitions" if each batch'
+            " has all rows of its partitions"
+        )
     return Plan(decoded, transform, rows, order, state, aggregates)
 
 

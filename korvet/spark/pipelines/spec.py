@@ -107,12 +107,16 @@ class TransformSpec(_Table, frozen=True):
 
 
 class TargetSpec(_Table, frozen=True):
-    """Where rows go. `options` are more of those of Spark's writer."""
+    """Where rows go. `options` are more of those of Spark's writer.
+
+    `replace`: each batch has the partitions that it has rows of as a whole, so they may be replaced.
+    """
 
     type: Literal["delta", "parquet", "topic"]
     path: str | None = None
     topic: str | None = None
     mode: Literal["append", "merge", "overwrite"] = "append"
+    replace: Literal["partitions"] | None = None
     key: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
     delete_when: str | None = None
@@ -366,6 +370,8 @@ def _check_target(target: TargetSpec) -> None:
     _check_merge(target)
     if target.mode == "overwrite" and not target.partition_by:
         raise PipelineError("target.partition_by: the mode overwrite needs it")
+    if target.replace is not None and target.mode != "overwrite":
+        raise PipelineError("target.replace: only the mode overwrite has it")
     if target.partition_by and target.type == "topic":
         raise PipelineError("target.partition_by: a topic has it not; give rows a column partition")
     if target.schema_evolution != "none" and target.type != "delta":

@@ -206,7 +206,7 @@ APPEND = source() + sql("SELECT value.id, value.amount, partition, offset FROM o
 OVERWRITE = (
     source()
     + sql("SELECT value.id % 2 part, value.id, value.amount FROM orders")
-    + target(mode="overwrite", partition_by=["part"])
+    + target(mode="overwrite", replace="partitions", partition_by=["part"])
 )
 
 
