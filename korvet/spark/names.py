@@ -44,10 +44,10 @@ def register_topics(session: SparkSession, pattern: str = ".*", **options: str) 
         raise ValueError(f"{alike}; give a pattern that matches one of them")
     # Of a table that has a place Spark neither creates nor deletes one.
     place = Path(tempfile.gettempdir()).as_uri()
-    session.sql(f"CREATE OR REPLACE TABLE {_SOURCE} USING korvet LOCATION {_literal(place)}")
+    session.sql(f"CREATE OR REPLACE TABLE {_SOURCE} USING korvet LOCATION {literal(place)}")
     for topic in topics:
         given = ", ".join(
-            f"{_literal(name)} = {_literal(value)}" for name, value in {**options, "topic": topic}.items()
+            f"{literal(name)} = {literal(value)}" for name, value in {**options, "topic": topic}.items()
         )
         view = f"SELECT * FROM {_SOURCE} WITH ({given})"  # noqa: S608 - its texts are quoted
         session.sql(f"CREATE OR REPLACE GLOBAL TEMPORARY VIEW {quoted(topic)} AS {view}")
@@ -86,7 +86,8 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return a text as SQL has any text."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

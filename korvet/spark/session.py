@@ -285,7 +285,7 @@ def reason_of(error: Exception) -> str:
     of_python = _after_traceback(str(error).splitlines())
     if of_python is not None:
         return of_python
-    of_java = [line for line in lines if line.startswith(("java.", "org.", "scala."))]
+    of_java = [line for line in lines if line.startswith(("java.", "org.", "scala.", "io."))]
     return (of_java or lines or [type(error).__name__])[0]
 
 

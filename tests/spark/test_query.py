@@ -265,7 +265,7 @@ def test_options_of_views_may_have_any_characters(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     text = 'it\'s \\n \\ a "lake"'
-    assert [row[0] for row in spark.sql(f"select {names._literal(text)}").collect()] == [text]
+    assert [row[0] for row in spark.sql(f"select {names.literal(text)}").collect()] == [text]
     lake = tmp_path / "it's a lake"
     shutil.copytree(topics.lake, lake)
     [orders] = topics.stores.topic("orders").partitions

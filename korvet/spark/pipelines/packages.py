@@ -21,6 +21,9 @@ from korvet.spark.pipelines.spec import PipelineError, PipelineSpec
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Of OPTIMIZE: what has half of the size is not written again (by default of 1 GB).
+    "spark.databricks.delta.optimize.minFileSize": str(64 * 1024 * 1024),
+    "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),
 }
 _DELTA_VERSION = "4.4.0"
 _CLASSES = {

@@ -136,9 +136,8 @@ class Pipeline:
                 check_place(session, lake, spec.dead_letters_path, "dead_letters")
             self._declare()
             if spec.has_dead_letters:
-                self._dead = _delta(
-                    place, TargetSpec(type="delta", path=spec.dead_letters_path), "dead_letters"
-                )
+                dead = TargetSpec(type="delta", path=spec.dead_letters_path, upkeep=spec.target.upkeep)
+                self._dead = _delta(place, dead, "dead_letters")
                 self._dead.check(self._dead_schema())
             self.state.check(self._begun, self.queries, levels=bool(self._changes))
 
@@ -580,10 +579,10 @@ class _ProgressListener(StreamingQueryListener):
     """Reports the end of each batch, and that a query has found nothing to read."""
 
     def __init__(self, report: Callable[[str, Mapping[str, Any]], None], reporter: PipelineReporter) -> None:
+        self._report = report
         self._reporter = reporter
         self._names: dict[str, str] = {}
         """Of the queries by their ids: an event of an idle one has no name."""
-        self._report = report
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
         self._names[str(event.id)] = event.name

@@ -109,11 +109,13 @@ class TransformSpec(_Table, frozen=True):
 class TargetSpec(_Table, frozen=True):
     """Where rows go. `options` are more of those of Spark's writer.
 
-    `replace`: each batch has the partitions that it has rows of as a whole, so they may be replaced.
+    `table` is the name in a catalog of the table at `path`. `replace`: each batch has the partitions that it has rows
+    of as a whole, so they may be replaced. `upkeep`: small files are merged, and replaced ones deleted.
     """
 
     type: Literal["delta", "parquet", "topic"]
     path: str | None = None
+    table: str | None = None
     topic: str | None = None
     mode: Literal["append", "merge", "overwrite"] = "append"
     replace: Literal["partitions"] | None = None
@@ -122,6 +124,7 @@ class TargetSpec(_Table, frozen=True):
     delete_when: str | None = None
     partition_by: tuple[str, ...] = ()
     schema_evolution: Literal["none", "add_columns", "widen"] = "none"
+    upkeep: bool = True
     options: dict[str, str] = {}
 
 
@@ -240,6 +243,7 @@ def _convert(given: object, kind: type[_T], place: str) -> _T:
 
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
+_TABLE = re.compile(r"\w+(\.\w+){0,2}")
 _VIEW = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -372,6 +376,8 @@ def _check_target(target: TargetSpec) -> None:
         raise PipelineError("target.partition_by: the mode overwrite needs it")
     if target.replace is not None and target.mode != "overwrite":
         raise PipelineError("target.replace: only the mode overwrite has it")
+    if target.table is not None and (target.type != "delta" or not _TABLE.fullmatch(target.table)):
+        raise PipelineError(f"target.table: {target.table!r} is no name of a Delta table as sales.orders")
     if target.partition_by and target.type == "topic":
         raise PipelineError("target.partition_by: a topic has it not; give rows a column partition")
     if target.schema_evolution != "none" and target.type != "delta":

@@ -40,10 +40,12 @@ from pyspark.sql.types import (
 
 from korvet.admin.errors import AdminError
 from korvet.admin.types import TopicId
+from korvet.spark.names import quoted
 from korvet.spark.options import sink_options
 from korvet.spark.pipelines.spec import PipelineError, TargetSpec
 from korvet.spark.pipelines.state import PIPELINES, location
-from korvet.spark.session import JOB_ERRORS, reason_of
+from korvet.spark.pipelines.tables import TableUpkeep, commit, hadoop, register
+from korvet.spark.session import JOB_ERRORS, root_reason
 from korvet.spark.sink import checked_options
 
 _APP_ID, _VERSION = "txnAppId", "txnVersion"
@@ -79,6 +81,7 @@ class DeltaTarget:
         self._spec = spec
         self._place = place
         self._types: dict[str, DataType] = {}
+        self._upkeep = TableUpkeep(session, path) if spec.upkeep else None
 
     def check(self, schema: StructType) -> None:
         """Raise PipelineError if rows of this schema cannot be written as declared."""
@@ -86,19 +89,28 @@ class DeltaTarget:
 
     def prepare(self, schema: StructType) -> None:
         """Create the table, or let it follow the schema of the rows as far as it may; raises PipelineError."""
-        written = self._written(schema)
-        changes = self._changes(schema)
         try:
-            if not self._exists():
-                self._writer(self._empty(written)).mode("append").save(self.path)
-            elif changes:
-                self._evolve(written)
+            commit(self.path, lambda: self._follow(schema))
         except JOB_ERRORS as error:
-            raise PipelineError(f"{self._place}.path: {self.path}: {reason_of(error)}") from error
+            raise PipelineError(f"{self._place}.path: {self.path}: {root_reason(error)}") from error
+        if self._spec.table is not None:
+            register(self._session, self._spec.table, self.path)
         self._types = {name: each.dataType for name, each in by_name(self._table()).items()}
 
+    def _follow(self, schema: StructType) -> None:
+        written, changes = self._written(schema), self._changes(schema)
+        if not self._exists():
+            self._writer(self._empty(written)).mode("append").save(self.path)
+        elif changes:
+            self._evolve(written)
+
     def write(self, rows: DataFrame, batch: Batch) -> None:
-        """Write a batch, unless that was done."""
+        """Write a batch, unless that was done; then do the table's upkeep."""
+        commit(self.path, lambda: self._write(rows, batch))
+        if self._upkeep is not None:
+            self._upkeep.after_batch()
+
+    def _write(self, rows: DataFrame, batch: Batch) -> None:
         if self._spec.mode == "merge":
             self._merge(rows, batch)
             return
@@ -297,7 +309,7 @@ class ParquetTarget:
 
     def check_new(self) -> None:
         """Raise PipelineError if the files are of another checkpoint."""
-        files, metadata = _hadoop(self._session, f"{self._path}/_spark_metadata")
+        files, metadata = hadoop(self._session, f"{self._path}/_spark_metadata")
         # Spark leaves out a batch whose number is there already, whichever query wrote that.
         if files.exists(metadata):
             raise PipelineError(
@@ -333,23 +345,16 @@ def _normal(where: str) -> str:
 
 def _has_archive(session: SparkSession, directory: str) -> bool:
     """Return whether a directory is a topic's: its tables are named by ids of topics."""
-    files, path = _hadoop(session, directory)
+    files, path = hadoop(session, directory)
     if not files.exists(path):
         return False
     for each in files.listStatus(path):
         name = str(each.getPath().getName())
         with contextlib.suppress(ValueError):
             TopicId.of(name)
-            if files.exists(_hadoop(session, f"{directory}/{name}/_delta_log")[1]):
+            if files.exists(hadoop(session, f"{directory}/{name}/_delta_log")[1]):
                 return True
     return False
-
-
-def _hadoop(session: SparkSession, where: str) -> tuple[Any, Any]:
-    """Return Hadoop's file system of a place, and its path there."""
-    path = session._jvm.org.apache.hadoop.fs.Path(where)  # type: ignore[union-attr]  # noqa: SLF001 - Hadoop has no interface in Python
-    configuration = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - the same
-    return path.getFileSystem(configuration), path
 
 
 Target: TypeAlias = DeltaTarget | TopicTarget | ParquetTarget
@@ -391,9 +396,3 @@ def fitted(value: Column, given: DataType, wanted: DataType) -> Column:
             values = fitted(map_values(value), ArrayType(given.valueType), ArrayType(wanted.valueType))
             return map_from_arrays(keys, values)
     return value if given == wanted else value.cast(wanted)
-
-
-def quoted(name: str) -> str:
-    """Return a name as SQL has any name."""
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"

@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 from korvet.spark.metastore import opened
+from korvet.spark.pipelines.spec import PipelineError, TargetSpec
+from korvet.spark.pipelines.targets import DeltaTarget
 from korvet.spark.session import SparkError
 from tests.cli.commands import SPARK_SECONDS_MAX, korvet_process
 from tests.jvm.spark import jars
@@ -111,3 +116,26 @@ def test_the_error_of_a_metastore_shows_no_password(tmp_path: Path) -> None:
             pass
         assert str(raised.value).startswith(shown)
         assert "hidden" not in str(raised.value)
+
+
+def name_table(spark: SparkSession, /, path: Path, name: str) -> str | None:
+    """Prepare the target of a pipeline twice, as two starts do; return why it is refused."""
+    schema = StructType([StructField("id", LongType())])
+    for _ in range(2):
+        try:
+            spec = TargetSpec(type="delta", path="t", table=name)
+            DeltaTarget(spark, spec, str(path)).prepare(schema)
+        except PipelineError as error:
+            return str(error)
+    return None
+
+
+def test_the_table_of_a_pipeline_has_a_name(hive: Driver, tmp_path: Path) -> None:
+    assert "sales" in (hive.run(name_table, tmp_path / "orders", "sales.orders") or "")
+    hive.run(rows, "CREATE DATABASE sales")
+    assert hive.run(name_table, tmp_path / "orders", "sales.orders") is None
+    write_deltalake(tmp_path / "orders", pa.table({"id": pa.array([7], pa.int64())}), mode="append")
+    assert hive.run(rows, "SELECT * FROM sales.orders") == [{"id": 7}]
+    taken = hive.run(name_table, tmp_path / "others", "sales.orders") or ""
+    assert taken.startswith("target.table: sales.orders is the table at file:")
+    assert taken.endswith(f"{tmp_path}/orders, not at file:{tmp_path}/others")
