@@ -84,6 +84,7 @@ READS_THE_ENVIRONMENT = {
     "cli/config.py",  # the one reader: settings
     "cli/main.py",  # whether a shell wants something completed
     "java.py",  # where Java is
+    "spark/pipelines/spec.py",  # variables in the file of a pipeline
     "spark/session.py",  # Spark takes from there where Python is
     "spark/__init__.py",  # where spark-submit says that it is there
     "telemetry/snapshot.py",  # prometheus_client takes its directory from there only, at import

@@ -74,15 +74,21 @@ def test_a_pipeline_has_an_interval_unless_it_reads_all_there_is(file: Path) -> 
 
 WRONG = {
     'topics = ["orders"]': [
-        ("topics = 1", "sources.orders.topics: expected a list, got `int`"),
+        ("topics = 1", ":5: sources.orders.topics: expected a list, got `int`"),
         ("", "sources.orders: one of topics and pattern is required, and no more"),
         (
             'topics = ["a"]\npattern = "b"',
             "sources.orders: one of topics and pattern is required, and no more",
         ),
-        ('topcs = ["orders"]', "sources.orders: unknown field `topcs`"),
+        (
+            'topcs = ["orders"]',
+            ":5: sources.orders.topcs: there is no such key; there are name, topics, pattern, tiers, ",
+        ),
         ('pattern = "("', "sources.orders.pattern: '(' is no regular expression"),
-        ('topics = ["o"]\ntiers = "cold"', "sources.orders.tiers: invalid enum value 'cold'"),
+        (
+            'topics = ["o"]\ntiers = "cold"',
+            ":6: sources.orders.tiers: 'cold' is none of 'both', 'hot', 'archived'",
+        ),
         (
             'topics = ["o"]\nstarting = "now"',
             "sources.orders.starting: 'now' is not earliest, latest, a time",
@@ -128,7 +134,7 @@ WRONG = {
     'type = "delta"': [
         ('type = "parquet"', "target.mode: the type parquet is only appended to"),
         ('type = "topic"', "target.topic: the type topic needs it"),
-        ('type = "hudi"', "target.type: invalid enum value 'hudi'"),
+        ('type = "hudi"', ":29: target.type: 'hudi' is none of 'delta', 'parquet', 'topic'"),
     ],
     'path = "tables/orders"': [
         ("", "target.path: the type delta needs it"),
@@ -173,6 +179,63 @@ def test_what_is_wrong_is_one_error_with_its_place(file: Path, before: str, afte
     assert str(raised.value).startswith(str(file))
     assert problem in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("added", "problem"),
+    [
+        (
+            "[trigger]\n# soon\n\navailable_now = 'yes'",
+            "5: trigger.available_now: expected `bool`, got `str`",
+        ),
+        (
+            "[trigger]\navailabel_now = true",
+            "3: trigger.availabel_now: there is no such key; there are interval, ",
+        ),
+        ("[target.options]\n'delta.x' = true", "3: target.options.delta.x: expected `str`, got `bool`"),
+        ("[spark]\npackages = [\n'a',\n1\n]\nmaster = 'a'", "3: spark.packages: expected `str`, got `int`"),
+        (
+            "[sources.o]\ntopics = ['o']\nheaders.s = 'bytes'\nheaders.t = 't'",
+            "5: sources.o.headers.t: 't' is none of 'string', 'bytes'",
+        ),
+        ('[sources.o]\npattern = """\n(\n"""', "3: sources.o.pattern: "),
+        (
+            "transform = {sql = 'SELECT 1', python = 'o.py'}",
+            "2: transform: sql and python exclude each other",
+        ),
+        ("[sink]", "2: sink: there is no such key; there are name, sources, target, registry, transform, "),
+        (
+            "[transform]\nsql = '${QUERY}'",
+            "3: transform.sql: the environment has no variable QUERY; ${QUERY:-TEXT}",
+        ),
+    ],
+)
+def test_an_error_has_the_line_of_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, added: str, problem: str
+) -> None:
+    monkeypatch.delenv("QUERY", raising=False)
+    file = tmp_path / "orders.toml"
+    sources = "" if "sources" in added else "[sources.orders]\ntopics = ['orders']\n"
+    target = "[target]\ntype = 'parquet'\npath = 'orders'\n"
+    file.write_text(f"name = 'orders'\n{added}\n{sources}{target}")
+    with pytest.raises(PipelineError) as raised:
+        load(file)
+    assert str(raised.value).startswith(f"{file}:{problem}")
+    assert "\n" not in str(raised.value).replace("\\n", "")
+
+
+def test_texts_have_variables_of_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = FULL.replace('path = "tables/orders"', 'path = "${AREA:-tables}/${TABLE}"')
+    text = text.replace('topics = ["orders"]', 'topics = ["${AREA:-}orders", "$${AREA}"]')
+    file.write_text(text.replace('interval = "1m"', 'interval = "${EVERY:-1m}"'))
+    monkeypatch.setenv("TABLE", 'a"b')
+    monkeypatch.setenv("AREA", "")
+    monkeypatch.delenv("EVERY", raising=False)
+    spec = load(file)
+    assert (spec.target.path, spec.trigger.interval) == ('tables/a"b', "1m")
+    assert spec.sources["orders"].topics == ("orders", "${AREA}")
+    monkeypatch.setenv("AREA", "eu-")
+    assert load(file).sources["orders"].topics == ("eu-orders", "${AREA}")
 
 
 @pytest.mark.parametrize("name", ["exactly.once", "Exactly.Once", "staging.path", "txnAppId", "txnVersion"])

@@ -1,11 +1,12 @@
 """The file of a pipeline: where records come from, how they become columns and rows, and where rows go.
 
-It is TOML. What is unknown, missing, of another type or contradicts itself is one error that begins with its place in
-the file. Paths of files in it are relative to the file. Where Redis and the lake are is not in it.
+What is unknown, missing, of another type or contradicts itself is one error with its line and its place in the file.
+Paths of files in it are relative to the file. Where Redis and the lake are is not in it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from korvet.errors import LakeError
+from korvet.spark.pipelines.file import PlaceError, convert, line_of, with_variables
 
 UNREAD = "unread "
 """Begins the names of Spark's metrics of fields that are not read; a source and its part follow: `orders.value`."""
@@ -202,11 +204,14 @@ def load(file: Path) -> PipelineSpec:
     except (OSError, UnicodeDecodeError) as error:
         raise PipelineError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        return _checked(_converted(tomllib.loads(text)), file.absolute().parent)
+        given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PipelineError(f"{file} is not TOML: {error}") from error
-    except PipelineError as error:
-        raise PipelineError(f"{file}: {error}") from error
+    try:
+        return _checked(_converted(with_variables(given, os.environ)), file.absolute().parent)
+    except (PipelineError, PlaceError) as error:
+        line = line_of(text, str(error).partition(": ")[0])
+        raise PipelineError(f"{file}{'' if line is None else f':{line}'}: {error}") from error
 
 
 def _converted(given: dict[str, Any]) -> PipelineSpec:
@@ -214,34 +219,13 @@ def _converted(given: dict[str, Any]) -> PipelineSpec:
     sources = given.get("sources")
     if not isinstance(sources, dict) or not sources:
         raise PipelineError("sources: there is none; [sources.NAME] has topics")
-    parsed = {name: _convert(each, SourceSpec, f"sources.{name}") for name, each in sources.items()}
-    spec = _convert(given | {"sources": {}}, PipelineSpec, "")
+    parsed = {name: convert(each, SourceSpec, f"sources.{name}") for name, each in sources.items()}
+    spec = convert(given | {"sources": {}}, PipelineSpec, "")
     named = {name: msgspec.structs.replace(each, name=name) for name, each in parsed.items()}
     return msgspec.structs.replace(spec, sources=named)
 
 
 _T = TypeVar("_T", bound=_Table)
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")
-
-
-def _convert(given: object, kind: type[_T], place: str) -> _T:
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        text = str(error)
-        within = _PLACE.search(text)
-        at = ".".join(filter(None, [place, within[1] if within else ""]))
-        problem = _PLACE.sub("", text)
-        problem = (
-            problem.removeprefix("Object contains ")
-            .replace("`object`", "a table")
-            .replace("`array`", "a list")
-        )
-        problem = problem.replace("Object missing required field", "there is no")
-        problem = problem[0].lower() + problem[1:]
-        raise PipelineError(f"{at}: {problem}" if at else problem) from error
-
-
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
 _TABLE = re.compile(r"\w+(\.\w+){0,2}")
 _VIEW = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")

@@ -65,6 +65,16 @@ def running(topics: Topics, store: PipelineStore, name: str = NAME) -> Iterator[
         yield process
 
 
+def test_a_file_that_is_wrong_is_refused_before_java_starts(topics: Topics, tmp_path: Path) -> None:
+    """A test of this folder that started a process would fail."""
+    file = tmp_path / "sales.toml"
+    file.write_text("name = 'sales'\n[sources.a]\ntopics = ['a']\n[target]\ntype = 'delt'\n")
+    problem = "'delt' is none of 'delta', 'parquet', 'topic'"
+    for command in ("run", "validate"):
+        message = failed(pipeline(topics, command, str(file)))
+        assert message == f"Error: {file}:5: target.type: {problem}\n"
+
+
 def test_without_pipelines_there_is_nothing_to_show(topics: Topics) -> None:
     for command in ("list", "status"):
         assert done(pipeline(topics, command)) == "no pipelines\n"
