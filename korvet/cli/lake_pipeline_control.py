@@ -91,9 +91,9 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...]) -> int:
     by its timestamp. "Records/s" is the speed of the last batch with records, and "Last batch s" the time since its
     end. "Polled s" is the time since it last ended a batch, or looked for records and found none: it grows while a
     batch is under way, and if the pipeline hangs. "Lost" counts offsets that were deleted before the pipeline read
-    them (`on_data_loss = "continue"`); --json has them by partition. A line below the table names the fields of
-    records that the pipeline's schema lacks. A pipeline is `completed` if it had read all there was, and `lost` if its
-    process has not renewed its lease for 30
+    them (`on_data_loss = "continue"`); --json has them by partition. Lines below the table name the fields of records
+    that the pipeline's schema lacks, and the expectations that records do not meet. A pipeline is `completed` if it had
+    read all there was, and `lost` if its process has not renewed its lease for 30
     seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
     """
     with opened_store(target) as store:
@@ -105,6 +105,8 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...]) -> int:
         for row in found:
             for fields, count in row.unread_fields.items():
                 click.echo(printable(f"{row.name}: fields not read: sources.{fields}: {count} records"))
+            for expected, count in row.unmet.items():
+                click.echo(printable(f"{row.name}: not as expected: sources.{expected}: {count} records"))
     broken = [each for each in found if each.state in ("failed", "lost")]
     for each in broken:
         place = f" (log: {each.log})" if each.log else ""

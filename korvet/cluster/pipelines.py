@@ -132,8 +132,9 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     `holder` is the process (PipelineProcess), `log` the file of its log if it has one, `tables` are the paths that it
     writes to: its target's, and that of dead letters. It was in `state` since
     `since_ms`, and was started at `started_ms`. `restarts` counts the starts after an end that nobody had asked for,
-    `records` the records read, `dead_letters` those that did not decode, `unread_fields` those with fields that the
-    pipeline's schema lacks, by part of the source, schema id and field; all since the first start.
+    `records` the records read, `dead_letters` those that did not decode or were not as expected, `unread_fields` those
+    with fields that the pipeline's schema lacks, by part of the source, schema id and field, `unmet` those that did not
+    meet an expectation, by source and expectation; all since the first start.
     """
 
     name: str
@@ -148,6 +149,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     records: int = 0
     dead_letters: int = 0
     unread_fields: dict[str, int] = {}
+    unmet: dict[str, int] = {}
     error: str | None = None
     error_ms: int | None = None
     queries: dict[str, QueryStatus] = {}

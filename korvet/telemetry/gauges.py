@@ -280,13 +280,19 @@ PIPELINES = MetricTable(
     counter("korvet_pipeline_records", "Number of records that the pipeline has read.", "records"),
     counter(
         "korvet_pipeline_dead_letters",
-        "Number of records that did not decode, and went to the pipeline's table of dead letters.",
+        "Number of records that went to the pipeline's table of dead letters: they did not decode, or were not as"
+        " expected.",
         "dead_letters",
     ),
     counter(
         "korvet_pipeline_unread_fields",
         "Number of records with fields that the pipeline's schema lacks.",
         "unread_fields",
+    ),
+    counter(
+        "korvet_pipeline_unmet_expectations",
+        "Number of records that did not meet an expectation of the pipeline's file, counted for each.",
+        "unmet",
     ),
     counter(
         "korvet_pipeline_restarts",

@@ -171,7 +171,7 @@ class PipelineStats(Stats, frozen=True, kw_only=True):
     """
 
     KEY = ("pipeline",)
-    SUMS = ("records", "lag_records", "dead_letters", "unread_fields", "restarts")
+    SUMS = ("records", "lag_records", "dead_letters", "unread_fields", "unmet", "restarts")
     LARGEST = ("lag_ms", "batch_ms", "batch_ended_ms")
 
     pipeline: str
@@ -179,6 +179,7 @@ class PipelineStats(Stats, frozen=True, kw_only=True):
     records: int
     dead_letters: int
     unread_fields: int = 0
+    unmet: int = 0
     restarts: int
     lag_records: int
     lag_ms: int

@@ -279,7 +279,7 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     assert store.lease("a").acquire(row.holder, LEASE_MS)
     another = {"orders": QueryPosition("the id of another", {0: last}), "gone": QueryPosition("x", {0: 0})}
     queries = {"main": QueryStatus(positions=another)}
-    counts = {"dead_letters": 3, "restarts": 2, "unread_fields": {"x": 4, "y": 5}}
+    counts = {"dead_letters": 3, "restarts": 2, "unread_fields": {"x": 4, "y": 5}, "unmet": {"x": 6}}
     store.write(msgspec.structs.replace(row, name="b", queries=queries, **counts))
     raw_redis.hset("korvet:pipelines", "c", "{")
     keeper = Keeper(settings, tmp_path)
@@ -292,7 +292,8 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     assert (lagging.pipeline, lagging.state, lagging.records, lagging.lag_records) == ("a", "running", 1, 5)
     assert (lagging.batch_ended_ms, lagging.batch_ms) == (2000, 300)
     assert (other.pipeline, other.state, other.lag_records, other.lag_ms) == ("b", "lost", 0, 0)
-    assert (other.dead_letters, other.restarts, other.unread_fields, other.batch_ended_ms) == (3, 2, 9, None)
+    assert (other.dead_letters, other.restarts, other.unread_fields, other.unmet) == (3, 2, 9, 6)
+    assert other.batch_ended_ms is None
     # Each partition is there before it has lost anything.
     lost_offsets = [(loss.pipeline, loss.topic, loss.partition, loss.offsets) for loss in found.losses]
     assert lost_offsets == [("a", "orders", 0, 7), ("b", "orders", 0, 0), ("b", "gone", 0, 0)]

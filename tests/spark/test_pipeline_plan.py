@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from korvet.spark.pipelines.plan import batch_frame, good, plan
+from korvet.spark.pipelines.plan import bad, batch_frame, good, plan
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TargetSpec, TransformSpec
 from tests.support.archives import Topics
 from tests.support.trimming import archive, trim
@@ -135,3 +135,34 @@ def test_rows_that_are_no_aggregate_overwrite_partitions_only_if_the_file_says_s
         overwriting(spark, each)
     overwriting(spark, each, replace="partitions")
     overwriting(spark, "SELECT date(timestamp) day, count(*) orders FROM orders GROUP BY 1")
+
+
+def test_records_are_dead_letters_or_end_the_query_by_what_is_expected_of_them(spark: SparkSession) -> None:
+    columns = "key STRING, value INT, topic STRING, partition INT, offset BIGINT, _error STRING"
+    columns += ", _raw_key STRING, _raw_value STRING"
+    values = [(None, "no number"), (5, None), (-5, None), (None, None), (500, None)]
+    frame = spark.createDataFrame(
+        [("k", value, "orders", 0, at, error, "k", "v") for at, (value, error) in enumerate(values)], columns
+    ).withColumn("timestamp", f.current_timestamp())
+
+    def offsets(on_error: str, **expect: str) -> tuple[list[int], dict[int, str]]:
+        conditions = {"positive": "value > 0", "known": "value IS NOT NULL", "small": "value < 100"}
+        wanted = {conditions[name]: action for name, action in expect.items()}
+        source = SourceSpec(name="orders", topics=("orders",), on_error=on_error, expect=wanted)  # type: ignore[arg-type]  # texts
+        dead = {row.offset: row.error for row in bad(frame, source).collect()}
+        return sorted(row.offset for row in good(frame, source).collect()), dead
+
+    assert offsets("dead_letters", positive="dead_letters", small="count") == (
+        [1, 3, 4],
+        {0: "no number", 2: "expected value > 0"},
+    )
+    assert (
+        offsets("dead_letters", positive="dead_letters", known="dead_letters")[1][3]
+        == "expected value IS NOT NULL"
+    )
+    with pytest.raises(Exception, match=r"orders-0@4: expected value < 100"):
+        offsets("dead_letters", small="fail")
+    with pytest.raises(Exception, match=r"cannot decode orders-0@0: no number"):
+        offsets("fail", positive="dead_letters")
+    with pytest.raises(PipelineError, match=r"^sources\.orders\.expect: valeu > 0: .*valeu"):
+        good(frame, SourceSpec(name="orders", topics=("orders",), expect={"valeu > 0": "count"}))

@@ -82,7 +82,7 @@ WRONG = {
         ),
         (
             'topcs = ["orders"]',
-            ":5: sources.orders.topcs: there is no such key; there are name, topics, pattern, tiers, ",
+            ":5: sources.orders.topcs: there is no such key; there are topics, pattern, tiers, ",
         ),
         ('pattern = "("', "sources.orders.pattern: '(' is no regular expression"),
         (

@@ -29,6 +29,7 @@ from korvet.cluster.pipelines import (
 )
 from korvet.lake.source import LakeSource
 from korvet.redis.keys import Keys
+from korvet.spark.pipelines.listener import ProgressListener
 from korvet.spark.pipelines.spec import PipelineError
 from korvet.spark.pipelines.status import PipelineReporter, lag_of, opened
 from tests.support.archives import FORMATS, Format, Topics
@@ -147,6 +148,7 @@ def test_what_was_counted_stays_and_queries_that_are_gone_do_not(
 ) -> None:
     fields = "schema id 3: Order.amount"
     unread = {"observedMetrics": {"unread a.value": {fields: 2, "schema id 4: x": 0}, "more": {"rows": 1}}}
+    unread["observedMetrics"]["unmet a"] = {"value > 0": 1, "value < 9": 0}
     with reporter(source) as of:
         of.started(["main", "other"])
         of.progress("main", event(0, 5) | unread)
@@ -157,6 +159,7 @@ def test_what_was_counted_stays_and_queries_that_are_gone_do_not(
         of.progress("main", event(1, 2) | unread)
     # Another query reads the same records again.
     assert (row(store).records, row(store).dead_letters) == (7, 4)
+    assert row(store).unmet == {"a: value > 0": 2}
     assert row(store).unread_fields == {f"a.value: {fields}": 4}
     assert caplog.text.count("fields of records are not read") == 1
     assert list(row(store).queries) == ["main"]
@@ -278,3 +281,26 @@ def test_topics_that_are_gone_or_others_by_now_have_no_lag(topics: Topics, stora
             name="a", state="stopped", since_ms=1, started_ms=1, holder="", queries=queries
         )
         assert lag_of(topics.stores, status) == (0, 0)
+
+
+def test_a_query_that_finds_nothing_to_read_says_so(
+    spark: SparkSession, source: LakeSource, store: PipelineStore, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}\n')
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "100")
+    with reporter(source) as of:
+        listener = ProgressListener(of.progress, of)
+        spark.streams.addListener(listener)
+        rows = spark.readStream.schema("a INT").json(str(tmp_path))
+        query = rows.writeStream.format("noop").queryName("main").trigger(processingTime="100 milliseconds")
+        running = query.option("checkpointLocation", str(tmp_path / "_checkpoint")).start()
+        try:
+            wait_until(
+                lambda: (row(store).polled_ms or 0) > (row(store).last_batch.ended_ms or 2**60),
+                "it looks for records, and finds none",
+                120,
+            )
+        finally:
+            running.stop()
+            spark.streams.removeListener(listener)
+            spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")

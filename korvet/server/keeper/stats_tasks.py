@@ -228,6 +228,7 @@ def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease
             records=status.records,
             dead_letters=status.dead_letters,
             unread_fields=sum(status.unread_fields.values()),
+            unmet=sum(status.unmet.values()),
             restarts=status.restarts,
             lag_records=sum(lag.records for lag in lags),
             # A producer's clock may be ahead of Redis'.

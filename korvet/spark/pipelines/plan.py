@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, expr
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from korvet.errors import KafkaError, LakeError
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from korvet.spark.pipelines.decoding import ERROR, RAW_KEY, RAW_VALUE
+from korvet.spark.pipelines.expectations import counted, dead_reason, fatal_reason
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TransformSpec
 from korvet.spark.session import JOB_ERRORS, reason_of
 from korvet.spark.source import COLUMNS, KorvetDataSource
@@ -29,11 +30,6 @@ READ = StructType(COLUMNS.fields[:8])
 """The columns of Spark's Kafka source: what a source has before it is decoded."""
 
 _ALIAS = "_source_"
-_FAIL = (
-    f"CASE WHEN {ERROR} IS NULL THEN true"
-    f" ELSE raise_error(concat('cannot decode ', topic, '-', partition, '@', offset, ': ', {ERROR})) END"
-)
-
 Frames = Mapping[str, DataFrame]
 Transform = Callable[[SparkSession, Frames], DataFrame]
 
@@ -138,8 +134,11 @@ def storage_text(lake: Lake) -> str:
 
 
 def good(decoded: DataFrame, spec: SourceSpec) -> DataFrame:
-    """Return the rows that are decoded, as the transformation sees them; others end the query, or are left out."""
-    frame = decoded.where(f"{ERROR} IS NULL" if spec.on_error == "dead_letters" else expr(_FAIL))
+    """Return the rows that are as declared, as the transformation sees them; others end the query, or are left out."""
+    fatal = fatal_reason(spec)
+    frame = counted(decoded, spec).where(f.when(fatal.isNull(), True).otherwise(f.raise_error(fatal)))  # noqa: FBT003 - a value
+    if spec.has_dead_letters:
+        frame = frame.where(dead_reason(spec).isNull())
     frame = frame.drop(ERROR, RAW_KEY, RAW_VALUE)
     if spec.watermark is not None:
         name, delay = spec.watermark
@@ -151,16 +150,17 @@ def good(decoded: DataFrame, spec: SourceSpec) -> DataFrame:
                     f"sources.{spec.name}.watermark: {path} would become the column {name}, and {name} is a column of"
                     " the record already: let the field have another name, or name that column"
                 )
-            frame = frame.withColumn(name, col(path))
+            frame = frame.withColumn(name, f.col(path))
         frame = frame.withWatermark(name, delay)
     return frame.alias(_ALIAS + spec.name)
 
 
-def bad(decoded: DataFrame) -> DataFrame:
-    """Return the rows that are not decoded, as they are kept."""
-    return decoded.where(f"{ERROR} IS NOT NULL").selectExpr(
+def bad(decoded: DataFrame, spec: SourceSpec) -> DataFrame:
+    """Return the rows that are dead letters, as they are kept."""
+    reason = dead_reason(spec)
+    return decoded.where(reason.isNotNull()).select(
         *("topic", "partition", "offset", "timestamp"),
-        *(f"{ERROR} AS error", f"{RAW_KEY} AS key", f"{RAW_VALUE} AS value"),
+        *(reason.alias("error"), f.col(RAW_KEY).alias("key"), f.col(RAW_VALUE).alias("value")),
     )
 
 

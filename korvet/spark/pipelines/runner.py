@@ -6,7 +6,6 @@ brings them there: it reads and decodes the records once more, and finds them wh
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
@@ -28,6 +26,7 @@ from korvet.lake.scan import LOSS_REMEDY
 from korvet.lake.source import LakeSource
 from korvet.spark.pipelines import packages
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
+from korvet.spark.pipelines.listener import ProgressListener
 from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of, storage_text
 from korvet.spark.pipelines.registry import SchemaRegistry
 from korvet.spark.pipelines.reset import kept
@@ -58,6 +57,7 @@ _BATCH_END_S_MAX = 30.0
 
 _PASSING = (
     "Timed out while waiting for the Python worker",
+    "Python worker failed to connect back",
     ErrorCode.KAFKA_STORAGE_ERROR.name,
     ErrorCode.OFFSET_NOT_AVAILABLE.name,
 )
@@ -368,7 +368,7 @@ class Pipeline:
     @contextmanager
     def _running(self, names: Iterable[str], reporter: PipelineReporter) -> Iterator[list[StreamingQuery]]:
         session = self._place.session
-        listener = _ProgressListener(partial(self._report, reporter), reporter)
+        listener = ProgressListener(partial(self._report, reporter), reporter)
         self._failures.clear()
         session.streams.addListener(listener)
         queries: list[StreamingQuery] = []
@@ -432,7 +432,7 @@ class Pipeline:
             finally:
                 found.unpersist()
 
-        rows = bad(self._plan.decoded[source])
+        rows = bad(self._plan.decoded[source], self._spec.sources[source])
         return self._start(name, rows, self._each_batch(name, write), "append")
 
     def _each_batch(self, query: str, write: Callable[[DataFrame, int], None]) -> _Sink:
@@ -472,10 +472,11 @@ class Pipeline:
         return {MAIN: self._plan.order} | {dead_letters_of(name): (name,) for name in self._lossy()}
 
     def _lossy(self) -> list[str]:
-        return [name for name, each in self._spec.sources.items() if each.on_error == "dead_letters"]
+        return [name for name, each in self._spec.sources.items() if each.has_dead_letters]
 
     def _dead_schema(self) -> StructType:
-        return bad(next(iter(self._plan.decoded.values()))).schema
+        name, frame = next(iter(self._plan.decoded.items()))
+        return bad(frame, self._spec.sources[name]).schema
 
     def _batch(self, query: str, number: int) -> Batch:
         # The id is another one if the checkpoint was removed: its batches begin at 0 again, and are others.
@@ -522,6 +523,12 @@ class Pipeline:
             spark=self._place.session.version,
             decoded={
                 name: digest(spec.sources[name], planned.decoded[name], self._decoding.pins)
+                # Without expectations as versions before had it.
+                + "".join(
+                    f" {text}={action}"
+                    for text, action in spec.sources[name].expect.items()
+                    if action != "count"
+                )
                 for name in self._lossy()
             },
         )
@@ -573,27 +580,3 @@ def _spark_errors() -> Iterator[None]:
 
 def _passes(error: PipelineError) -> bool:
     return any(each in str(error) for each in _PASSING)
-
-
-class _ProgressListener(StreamingQueryListener):
-    """Reports the end of each batch, and that a query has found nothing to read."""
-
-    def __init__(self, report: Callable[[str, Mapping[str, Any]], None], reporter: PipelineReporter) -> None:
-        self._report = report
-        self._reporter = reporter
-        self._names: dict[str, str] = {}
-        """Of the queries by their ids: an event of an idle one has no name."""
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        self._names[str(event.id)] = event.name
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        progress = event.progress
-        self._report(progress.name, json.loads(progress.json))
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        if (name := self._names.get(str(event.id))) is not None:
-            self._reporter.idle(name, event.timestamp)
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        pass

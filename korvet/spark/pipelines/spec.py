@@ -23,6 +23,10 @@ UNREAD = "unread "
 """Begins the names of Spark's metrics of fields that are not read; a source and its part follow: `orders.value`."""
 
 
+UNMET = "unmet "
+"""The same of metrics of expectations that records do not meet; a source follows."""
+
+
 class PipelineError(LakeError):
     """A pipeline cannot be, or go on, as it is declared; the message says why and what to do, in one line."""
 
@@ -50,13 +54,13 @@ class Decoding(_Table, frozen=True, omit_defaults=True):
     options: dict[str, str] = {}
 
 
-class SourceSpec(_Table, frozen=True):
-    """Topics that are one view, of the name `name`.
+class SourceTable(_Table, frozen=True):
+    """Topics that are one view.
 
-    `starting` is earliest, latest, a time of ISO 8601, or offsets as the option startingOffsets has them.
+    `starting` is earliest, latest, a time of ISO 8601, or offsets as the option startingOffsets has them. `expect` has
+    conditions of SQL.
     """
 
-    name: str = ""
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     tiers: Literal["both", "hot", "archived"] = "both"
@@ -65,9 +69,21 @@ class SourceSpec(_Table, frozen=True):
     watermark: tuple[str, str] | None = None
     on_error: Literal["fail", "dead_letters"] = "fail"
     on_data_loss: Literal["fail", "continue"] = "fail"
+    expect: dict[str, Literal["dead_letters", "fail", "count"]] = {}
     key: Decoding = Decoding()
     value: Decoding = Decoding()
     headers: dict[str, Literal["string", "bytes"]] = {}
+
+
+class SourceSpec(SourceTable, frozen=True):
+    """A source with the `name` of its view."""
+
+    name: str = ""
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether records may go to the table of dead letters."""
+        return self.on_error == "dead_letters" or "dead_letters" in self.expect.values()
 
     def start_options(self) -> dict[str, str]:
         """Return where reading starts as options of the format `korvet`; raises ValueError."""
@@ -185,7 +201,7 @@ class PipelineSpec(_Table, frozen=True):
     @property
     def has_dead_letters(self) -> bool:
         """Whether any source keeps what does not decode."""
-        return any(source.on_error == "dead_letters" for source in self.sources.values())
+        return any(source.has_dead_letters for source in self.sources.values())
 
 
 def text_of(file: Path, place: str) -> str:
@@ -219,9 +235,9 @@ def _converted(given: dict[str, Any]) -> PipelineSpec:
     sources = given.get("sources")
     if not isinstance(sources, dict) or not sources:
         raise PipelineError("sources: there is none; [sources.NAME] has topics")
-    parsed = {name: convert(each, SourceSpec, f"sources.{name}") for name, each in sources.items()}
+    parsed = {name: convert(each, SourceTable, f"sources.{name}") for name, each in sources.items()}
     spec = convert(given | {"sources": {}}, PipelineSpec, "")
-    named = {name: msgspec.structs.replace(each, name=name) for name, each in parsed.items()}
+    named = {name: SourceSpec(name=name, **msgspec.structs.asdict(each)) for name, each in parsed.items()}
     return msgspec.structs.replace(spec, sources=named)
 
 

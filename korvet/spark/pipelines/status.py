@@ -41,12 +41,15 @@ from korvet.log.index import Lag
 from korvet.log.types import LogPosition
 from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.keys import Keys
-from korvet.spark.pipelines.spec import UNREAD, PipelineError
+from korvet.spark.pipelines.spec import UNMET, UNREAD, PipelineError
 
 _RENEW_S = LEASE_MS / 1000 / 3
 _RETRY_S = 1.0
 _GIVE_UP_S = 5.0
 """How long the end of the process waits for Redis to take its last words."""
+
+_NEW = {UNREAD: "fields of records are not read", UNMET: "records are not as expected"}
+_FIELD = {UNREAD: "fields", UNMET: "expected"}
 
 _log = logs.Log(__name__)
 
@@ -146,6 +149,7 @@ class PipelineReporter:
                     records=before.records,
                     dead_letters=before.dead_letters,
                     unread_fields=before.unread_fields,
+                    unmet=before.unmet,
                     error=before.error,
                     error_ms=before.error_ms,
                     queries=before.queries,
@@ -183,9 +187,11 @@ class PipelineReporter:
         with self._changed:
             done = _done(self._status.queries.get(query, QueryStatus()), event)
             read = int(event["numInputRows"]) if query == MAIN else 0
-            unread = self._unread(event) if query == MAIN else self._status.unread_fields
+            counts: dict[str, dict[str, int]] = {}
+            if query == MAIN:
+                counts = {"unread_fields": self._counts(event, UNREAD), "unmet": self._counts(event, UNMET)}
             queries = self._status.queries | {query: done}
-            self._set(queries=queries, records=self._status.records + read, unread_fields=unread)
+            self._set(queries=queries, records=self._status.records + read, **counts)
 
     def idle(self, query: str, timestamp: str) -> None:
         """Report that a query looked for records and found none, at a time of ISO 8601."""
@@ -194,14 +200,14 @@ class PipelineReporter:
             polled = msgspec.structs.replace(before, polled_ms=_ms_of(timestamp))
             self._set(queries=self._status.queries | {query: polled})
 
-    def _unread(self, event: Mapping[str, Any]) -> dict[str, int]:
-        """Return the counts of records with fields that are not read, a batch's added; log schemas that are new."""
-        counts = dict(self._status.unread_fields)
-        for name, found in event.get("observedMetrics", {}).items():
-            for fields, count in found.items() if name.startswith(UNREAD) else ():
-                place = f"{name.removeprefix(UNREAD)}: {fields}"
+    def _counts(self, event: Mapping[str, Any], kind: str) -> dict[str, int]:
+        """Return the counts of records of metrics of a kind, a batch's added; log what is new."""
+        counts = dict(self._status.unread_fields if kind == UNREAD else self._status.unmet)
+        for name, metrics in event.get("observedMetrics", {}).items():
+            for what, count in metrics.items() if name.startswith(kind) else ():
+                place = f"{name.removeprefix(kind)}: {what}"
                 if count and place not in counts:
-                    _log.warning("fields of records are not read", pipeline=self._status.name, fields=place)
+                    _log.warning(_NEW[kind], pipeline=self._status.name, **{_FIELD[kind]: place})
                 if count:
                     counts[place] = counts.get(place, 0) + count
         return counts

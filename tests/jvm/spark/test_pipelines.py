@@ -44,16 +44,26 @@ class Runs:
         self.state = self.lake / "_pipelines" / "orders"
 
     def __call__(
-        self, text: str, name: str = "orders", *, stopped: bool = False, before: Callable[[], object] = int
+        self,
+        text: str,
+        name: str = "orders",
+        *,
+        stopped: bool = False,
+        before: Callable[[], object] = int,
     ) -> str | None:
         """Run the pipeline, `stopped` at once; return why it is refused or fails, None if it does its work.
 
-        `before` is called in the driver when the pipeline has been found right, and has not begun.
+        `before` is called in the driver when the pipeline has been found right, and
+        has not begun.
         """
         text = text if "[trigger]" in text else f"{text}\n[trigger]\navailable_now = true\n"
         self.file.write_text(f'name = "{name}"\n{text}')
         return self._driver.run(
-            run, source=self._topics.source, file=self.file, stopped=stopped, before=before
+            run,
+            source=self._topics.source,
+            file=self.file,
+            stopped=stopped,
+            before=before,
         )
 
     def table(self, name: str = "orders") -> list[dict[str, Any]]:
@@ -97,7 +107,13 @@ class Runs:
 
 
 def run(
-    spark: SparkSession, /, source: LakeSource, file: Path, *, stopped: bool, before: Callable[[], object]
+    spark: SparkSession,
+    /,
+    source: LakeSource,
+    file: Path,
+    *,
+    stopped: bool,
+    before: Callable[[], object],
 ) -> str | None:
     """Run in the driver."""
     event = threading.Event()
@@ -511,6 +527,24 @@ def test_a_table_follows_the_result_as_far_as_it_may(runs: Runs, topics: Topics)
 
 def rows_of(spark: SparkSession, /, path: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in spark.read.format("delta").load(path).select("id", "amount").collect()]
+
+
+def test_records_that_are_not_as_expected_are_kept_apart_counted_or_end_the_run(
+    runs: Runs, topics: Topics
+) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(1, 1.0), order(2, -2.0), order(3, 300.0), order(4, None))
+    expect = 'expect = {"value.amount >= 0" = "dead_letters", "value.amount < 100" = "count"}'
+    expecting = source(expect) + sql("SELECT value.id FROM orders WHERE value IS NOT NULL") + target()
+    assert runs(expecting) is None
+    assert sorted(row["id"] for row in runs.table()) == [1, 3]
+    [dead] = runs.table("orders_dead_letters")
+    assert (dead["offset"], dead["error"]) == (1, "expected value.amount >= 0")
+    with opened(topics.source) as store:
+        [status] = store.read()
+    assert status.unmet == {"orders: value.amount >= 0": 1, "orders: value.amount < 100": 1}
+    topics.produce(partition, order(5, -5.0))
+    assert runs(expecting.replace('"dead_letters"', '"fail"')) == "orders-0@4: expected value.amount >= 0"
 
 
 def test_parquet_has_each_row_once(runs: Runs, topics: Topics) -> None:
