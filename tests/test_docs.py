@@ -71,6 +71,7 @@ EXAMPLES = {
     "docs/lake/object-stores.md#Object stores": "needs a store; tests/stores has one of its own",
     "docs/lake/pipelines.md#A pipeline in ten minutes": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/pipelines.md#Expectations": "a line of a file; tests/jvm/spark/test_pipelines.py has such",
+    "docs/lake/pipelines.md#A range": CHECKED + "; tests/jvm/spark/test_pipelines.py",
     "docs/lake/pipelines.md#Reset": CHECKED + "; tests/cli/lake/test_pipeline_control.py",
     "docs/lake/replay.md#Replays": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/replay.md#By transactions": CHECKED + "; tests/cli/lake/test_replay.py",

@@ -37,13 +37,24 @@ master_option = option(
 @pipeline.command()
 @file_argument
 @master_option
+@option("--from PLACE", "Read only a range, from here on; by default earliest.", name="first")
+@option("--to PLACE", "Read only a range, up to here; by default latest.", name="last")
 @with_lake
 @with_cluster
-def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None) -> int:
+def run(
+    place: LakeTarget,
+    cluster: ClusterTarget,
+    file: Path,
+    master: str | None,
+    first: str | None,
+    last: str | None,
+) -> int:
     """Run the pipeline of a file until it is ended, or with trigger.available_now until all is read.
 
-    It may be killed at any time: started again it continues where it was, and no row is lost or written twice. The
-    brokers are for a target that is a topic. Exit code 1 if it fails; then the status has the reason too.
+    It may be killed at any time: started again it continues where it was, and no row is lost or written twice. With
+    --from or --to it reads a range, by a checkpoint of its own, and ends: each PLACE is earliest, latest, a time of
+    ISO 8601, or offsets such as {"orders": {"0": 23}}. The brokers are for a target that is a topic. Exit code 1 if it
+    fails; then the status has the reason too.
     """
     from korvet.spark.pipelines.runner import Pipeline, PipelineContext  # noqa: PLC0415 - other commands start without Spark
     from korvet.spark.pipelines.spec import PipelineError, load  # noqa: PLC0415 - the same
@@ -51,6 +62,8 @@ def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | Non
     from korvet.spark.pipelines.status import PipelineReporter  # noqa: PLC0415 - the same
 
     spec = load(file)
+    if first is not None or last is not None:
+        spec = spec.of_range(first or "earliest", last or "latest")
     tables = [location(place.source.lake.path, path) for path in spec.table_paths]
     stopped, lost = threading.Event(), threading.Event()
 

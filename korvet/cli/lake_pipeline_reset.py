@@ -59,6 +59,10 @@ def reset(
     with opened_store(target) as store:
         rows = store.read()
         spec = load(_file(pipeline, {row.name: row.file for row in rows}))
+        if spec.name != pipeline and any(row.name == pipeline for row in rows):
+            raise LakeError(
+                f"pipeline {pipeline}: its file is that of {spec.name}, whose range it has read: run another"
+            )
         _refuse_running(next((row for row in rows if row.name == spec.name), None))
         lease = PipelineLease(store, spec.name)
         with spark_of(spec, "local[1]", target.source.lake) as session, lease:

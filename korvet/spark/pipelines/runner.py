@@ -118,8 +118,10 @@ class Pipeline:
             self._pins, lambda each: batch_frame(session, place.source, each), registry
         )
         self._starts: dict[str, str] = {}
+        self._range_ends: dict[str, str] = {}
+        """Where a range ends, if the pipeline reads one."""
         self._ends: dict[str, str] = {}
-        """Where reading ends, once queries that are behind only have to read the same as others."""
+        """The same, or an earlier place while queries that are behind have to read the same as others."""
         self._resumed: dict[str, int | None] = {}
         """The batch that each query had begun and not committed when it was started: it may have been written."""
         self._failures: dict[str, Exception] = {}
@@ -241,7 +243,7 @@ class Pipeline:
         finally:
             self._decoding = newest
         with _spark_errors():
-            self._ends = {}
+            self._ends = self._range_ends
             self._plan = self._make_plan()
 
     def _pin_starts(self) -> None:
@@ -258,8 +260,20 @@ class Pipeline:
                     data = start_of(self._place.source, source).encode()
                     self.state.write(start_file(name), data)
                 starts[name] = self._late_start(name, data).decode() if begun else data.decode()
-            self._starts = starts
+                if source.ending is not None:
+                    self._range_ends[name] = self._range_end(source).decode()
+            self._starts, self._ends = starts, self._range_ends
             self._plan = self._make_plan()
+
+    def _range_end(self, source: SourceSpec) -> bytes:
+        """Return where the range of a source ends, as the first run has found it."""
+        file = f"ending/{source.name}.json"
+        data = self.state.read(file)
+        if data is None:
+            ending = msgspec.structs.replace(source, starting=source.ending)
+            data = start_of(self._place.source, ending).encode()
+            self.state.write(file, data)
+        return data
 
     def _late_start(self, name: str, start: bytes) -> bytes:
         """Return where dead letters begin that were declared since: what was deleted before that is no loss."""

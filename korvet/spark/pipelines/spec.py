@@ -6,6 +6,7 @@ Paths of files in it are relative to the file. Where Redis and the lake are is n
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tomllib
@@ -76,9 +77,10 @@ class SourceTable(_Table, frozen=True):
 
 
 class SourceSpec(SourceTable, frozen=True):
-    """A source with the `name` of its view."""
+    """A source with the `name` of its view; `ending` is as `starting`, of a run that reads a range."""
 
     name: str = ""
+    ending: str | None = None
 
     @property
     def has_dead_letters(self) -> bool:
@@ -202,6 +204,30 @@ class PipelineSpec(_Table, frozen=True):
     def has_dead_letters(self) -> bool:
         """Whether any source keeps what does not decode."""
         return any(source.has_dead_letters for source in self.sources.values())
+
+    def of_range(self, first: str, last: str) -> PipelineSpec:
+        """Return a pipeline of its own, with other checkpoints, that reads a range of the same sources and ends.
+
+        Each is as `starting` of a source. The same range is the same pipeline. Raises PipelineError.
+        """
+        if self.target.type == "parquet":
+            raise PipelineError(
+                "target.type: parquet goes with one checkpoint, and a range has one of its own"
+            )
+        digest = hashlib.sha256(f"{first} {last}".encode()).hexdigest()[:8]
+        sources = {
+            name: msgspec.structs.replace(source, starting=first, ending=last)
+            for name, source in self.sources.items()
+        }
+        for source in sources.values():
+            for flag, text in (("--from", first), ("--to", last)):
+                try:
+                    msgspec.structs.replace(source, starting=text).start_options()
+                except ValueError as error:
+                    raise PipelineError(f"{flag}: {error}") from error
+        return msgspec.structs.replace(
+            self, name=f"{self.name}.range-{digest}", sources=sources, trigger=TriggerSpec(available_now=True)
+        )
 
 
 def text_of(file: Path, place: str) -> str:

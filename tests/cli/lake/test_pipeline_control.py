@@ -195,6 +195,13 @@ def test_a_reset_is_refused_while_the_pipeline_runs_or_if_its_flags_do_not_fit(
         message = failed(pipeline(topics, "reset", str(file), "--from", "earliest"))
         where_it_runs = f"process {process.pid} on {PipelineProcess.own().host}"
         assert message == f"Error: pipeline {NAME} runs: {where_it_runs}; stop it first\n"
+    [row] = store.read()
+    store.write(msgspec.structs.replace(row, name=f"{NAME}.range-1", state="completed", file=str(file)))
+    # The file's own pipeline would be reset.
+    message = failed(pipeline(topics, "reset", f"{NAME}.range-1", "--from", "earliest"))
+    assert message.startswith(
+        f"Error: pipeline {NAME}.range-1: its file is that of {NAME}, whose range it has read"
+    )
     message = failed(pipeline(topics, "reset", "bills", "--from", "latest"))
     assert message == "Error: pipeline bills: none of that name has run; give its file in place of its name\n"
     for problem, *flags in (

@@ -50,10 +50,11 @@ class Runs:
         *,
         stopped: bool = False,
         before: Callable[[], object] = int,
+        between: tuple[str, str] | None = None,
     ) -> str | None:
         """Run the pipeline, `stopped` at once; return why it is refused or fails, None if it does its work.
 
-        `before` is called in the driver when the pipeline has been found right, and
+        `between` are the ends of a range. `before` is called in the driver when the pipeline has been found right, and
         has not begun.
         """
         text = text if "[trigger]" in text else f"{text}\n[trigger]\navailable_now = true\n"
@@ -64,6 +65,7 @@ class Runs:
             file=self.file,
             stopped=stopped,
             before=before,
+            between=between,
         )
 
     def table(self, name: str = "orders") -> list[dict[str, Any]]:
@@ -114,13 +116,14 @@ def run(
     *,
     stopped: bool,
     before: Callable[[], object],
+    between: tuple[str, str] | None,
 ) -> str | None:
     """Run in the driver."""
     event = threading.Event()
     if stopped:
         event.set()
     try:
-        spec = load(file)
+        spec = load(file) if between is None else load(file).of_range(*between)
         with PipelineReporter(source, spec.name, file=str(file), on_lost=lambda: None) as reporter:
             pipeline = Pipeline(PipelineContext(spark, source, {"bootstrap.servers": "127.0.0.1:1"}), spec)
             before()
@@ -545,6 +548,22 @@ def test_records_that_are_not_as_expected_are_kept_apart_counted_or_end_the_run(
     assert status.unmet == {"orders: value.amount >= 0": 1, "orders: value.amount < 100": 1}
     topics.produce(partition, order(5, -5.0))
     assert runs(expecting.replace('"dead_letters"', '"fail"')) == "orders-0@4: expected value.amount >= 0"
+
+
+def test_a_range_is_read_once_beside_the_pipeline_whose_checkpoint_stays(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, *(order(number, 1.0, minute=number) for number in range(4)))
+    latest = APPEND.replace("topics =", 'starting = "latest"\ntopics =')
+    assert runs(latest) is None
+    kept = {path: path.read_bytes() for path in runs.state.rglob("*") if path.is_file()}
+    first, last = (datetime.fromtimestamp(START / 1000 + 60 * minute, UTC).isoformat() for minute in (1, 3))
+    for _ in range(2):
+        assert runs(latest, between=(first, last)) is None
+        assert sorted(row["id"] for row in runs.table()) == [1, 2]
+        topics.produce(partition, order(4, 4.0, minute=2))
+    assert {path: path.read_bytes() for path in runs.state.rglob("*") if path.is_file()} == kept
+    assert runs(latest) is None
+    assert sorted(row["id"] for row in runs.table()) == [1, 2, 4, 4]
 
 
 def test_parquet_has_each_row_once(runs: Runs, topics: Topics) -> None:
