@@ -303,6 +303,8 @@ _CLIENT = "kafka."
 """What Spark's Kafka sink has before the configs of its producer; here those of security count."""
 _CLIENTS = tuple(f"{_CLIENT}{family}" for family in FAMILIES)
 _CHECKPOINT = "checkpointlocation"
+_ADDED_BY_SPARK = {"path", _CHECKPOINT, "queryname"}
+"""What Spark passes on of `start("/path")`, `queryName` and the checkpoint of a stream."""
 _TIMEOUT_DEFAULT_MS = 120_000
 """That of Kafka's own producers."""
 
@@ -337,7 +339,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool = False) -> SinkOp
     """
     clients = {name: value for name, value in given.items() if name.lower().startswith(_CLIENTS)}
     others = {name: value for name, value in given.items() if name not in clients}
-    found = _known(others, _SINK_NAMES, {"path", _CHECKPOINT}, "known for writing")
+    found = _known(others, _SINK_NAMES, _ADDED_BY_SPARK, "known for writing")
     if not found.get(_BOOTSTRAP):
         raise ValueError(f"the option {_BOOTSTRAP} is required")
     codec = found.get(_COMPRESSION, Codec.none.name)

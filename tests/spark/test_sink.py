@@ -144,6 +144,8 @@ def test_a_stream_goes_on_from_its_checkpoint(
             .option("bootstrap.servers", broker.bootstrap)
             .option("topic", topic)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            # Spark passes the name on as an option.
+            .queryName("bills")
             .trigger(availableNow=True)
             .start()
         )
@@ -199,6 +201,10 @@ def test_wrong_columns_options_and_modes_are_one_clear_error_each(
             sink_options({name.replace("_", "."): value for name, value in given.items()})
         return str(raised.value)
 
+    of_spark = {"path": "/orders", "queryName": "bills", "checkpointLocation": "/checkpoints/bills"}
+    given = {"bootstrap.servers": "b", "topic": "t"}
+    assert sink_options(given | of_spark, streaming=True) == sink_options(given, streaming=True)
+    assert wrong(bootstrap_servers="b", queryNames="bills").startswith("unknown option querynames; ")
     assert wrong(topic="t") == "the option bootstrap.servers is required"
     assert wrong(bootstrap_servers="b", redis_url="x") == (
         "unknown option redis.url; known for writing are bootstrap.servers, topic, compression.type,"
