@@ -52,7 +52,14 @@ _NAMES = (
         "endingPosition",
     ),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *("versionAsOf", "timestampAsOf", "maxRecordsPerPartition", "minPartitions", "failOnDataLoss"),
+    *(
+        "versionAsOf",
+        "timestampAsOf",
+        "maxRecordsPerPartition",
+        "minPartitions",
+        "failOnDataLoss",
+        "pushFilters",
+    ),
     *("maxRecordsPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
 )
 
@@ -96,6 +103,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     `position`: where a stream begins in spite of `starting`, as text of a checkpoint.
     `last_position`: where one ends that reads all there is, as the same.
     `as_of`: the tables as they were, and nothing of Redis.
+    `push_filters`: filters of the query bound what is read, for a DataFrame that is used once.
     """
 
     source: LakeSource
@@ -111,6 +119,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     fail_on_data_loss: bool
     as_of: AsOf | None
     tiers: Tiers
+    push_filters: bool
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -147,6 +156,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=_truth(found, "failOnDataLoss", default=True),
         as_of=_as_of(found),
         tiers=_tiers(found),
+        push_filters=_truth(found, "pushFilters", default=False),
     )
 
 

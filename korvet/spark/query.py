@@ -1,8 +1,9 @@
 """SQL over topics: each is a view over both tiers, created when a query names it.
 
-Spark does not tell a data source in Python which columns a query needs, as it does others. So a query is planned twice:
-first over views of all columns, and then over views that read the columns which the first plan needs, and have NULL in
-place of the others. A command, as INSERT, runs when it is planned: once, over all columns.
+Spark gives a data source in Python neither the columns that a query needs, nor the filters of each of its reads. So a
+query is planned twice: first over views of all columns, and then over views that read the columns which the first plan
+needs, and have NULL in place of the others. A topic that the first plan reads once is read within the query's filters.
+A command, such as INSERT, runs when it is planned: once, over all columns.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError
@@ -23,8 +25,8 @@ from pyspark.sql.types import DatetimeType, NumericType, StructType
 from korvet.lake.source import LakeSource
 from korvet.lake.table import AsOf
 from korvet.spark.names import alike_names, database, names_in, quoted
-from korvet.spark.session import SparkError, reason_of
-from korvet.spark.source import COLUMNS, PUSHDOWN, register
+from korvet.spark.session import PUSHDOWN, SparkError, reason_of
+from korvet.spark.source import COLUMNS, register
 
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 _RUN_WHEN_PLANNED = ("CompoundBody", "UnresolvedExecuteImmediate", "Call")
@@ -93,7 +95,7 @@ def _planned(session: SparkSession, views: _Views, sql: str, topics: Collection[
             # A command has run by now, over all columns.
             if frame._jdf.queryExecution().commandExecuted().getClass().getSimpleName() == "CommandResult":  # noqa: SLF001 - the same
                 return frame
-            views.narrow(_needed_columns(session, frame))
+            views.narrow(_columns_of_reads(session, frame))
             return session.sql(sql)
         except AnalysisException as error:
             missing = _missing(error)
@@ -116,11 +118,12 @@ class _Views:
         self._create(topic, COLUMNS.names, in_database=in_database)
         self._created.add((topic, in_database))
 
-    def narrow(self, needed: dict[str, set[str]]) -> None:
-        """Let the views read only these columns of their topics; the others are NULL. Other topics keep all."""
+    def narrow(self, reads: Mapping[str, Sequence[set[str]]]) -> None:
+        """Let the views read only the columns of these reads of their topics; the others are NULL."""
         for topic, in_database in self._created:
-            if topic in needed:
-                self._create(topic, needed[topic], in_database=in_database)
+            if topic in reads:
+                columns = set[str]().union(*reads[topic])
+                self._create(topic, columns, in_database=in_database, push_filters=len(reads[topic]) == 1)
 
     def drop(self) -> None:
         """Drop them."""
@@ -131,13 +134,16 @@ class _Views:
             else:
                 self._session.catalog.dropTempView(topic)
 
-    def _create(self, topic: str, columns: Collection[str], *, in_database: bool) -> None:
+    def _create(
+        self, topic: str, columns: Collection[str], *, in_database: bool, push_filters: bool = False
+    ) -> None:
         read = StructType([each for each in COLUMNS if each.name in columns])
         every = [
             col(each.name) if each.name in columns else lit(None).cast(each.dataType).alias(each.name)
             for each in COLUMNS
         ]
-        reader = self._session.read.format("korvet").options(**self._options, topic=topic)
+        given = {"topic": topic, "pushFilters": str(push_filters)}
+        reader = self._session.read.format("korvet").options(**self._options, **given)
         frame = reader.schema(read).load().select(*every)
         if in_database:
             frame.createOrReplaceGlobalTempView(quoted(topic))
@@ -204,9 +210,9 @@ def _missing(error: AnalysisException) -> str | None:
 _RELATIONS = ("DataSourceV2Relation", "DataSourceV2ScanRelation")
 
 
-def _needed_columns(session: SparkSession, frame: DataFrame) -> dict[str, set[str]]:
-    """Return the columns that a query needs of each topic."""
-    found: dict[str, set[str]] = {}
+def _columns_of_reads(session: SparkSession, frame: DataFrame) -> Mapping[str, Sequence[set[str]]]:
+    """Return the columns that a query needs of each topic, for each place of its plan that reads the topic."""
+    found: defaultdict[str, list[set[str]]] = defaultdict(list)
     # The plan alone is wanted, and no look into Redis. The frame keeps this plan.
     session.conf.set(PUSHDOWN, "false")
     try:
@@ -216,7 +222,7 @@ def _needed_columns(session: SparkSession, frame: DataFrame) -> dict[str, set[st
     return found
 
 
-def _collect_columns(plan: Any, passed: set[int] | None, found: dict[str, set[str]]) -> None:  # noqa: ANN401 - of Java
+def _collect_columns(plan: Any, passed: set[int] | None, found: Mapping[str, list[set[str]]]) -> None:  # noqa: ANN401 - of Java
     """Collect the columns that a node of an optimized plan needs, by topic.
 
     As Spark does it for other sources: what a projection and the filters below it name is needed of the relation below
@@ -228,7 +234,7 @@ def _collect_columns(plan: Any, passed: set[int] | None, found: dict[str, set[st
         columns = {
             each.name() for each in _each(plan.output()) if passed is None or each.exprId().id() in passed
         }
-        found.setdefault(relation.options().get("topic"), set()).update(columns)
+        found[relation.options().get("topic")].append(columns)
         return
     named = {each.exprId().id() for each in _each(plan.references())}
     match kind:

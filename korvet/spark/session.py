@@ -161,6 +161,9 @@ _SECRET = re.compile(r"secret|password|token|access.?key", re.IGNORECASE)
 """In the names of settings whose values Spark shows to nobody, by `spark.redaction.regex`."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting by which sources in Python get filters."""
+
 _ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -168,6 +171,8 @@ _ALWAYS = {
     "spark.python.daemon.module": "korvet.spark.daemon",
     # Where korvet.spark.names has views of topics.
     "spark.sql.globalTempDatabase": "korvet",
+    # Sources in Python that take filters are an error without; of Korvet's those with the option pushFilters do.
+    PUSHDOWN: "true",
     # Times in queries are as those in tables.
     "spark.sql.session.timeZone": "UTC",
 }

@@ -1,8 +1,8 @@
 """The PySpark data source `korvet`: topics as DataFrames over both tiers, in batches and as streams.
 
 Offsets and records go from Redis and the lake to Spark's Python workers as Arrow, whatever state brokers are in: none
-is used. Reading changes nothing: positions are only in Spark's checkpoints, and nothing is trimmed. Filters of a query
-on partition, offset and timestamp become bounds of what is read. Writing is in `sink`.
+is used. Reading changes nothing: positions are only in Spark's checkpoints, and nothing is trimmed. Writing is in
+`sink`.
 
     register(spark)
     spark.read.format("korvet").options(**{"redis.url": URL, "lake": DIRECTORY, "topic": NAME}).load()
@@ -184,15 +184,9 @@ _ATTEMPTS_MAX = 5
 """To count records of a log that moves to the lake meanwhile: then all of it is the next batch."""
 
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Spark's setting by which sources in Python get filters."""
-
-
 def register(session: SparkSession) -> None:
-    """Register the format `korvet` with a session, and push filters down to it."""
+    """Register the format `korvet` with a session."""
     session.dataSource.register(KorvetDataSource)
-    # Spark refuses sources that take filters if this is off.
-    session.conf.set(PUSHDOWN, "true")
 
 
 class KorvetDataSource(DataSource):
@@ -209,7 +203,8 @@ class KorvetDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of topics; raises ValueError for wrong options."""
-        return _BatchReader(read_options(self.options), schema)
+        options = read_options(self.options)
+        return _FilteredReader(options, schema) if options.push_filters else _BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a reader that follows topics; raises ValueError for wrong options."""
@@ -280,11 +275,6 @@ class _BatchReader(DataSourceReader):
         self._rows = _Rows(options, schema)
         self._bounds = FilterBounds()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        self._bounds = filter_bounds(filters)
-        # Spark evaluates them again on each row that it reads.
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         options, wanted = self._options, self._bounds
         low, high = wanted.partition
@@ -318,6 +308,19 @@ class _BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
+
+
+class _FilteredReader(_BatchReader):
+    """Reads only what may pass the filters of a query on topic, partition, offset and timestamp.
+
+    Spark 4.2 and 4.3 keep one result of `partitions` for each DataFrame, that of the filters which they pushed last,
+    and read it for every use of the DataFrame. So this reader is right only for one that is used once.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._bounds = filter_bounds(filters)
+        # Spark evaluates them again on each row that it reads.
+        return filters
 
 
 def _inputs(stores: LakeStores, parts: Iterable[ScanPart]) -> list[InputPartition]:

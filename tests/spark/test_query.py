@@ -108,6 +108,18 @@ def test_only_the_columns_that_a_query_needs_are_read(
     assert sorted(relations) == sorted(read)
 
 
+def test_each_read_of_a_topic_has_the_rows_of_its_own_filter(spark: SparkSession, topics: Topics) -> None:
+    sql = "select offset from orders where offset < 1 union all select offset from orders where offset > 1"
+    assert sorted(row.offset for row in frame(spark, topics, sql).collect()) == [0, 2]
+    # A topic that is read once is read within its filter.
+    many = topics.make("many", "batch", partitions=3, number=2)
+    for partition in many.partitions:
+        topics.produce(partition, b"1", b"2")
+    found = frame(spark, topics, "select offset from many where partition = 1 and offset > 0")
+    assert found.rdd.getNumPartitions() == 1
+    assert [row.offset for row in found.collect()] == [1]
+
+
 def test_a_command_runs_once_and_over_all_columns(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

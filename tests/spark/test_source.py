@@ -275,6 +275,27 @@ def test_a_batch_has_the_offsets_and_times_that_are_asked_for(spark: SparkSessio
     assert small.where("offset >= 4").rdd.getNumPartitions() == 2
 
 
+def test_a_frame_that_is_used_twice_has_the_rows_of_each_of_its_filters(
+    spark: SparkSession, topics: Topics
+) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    for value in (b"1", b"2", b"3"):
+        topics.produce(partition, value)
+    frame = read(spark, topics)
+    assert offsets(frame.where("offset < 1")) == [0]
+    assert offsets(frame) == [0, 1, 2]
+    assert offsets(frame.where("offset < 1").union(frame.where("offset > 1"))) == [0, 2]
+
+
+def test_filters_bound_what_is_read_by_a_frame_that_asks_for_it(spark: SparkSession, topics: Topics) -> None:
+    for partition in topics.make("orders", "batch", partitions=3).partitions:
+        topics.produce(partition, b"1", b"2")
+    for more, tasks in (({"pushFilters": "true"}, 1), ({}, 3)):
+        frame = read(spark, topics, **more).where("partition = 1 and offset > 0")
+        assert frame.rdd.getNumPartitions() == tasks
+        assert in_topics(frame) == [("orders", 1, 1)]
+
+
 def test_a_topic_without_a_remote_tier_is_read_without_a_lake(spark: SparkSession, topics: Topics) -> None:
     topic = topics.make("orders", "record", remote_storage_enable="false")
     topics.produce(topic.partitions[0], *(b"%d" % at for at in range(10)))
@@ -291,7 +312,7 @@ def test_filters_leave_fewer_files_and_ranges_to_read(topics: Topics) -> None:
             archive(topics)
 
     def parts(*filters: Filter) -> list[tuple[int, int, int]]:
-        source = KorvetDataSource(options(topics, maxRecordsPerPartition="2"))
+        source = KorvetDataSource(options(topics, maxRecordsPerPartition="2", pushFilters="true"))
         reader = source.reader(COLUMNS)
         assert list(reader.pushFilters(list(filters))) == list(filters)
         found = [each.value for each in reader.partitions()]
