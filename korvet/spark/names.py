@@ -1,9 +1,8 @@
 """Topics by their names in SQL: `korvet.orders` is a view over both tiers.
 
-Spark takes no catalog that is written in Python, and gives the options of a table to no source that is; a query may
-give them. What it has is a database of global temporary views, whose name is a setting: DATABASE in sessions of
-korvet.spark.session. Such names may have any characters, as those of topics. A view of a text is planned for each
-query, so it reads a topic as it is then, also one that was re-created; that of a DataFrame is planned once.
+Spark takes no catalog that is written in Python, and gives the options of a table to no source that is. What it has is
+a database of global temporary views, whose name is a setting: DATABASE in sessions of korvet.spark.session. Such names
+may have any characters, as those of topics.
 
     register_topics(spark, **{"redis.url": URL, "lake": DIRECTORY})
     spark.sql("SELECT count(*) FROM korvet.orders JOIN korvet.`all-customers` ...")
@@ -12,61 +11,37 @@ query, so it reads a topic as it is then, also one that was re-created; that of 
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
-from korvet.config.values import key_values, without_option_secrets, without_secrets
 from korvet.spark.options import read_options
-from korvet.spark.source import register
+from korvet.spark.session import PUSHDOWN
+from korvet.spark.source import COLUMNS, register
 
 DATABASE = "korvet"
 DATABASE_SETTING = "spark.sql.globalTempDatabase"
 
-_SOURCE = "spark_catalog.default.korvet_source"
-"""A table without options, which each view gives."""
+_EVERY_ROW = "partition >= 0"
+"""With a filter Spark plans the read of a view again for each query: without, all read what the first one planned."""
 
 
 def register_topics(session: SparkSession, pattern: str = ".*", **options: str) -> list[str]:
     """Give each topic whose whole name matches a view; returns the names of the views, with their database.
 
-    `options` are those of the data source, without a topic and without secrets. Raises ValueError, KafkaError,
-    StorageUnavailableError.
+    `options` are those of the data source, without a topic. Raises ValueError, KafkaError, StorageUnavailableError.
     """
     register(session)
     source = read_options({**options, "subscribePattern": pattern}).source
-    _check_no_secrets(options)
     with source.opened() as stores:
-        topics = [each.name for each in stores.matching(pattern)]
+        topics = [topic.name for topic in stores.matching(pattern)]
     if alike := alike_names(session, topics):
         raise ValueError(f"{alike}; give a pattern that matches one of them")
-    # Of a table that has a place Spark neither creates nor deletes one.
-    place = Path(tempfile.gettempdir()).as_uri()
-    session.sql(f"CREATE OR REPLACE TABLE {_SOURCE} USING korvet LOCATION {literal(place)}")
+    session.conf.set(PUSHDOWN, "true")
     for topic in topics:
-        given = ", ".join(
-            f"{literal(name)} = {literal(value)}" for name, value in {**options, "topic": topic}.items()
-        )
-        view = f"SELECT * FROM {_SOURCE} WITH ({given})"  # noqa: S608 - its texts are quoted
-        session.sql(f"CREATE OR REPLACE GLOBAL TEMPORARY VIEW {quoted(topic)} AS {view}")
+        frame = session.read.format("korvet").options(**options, topic=topic).schema(COLUMNS).load()
+        frame.where(_EVERY_ROW).createOrReplaceGlobalTempView(quoted(topic))
     return [f"{database(session)}.{quoted(topic)}" for topic in topics]
-
-
-def _check_no_secrets(options: Mapping[str, str]) -> None:
-    """Raise ValueError if options of views have a secret: Spark writes the text of a view to its log of events."""
-    for name, value in options.items():
-        match name.lower():
-            case "redis.url" if without_secrets(value) != value:
-                raise ValueError("redis.url: views show it, so give its password by redis.password.file")
-            case "lake.storage.options":
-                shown = key_values(without_option_secrets(value))
-                if secret := [each for each, plain in key_values(value).items() if shown[each] != plain]:
-                    raise ValueError(
-                        f"lake.storage.options: views show them, and {', '.join(secret)} may be secret; "
-                        "give these to the format korvet instead"
-                    )
 
 
 def alike_names(session: SparkSession, topics: Iterable[str]) -> str:

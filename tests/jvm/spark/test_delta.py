@@ -14,7 +14,10 @@ from korvet.lake.compaction import compact, is_own
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
 from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
+from korvet.spark.names import register_topics
+from korvet.spark.session import PUSHDOWN
 from tests.lake.archives import OF, append, files, opened, read_all
+from tests.support.archives import Topics
 from tests.support.batches import read
 from tests.support.spark_driver import Driver
 
@@ -95,6 +98,27 @@ def checkpoint(spark: SparkSession, /, uri: str) -> None:
     """Let Delta Lake write a checkpoint of the table's log, as it does after some commits."""
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri).checkpoint()
+
+
+def name_topics(spark: SparkSession, /, options: dict[str, str]) -> list[str]:
+    """Give each topic a view in a session of which nobody has set anything for Korvet."""
+    spark.conf.set(PUSHDOWN, "false")
+    return register_topics(spark, **options)
+
+
+def test_topics_have_names_beside_delta_tables(delta: Driver, topics: Topics) -> None:
+    [orders] = topics.make("orders", "batch").partitions
+    topics.produce(orders, b"1", b"2")
+    assert topics.archiver().round(topics.run).records == 2
+    topics.trim(orders, 1)
+    topics.produce(orders, b"3")
+    options = {"redis.url": topics.source.redis_url, "lake": topics.lake}
+    assert delta.run(name_topics, options) == ["korvet.`orders`"]
+    delta.run(execute, "CREATE TABLE prices USING delta AS SELECT id offset, id * 10 price FROM range(2, 9)")
+    joined = "SELECT count(*) records, sum(price) price FROM korvet.orders LEFT JOIN prices USING (offset)"
+    assert delta.run(run, joined) == {"records": 3, "price": 20}
+    topics.produce(orders, b"4")
+    assert delta.run(run, joined) == {"records": 4, "price": 50}
 
 
 def test_a_table_reads_as_any_other(delta: Driver, lake: Lake) -> None:
