@@ -52,18 +52,18 @@ def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: P
     # The dependencies come from the environment of the tests; the .pth file of its editable Korvet is not read.
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": sysconfig.get_path("platlib")}
     program = (
+        "from importlib.util import find_spec\n"
         "from korvet.console.app import read_files\n"
         "from korvet.redis import scripts\n"
         "assert '/' in read_files()\n"
         "names = sorted({script.name for script in scripts.all_scripts()})\n"
-        "print(scripts.__file__, scripts.folder(), *names, sep='\\n')"
+        "print(scripts.__file__, scripts.folder(), find_spec('pyspark_korvet').origin, *names, sep='\\n')"
     )
     result = subprocess.run(
         [str(python), "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
     )
-    module, folder, *names = result.stdout.splitlines()
-    assert Path(module).is_relative_to(tmp_path / "venv")
-    assert Path(folder).is_relative_to(tmp_path / "venv")
+    module, folder, source, *names = result.stdout.splitlines()
+    assert all(Path(place).is_relative_to(tmp_path / "venv") for place in (module, folder, source))
     written = (file.relative_to(ROOT / "lua") for file in (ROOT / "lua").rglob("*.lua"))
     assert names == sorted(file.with_suffix("").as_posix() for file in written if file.parts[0] != "shared")
 

@@ -7,7 +7,7 @@ Java; no part of a broker imports them, except the program that archives.
     jobs           archiving and compaction, spread over the tasks of Spark
     service        the process of a broker that archives, and its lease
     archiver_loop  what that process does while it holds the lease, and its metrics
-    source         the data source `korvet`: topics as DataFrames over both tiers
+    source         the data source `korvet`: topics as DataFrames over both tiers; Spark finds it by pyspark_korvet
     sink           the same as a format to write: rows as records, through a broker
     exactly_once   what the sink stages in files, and writes in one transaction
     options        the options of both

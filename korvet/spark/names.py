@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from korvet.spark.options import read_options
 from korvet.spark.session import PUSHDOWN
-from korvet.spark.source import COLUMNS, register
+from korvet.spark.source import COLUMNS
 
 DATABASE = "korvet"
 DATABASE_SETTING = "spark.sql.globalTempDatabase"
@@ -31,7 +31,6 @@ def register_topics(session: SparkSession, pattern: str = ".*", **options: str) 
 
     `options` are those of the data source, without a topic. Raises ValueError, KafkaError, StorageUnavailableError.
     """
-    register(session)
     source = read_options({**options, "subscribePattern": pattern}).source
     with source.opened() as stores:
         topics = [topic.name for topic in stores.matching(pattern)]

@@ -26,7 +26,7 @@ from korvet.lake.source import LakeSource
 from korvet.lake.table import AsOf
 from korvet.spark.names import alike_names, database, names_in, quoted
 from korvet.spark.session import PUSHDOWN, SparkError, reason_of
-from korvet.spark.source import COLUMNS, register
+from korvet.spark.source import COLUMNS
 
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 _RUN_WHEN_PLANNED = ("CompoundBody", "UnresolvedExecuteImmediate", "Call")
@@ -55,7 +55,6 @@ def frame_of(
 
     Raises SparkError if it is wrong, or names a topic that does not exist; KafkaError, StorageUnavailableError.
     """
-    register(session)
     # Errors are raised; Spark would log them too, also for a view that is only not created yet.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     with source.opened() as stores:

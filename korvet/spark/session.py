@@ -154,7 +154,9 @@ def _ignore(*_of: object) -> None:
 MASTER_DEFAULT = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
 
-_MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
+_MISSING_MODULE = re.compile(
+    r"(?:No module named '?|Failed to find the data source: (?=korvet\b))(\w+(?:\.\w+)*)"
+)
 _OWN_ERROR = re.compile(r"^(korvet(\.\w+)+|ValueError): ")
 _DECORATION = re.compile(r"^\[USER_RAISED_EXCEPTION\] | SQLSTATE: \w+$")
 _SECRET = re.compile(r"secret|password|token|access.?key", re.IGNORECASE)

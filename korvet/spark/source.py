@@ -4,7 +4,6 @@ Offsets and records go from Redis and the lake to Spark's Python workers as Arro
 is used. Reading changes nothing: positions are only in Spark's checkpoints, and nothing is trimmed. Writing is in
 `sink`.
 
-    register(spark)
     spark.read.format("korvet").options(**{"redis.url": URL, "lake": DIRECTORY, "topic": NAME}).load()
 """
 
@@ -19,7 +18,6 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -184,13 +182,8 @@ _ATTEMPTS_MAX = 5
 """To count records of a log that moves to the lake meanwhile: then all of it is the next batch."""
 
 
-def register(session: SparkSession) -> None:
-    """Register the format `korvet` with a session."""
-    session.dataSource.register(KorvetDataSource)
-
-
 class KorvetDataSource(DataSource):
-    """Topics; korvet.spark.options has the options."""
+    """Topics; korvet.spark.options has the options, and pyspark_korvet is how Spark finds it."""
 
     @classmethod
     def name(cls) -> str:

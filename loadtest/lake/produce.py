@@ -21,7 +21,6 @@ from korvet.lake.replay import RecordRate
 from korvet.lake.replay_state import ReplaySpec
 from korvet.lake.source import SourceTopic
 from korvet.spark.session import session
-from korvet.spark.source import register
 from tests.support.batches import Record
 from tests.support.processes import descendants
 from tests.support.replaying import Stage, stage_in
@@ -75,7 +74,6 @@ def _filled(stage: Stage, records: int) -> SourceTopic:
 
 def _sink(stage: Stage, source: SourceTopic, args: argparse.Namespace) -> None:
     with session("loadtest", master=f"local[{args.cores}]") as spark:
-        register(spark)
         options = {
             "redis.url": stage.topics.source.redis_url,
             "lake": stage.topics.lake,

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.spark.session import session
-from korvet.spark.source import register
 from tests.support.archives import topics
 from tests.support.broker import Broker, korvet_broker
 from tests.support.reading import create_topic
@@ -23,7 +22,6 @@ _NUMBERS = itertools.count()
 def spark() -> Iterator[SparkSession]:
     """Give a session as jobs have it, on two cores; joins of a few rows need no more parts than cores."""
     with session("tests", master="local[2,4]", configs={"spark.sql.shuffle.partitions": "2"}) as started:
-        register(started)
         yield started
 
 

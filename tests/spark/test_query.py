@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from korvet.cli import lake_query
 from korvet.redis.keys import Keys
-from korvet.spark.names import register_topics
+from korvet.spark.names import literal, register_topics
 from korvet.spark.query import frame_of, result, write_parquet
 from korvet.spark.session import SparkError
 from korvet.topics.deletion import TopicDeletion
@@ -253,7 +253,7 @@ def test_a_session_has_views_of_topics_which_are_read_as_they_are(
 
 def test_a_literal_may_have_any_characters(spark: SparkSession) -> None:
     text = 'it\'s \\n \\ a "lake"'
-    assert [row[0] for row in spark.sql(f"select {names.literal(text)}").collect()] == [text]
+    assert [row[0] for row in spark.sql(f"select {literal(text)}").collect()] == [text]
 
 
 def test_views_take_any_options_and_show_none_of_them(

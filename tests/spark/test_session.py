@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,5 +79,22 @@ def test_a_failure_has_its_reason_and_no_stack() -> None:
     assert reason_of(Exception(of_task)) == "OSError: why"
     missing = "Error from python worker:\n  python3: No module named 'korvet'\norg.apache.X: why"
     assert reason_of(Exception(missing)).startswith("a worker's Python has no korvet: PYSPARK_PYTHON")
+    unknown = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: korvet. Make sure the name is correct"
+    assert reason_of(Exception(unknown)) == reason_of(Exception(missing))
+    assert "PYSPARK_PYTHON" not in reason_of(Exception(unknown.replace("korvet", "delta")))
     assert reason_of(Exception("why")) == "why"
     assert reason_of(KeyError()) == "KeyError"
+
+
+def test_a_python_without_the_lake_imports_the_format_and_says_what_it_needs() -> None:
+    program = """
+import sys
+sys.modules["pyarrow"] = None
+from pyspark_korvet import DefaultSource
+try:
+    DefaultSource({})
+except ImportError as error:
+    print(DefaultSource.name(), error, sep=": ")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("korvet: pyarrow is not installed: run `")

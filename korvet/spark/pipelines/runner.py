@@ -48,7 +48,6 @@ from korvet.spark.pipelines.state import (
 from korvet.spark.pipelines.status import PipelineReporter
 from korvet.spark.pipelines.targets import Batch, DeltaTarget, ParquetTarget, Target, TopicTarget, check_place
 from korvet.spark.session import JOB_ERRORS, is_stopped, root_reason
-from korvet.spark.source import register
 
 _POLL_S = 0.2
 _BATCH_END_S_MAX = 30.0
@@ -110,7 +109,6 @@ class Pipeline:
         self._spec = spec
         session, lake = place.session, place.source.lake.path
         packages.check(session, spec, place.source.lake)
-        register(session)
         self.state = StateDirectory(session, lake, spec.name)
         registry = None if spec.registry is None else SchemaRegistry(spec.registry)
         self._pins = UnwrittenPins(self.state)

@@ -21,7 +21,6 @@ from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.spark import jobs
 from korvet.spark.session import session
-from korvet.spark.source import register
 from tests.cli.commands import TextResult, korvet_process
 from tests.jvm.spark.cluster import CONFIGS, ENVIRONMENT, Cluster, cluster, executor_of
 from tests.lake_processes.test_killed import DRIVER_POINTS, check_killed
@@ -55,7 +54,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def spark(running: Cluster) -> Iterator[SparkSession]:
     """Give an application with two executors."""
     with session("tests", master=running.url, configs=CONFIGS) as started:
-        register(started)
         yield started
     running.wait_until_idle()
 
