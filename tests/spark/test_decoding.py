@@ -189,6 +189,31 @@ def test_lines_of_csv_are_columns_or_say_what_is_wrong_with_them(spark: SparkSes
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        (
+            {},
+            {
+                b'1,"a ""quoted"" word"': 'a "quoted" word',
+                b'1,"""all"""': '"all"',
+                b'1,"two\nlines, ""one""\r\nrecord"\r\n': 'two\nlines, "one"\r\nrecord',
+                b'1,"C:\\dir\\"': "C:\\dir\\",
+                b'1,"open""': None,
+            },
+        ),
+        ({"quote": "'"}, {b"1,'it''s, \"so\"'": 'it\'s, "so"'}),
+        ({"ESCAPE": "\\"}, {b'1,"a \\"quoted\\" word"': 'a "quoted" word'}),
+    ],
+)
+def test_quotes_of_csv_are_doubled_within_quotes_unless_an_option_says_otherwise(
+    spark: SparkSession, options: dict[str, str], texts: dict[bytes, str | None]
+) -> None:
+    wrong = "value: not one line of 2 columns"
+    expected = [(line, wrong if text is None else {"id": 1, "note": text}) for line, text in texts.items()]
+    check(spark, Decoding(format="csv", schema="id INT, note STRING", options=options), expected)
+
+
 def test_keys_and_headers_are_decoded_too(spark: SparkSession) -> None:
     source = SourceSpec(
         name="orders",

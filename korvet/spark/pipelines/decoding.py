@@ -252,6 +252,12 @@ _NOT_JSON = "not one JSON text"
 _MISSING = "is missing"
 
 
+def _with_defaults(options: Mapping[str, str], **defaults: str) -> dict[str, str]:
+    """Return options of Spark with defaults for those that are not given; Spark ignores the case of names."""
+    given = {name.lower() for name in options}
+    return {name: value for name, value in defaults.items() if name.lower() not in given} | dict(options)
+
+
 class _Json(Decoder):
     """JSON texts of a schema, parsed as the first of the two fields of an object, in an object with two fields.
 
@@ -267,7 +273,7 @@ class _Json(Decoder):
         self._schema = schema
         self._inner, self._end = uuid.uuid4().hex, uuid.uuid4().hex
         # Apostrophes are no quotes in JSON.
-        self._options = {"allowSingleQuotes": "false"} | dict(options) | _PERMISSIVE
+        self._options = _with_defaults(options, allowSingleQuotes="false") | _PERMISSIVE
 
     def parse(self, data: Column) -> Column:
         return f.struct(
@@ -357,10 +363,11 @@ class _Csv(Decoder):
             raise PipelineError(
                 f"sources.{place}: a line of CSV has columns of numbers, texts, times and the like"
             )
-        self._schema = schema
-        self._options = dict(options)
-        self._end = uuid.uuid4().hex
         given = {name.lower(): value for name, value in options.items()}
+        self._schema = schema
+        # RFC 4180 doubles a quote within quotes; Spark by default takes a backslash before it.
+        self._options = _with_defaults(options, escape=given.get("quote", '"'))
+        self._end = uuid.uuid4().hex
         self._separator = given.get("sep", given.get("delimiter", ","))
 
     def parse(self, data: Column) -> Column:
@@ -574,7 +581,8 @@ def _inferred(of: Decoding, place: str, source: SourceSpec, state: DecoderState)
         column = f.when(header(column).isNotNull(), payload(column))
     texts = records.where(column.isNotNull()).select(_text(column)).limit(_INFERRED_RECORDS).collect()
     session = records.sparkSession
-    reader = session.read.options(**({"allowSingleQuotes": "false"} | of.options), mode="DROPMALFORMED")
+    options = _with_defaults(of.options, allowSingleQuotes="false")
+    reader = session.read.options(**options, mode="DROPMALFORMED")
     schema = reader.json(session.sparkContext.parallelize([row[0] for row in texts], 1)).schema
     if not schema.fields:
         raise PipelineError(
