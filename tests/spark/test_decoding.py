@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from korvet.spark.pipelines import avro
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.registry import Schema
-from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec
+from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec, Unit
 
 READ = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
@@ -75,6 +75,7 @@ ORDERS = (
 )
 EMPTY = {"amount": None, "at": None, "to": None, "lines": None, "tags": None}
 NO_JSON = "value: not one JSON text"
+NO_TIME = "is not TIMESTAMP (years 1 to 9999"
 DEEP = b"[" * 5000 + b"]" * 5000
 
 
@@ -124,7 +125,7 @@ def test_json_is_columns_or_says_what_is_wrong_with_it(spark: SparkSession) -> N
             (b'{"id":1.5}', "value: id is not BIGINT"),
             (b'{"id":99999999999999999999}', "value: id is not BIGINT"),
             (b'{"id":' + b"9" * 2000 + b"}", NO_JSON),
-            (b'{"id":1,"at":"tomorrow"}', "value: at is not TIMESTAMP"),
+            (b'{"id":1,"at":"tomorrow"}', f"value: at {NO_TIME}, numbers in seconds)"),
             (b'{"id":1,"to":{"city":"Oslo","zip":"x"}}', "value: it does not fit the schema"),
             # Fields that are required.
             (b"{}", "value: id is missing"),
@@ -151,7 +152,7 @@ def test_options_of_spark_are_those_of_its_parsers(spark: SparkSession) -> None:
     # The text is no date, but the parser of Spark 2 took it for one: Spark would end the query.
     expected = [
         (b"{'at':'02.01.2026'}", {"at": time}),
-        (b'{"at":"02.01.2026 and more"}', "value: at is not TIMESTAMP"),
+        (b'{"at":"02.01.2026 and more"}', f"value: at {NO_TIME}, numbers in seconds)"),
     ]
     check(spark, Decoding(format="json", schema="at TIMESTAMP", options=options), expected)
 
@@ -186,6 +187,81 @@ def test_lines_of_csv_are_columns_or_say_what_is_wrong_with_them(spark: SparkSes
         spark,
         semicolons,
         [(b"1;a,b", {"id": 1, "name": "a,b"}), (b"#1;a", "value: not one line of 2 columns")],
+    )
+
+
+TIMES = (
+    "at TIMESTAMP, to STRUCT<at: TIMESTAMP, zip: INT>, lines ARRAY<STRUCT<at: TIMESTAMP NOT NULL>>,"
+    " tags MAP<STRING, TIMESTAMP>"
+)
+WHOLE = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - as Spark gives them to Python
+PART = WHOLE.replace(microsecond=250_000)
+
+
+@pytest.mark.parametrize(
+    ("unit", "number", "other", "time"),
+    [
+        (None, b"1767323045", b"1767323045000", WHOLE),
+        # As seconds they wrap around to a year between 1 and 9999.
+        (None, b"1767323045.25", b"1767323045017384", PART),
+        ("seconds", b"253402300799", b"253402300800", datetime(9999, 12, 31, 23, 59, 59)),  # noqa: DTZ001 - the same
+        ("milliseconds", b"1767323045250", b"1767323045250000", PART),
+        ("milliseconds", b"1.767323045E12", b"1e300", WHOLE),
+        ("microseconds", b"1767323045250000", b"1767323045250000000", PART),
+    ],
+)
+def test_a_number_of_json_is_a_time_of_the_years_1_to_9999_in_its_unit_or_an_error(
+    spark: SparkSession, unit: Unit | None, number: bytes, other: bytes, time: datetime
+) -> None:
+    problem = f"{NO_TIME}, numbers in {unit or 'seconds'})"
+    whole = b'{"at":%b,"to":{"at":%b},"lines":[{"at":%b},null],"tags":{"a":%b,"b":null}}'
+    none = {"at": None, "to": None, "lines": None, "tags": None}
+    expected: list[tuple[bytes, Any]] = [
+        (
+            whole % ((number,) * 4),
+            {
+                "at": time,
+                "to": {"at": time, "zip": None},
+                "lines": [{"at": time}, None],
+                "tags": {"a": time, "b": None},
+            },
+        ),
+        (
+            whole % ((other,) * 4),
+            f"value: at {problem}, to.at {problem}, lines[].at {problem}, tags[] {problem}",
+        ),
+        (b'{"at":"2026-01-02T03:04:05.25Z"}', none | {"at": PART}),
+        (b'{"at":"+58692-01-02T03:04:05Z"}', f"value: at {problem}"),
+        (b'{"at":null}', none),
+        (b'{"at":true}', f"value: at {problem}"),
+        (b'{"at":[1]}', f"value: at {problem}"),
+        (b'{"lines":[{"at":null}]}', "value: lines[].at is missing"),
+        (b'{"at":%b,"to":1}' % other, f"value: at {problem}, to is not STRUCT<AT:TIMESTAMP,ZIP:INT>"),
+    ]
+    check(spark, Decoding(format="json", schema=TIMES, unit=unit), expected)
+
+
+def test_numbers_of_csv_are_times_if_their_unit_is_given(spark: SparkSession) -> None:
+    problem = f"value: at {NO_TIME}"
+    check(
+        spark,
+        Decoding(format="csv", schema="id INT, at TIMESTAMP", unit="milliseconds"),
+        [
+            (b"1,1767323045250", {"id": 1, "at": PART}),
+            (b"1,", {"id": 1, "at": None}),
+            (b"1,2026-01-02T03:04:05Z", f"{problem}, numbers in milliseconds)"),
+            (b"1,1767323045250000", f"{problem}, numbers in milliseconds)"),
+            (b"x,1e99", f"value: id is not INT, at {NO_TIME}, numbers in milliseconds)"),
+        ],
+    )
+    check(
+        spark,
+        Decoding(format="csv", schema="id INT, at TIMESTAMP"),
+        [
+            (b"1,2026-01-02T03:04:05Z", {"id": 1, "at": WHOLE}),
+            (b"1,1767323045250", f"{problem})"),
+            (b"1,+58692-01-02", f"{problem})"),
+        ],
     )
 
 
@@ -296,6 +372,10 @@ def test_a_schema_may_be_in_a_file(spark: SparkSession, tmp_path: Path) -> None:
         (Decoding(format="json", schema="id NUMBER"), "value: the schema is not Spark's: .*NUMBER"),
         (Decoding(format="json", schema='{"type":"struct"}'), "value: the schema is not Spark's: "),
         (Decoding(format="json", schema="ids ARRAY<TINYINT>"), "value: JSON has no TINYINT: use SMALLINT"),
+        (
+            Decoding(format="json", schema="at DATE", unit="seconds"),
+            'value: unit = "seconds": the schema has no TIMESTAMP',
+        ),
         (Decoding(format="csv", schema="ids ARRAY<INT>"), "value: a line of CSV has columns of numbers"),
         (
             Decoding(format="json", schema="id INT", options={"Mode": "FAILFAST"}),
@@ -326,7 +406,8 @@ def test_records_are_parsed_once_whatever_a_query_does_with_them(spark: SparkSes
     rows = good.where("value.id > 0 AND offset = 0").select("value.id", "value.to.city").where("city IS NULL")
     plan = rows._jdf.queryExecution().optimizedPlan().toString()
     generator = plan.index("Generate explode(")
-    assert plan.count("from_json(", generator) == 1
+    # The record, and the text of its time.
+    assert plan.count("from_json(", generator) == 2
     # What needs no decoding is filtered before.
     assert "(offset#" in plan[generator:]
     assert rows.collect() == [Row(id=1, city=None)]

@@ -115,9 +115,16 @@ WRONG = {
             'schema = "a INT"\nregistry = true\nsubject = "orders-value"',
             "sources.orders.value.subject: the format json needs schema, schema_file or infer",
         ),
+        (
+            'schema = "at TIMESTAMP"\nunit = "days"',
+            "sources.orders.value.unit: 'days' is none of 'seconds', 'milliseconds', 'microseconds'",
+        ),
         ('schema = "a INT"\nmessage = "M"', "sources.orders.value.message: the format json has no messages"),
     ],
-    "registry = true": [("", "sources.payments.value.subject: it needs registry = true")],
+    "registry = true": [
+        ('registry = true\nunit = "seconds"', "value.unit: only the formats json and csv have it"),
+        ("", "sources.payments.value.subject: it needs registry = true"),
+    ],
     '[registry]\nurl = "http://127.0.0.1:8081"': [
         ("", "sources.payments.value.registry: there is no [registry] with its url"),
         ('[registry]\nurl = "http://a"\nuser = "u"', "registry: user and password_file need each other"),

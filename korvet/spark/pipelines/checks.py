@@ -15,6 +15,11 @@ def listed(problems: Iterable[Column]) -> Column:
     return f.nullif(f.concat_ws(", ", *problems), f.lit(""))
 
 
+def once(value: Column, of: Callable[[Column], Column]) -> Column:
+    """Return a function of a value that is evaluated once, however often the function has it."""
+    return f.get(f.transform(f.array(value), of), f.lit(0))
+
+
 Check: TypeAlias = Callable[[Column, DataType, bool], Column | None]
 """Return whether something is wrong with a place of a value, by its type and whether it may be NULL."""
 

@@ -1,8 +1,6 @@
 """Records as columns: keys, values and headers, decoded by Spark's own expressions where it has them.
 
-What does not decode has a reason in the column `_error`, and its bytes beside it. Spark's parsers alone would lose it:
-`from_json` takes what follows the first JSON text for nothing, and single fields of another type for NULL. So each
-parser gets the bytes with a mark after them, and has to find that too; NULL from bytes that are there is an error.
+What does not decode has a reason in the column `_error`, and its bytes beside it.
 
 Spark would move an expression into each filter and projection over it, and parse a record three times. It moves
 nothing through a generator: all that is expensive is in one, which makes one row of each row.
@@ -11,27 +9,18 @@ nothing through a generator: all that is expensive is in one, which makes one ro
 from __future__ import annotations
 
 import hashlib
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import DataType, StringType, StructType
 
 from korvet import logs
 from korvet.spark.pipelines import avro
-from korvet.spark.pipelines.checks import checked, is_invalid, is_missing, listed
+from korvet.spark.pipelines.checks import checked, is_invalid
 from korvet.spark.pipelines.registry import RegistryError, Schema, SchemaRegistry
 from korvet.spark.pipelines.schemas import (
     NO_HEADER,
@@ -46,6 +35,8 @@ from korvet.spark.pipelines.schemas import (
     reader_id,
 )
 from korvet.spark.pipelines.spec import UNREAD, Decoding, PipelineError, SourceSpec, text_of
+from korvet.spark.pipelines.texts import INVALID_TEXT, Decoder, json_options, text, text_decoder
+from korvet.spark.pipelines.times import converted, in_years, is_out_of_years
 from korvet.spark.session import JOB_ERRORS, reason_of
 
 ERROR, RAW_KEY, RAW_VALUE = "_error", "_raw_key", "_raw_value"
@@ -98,24 +89,6 @@ def _required(registry: SchemaRegistry | None, place: str) -> SchemaRegistry:
     if registry is None:
         raise PipelineError(f"sources.{place}.registry: there is no [registry] with its url")
     return registry
-
-
-class Decoder(Protocol):
-    """Bytes to a column. `parse` is evaluated once for each record; the others are cheap, and read its result.
-
-    `unread` has the fields that are in the schemas of writers, by their ids, and not in the reader's.
-    """
-
-    unread: Mapping[int, Sequence[str]] = {}
-
-    def parse(self, data: Column) -> Column:
-        """Return the expensive part."""
-
-    def value(self, parsed: Column, data: Column) -> Column:
-        """Return the decoded value: NULL of NULL, anything if there is a problem."""
-
-    def problem(self, parsed: Column, data: Column) -> Column:
-        """Return as text why bytes, which are not NULL, cannot be decoded; NULL if they can."""
 
 
 def decode(frame: DataFrame, source: SourceSpec, state: DecoderState) -> DataFrame:
@@ -196,15 +169,16 @@ def _decoder(
         case "bytes":
             return None
         case "string":
-            return _Text()
-        case "json" | "csv":
-            decoder = _DECODERS[of.format](_schema(of, place, source, state), of.options, place)
-            return _AfterHeader(decoder) if of.registry else decoder
+            return text_decoder(of, StringType())
     registered = None
-    if of.registry:
+    schema = _schema(of, place, source, state) if of.format in ("json", "csv") else None
+    if of.registry and schema is None:
         registry = _required(state.registry, place)
         registered = (PinnedSchemas(of, place, state.pins, registry), Lookup(place, registry))
     try:
+        if schema is not None:
+            decoder = text_decoder(of, schema)
+            return _AfterHeader(decoder) if of.registry else decoder
         reader = _reader(of, None if registered is None else registered[0])
         if of.format == "avro":
             return _Avro(session, reader, of.options, registered)
@@ -225,101 +199,6 @@ def _reader(of: Decoding, pinned: PinnedSchemas | None) -> Schema:
     return pinned.reader
 
 
-_INVALID_TEXT = "not valid UTF-8"
-
-
-def _text(data: Column) -> Column:
-    return data.cast("string")
-
-
-class _Text(Decoder):
-    """UTF-8."""
-
-    def parse(self, data: Column) -> Column:
-        return f.is_valid_utf8(_text(data))
-
-    def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
-        return _text(data)
-
-    def problem(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - the same
-        return f.when(~parsed, f.lit(_INVALID_TEXT))
-
-
-_VALUE, _END, _CORRUPT = "value", "end", "corrupt"
-_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-"""Spark says of each record whether it fits."""
-_NOT_JSON = "not one JSON text"
-_MISSING = "is missing"
-
-
-def _with_defaults(options: Mapping[str, str], **defaults: str) -> dict[str, str]:
-    """Return options of Spark with defaults for those that are not given; Spark ignores the case of names."""
-    given = {name.lower() for name in options}
-    return {name: value for name, value in defaults.items() if name.lower() not in given} | dict(options)
-
-
-class _Json(Decoder):
-    """JSON texts of a schema, parsed as the first of the two fields of an object, in an object with two fields.
-
-    Text that ends early or goes on is an error there, or leaves the inner object with other fields: it cannot close and
-    open objects unseen, for nobody knows their names. A field that is missing or NULL in spite of the schema's NOT NULL
-    is a problem, in arrays, maps and structs too; Spark ignores that.
-    """
-
-    def __init__(self, schema: DataType, options: Mapping[str, str], place: str) -> None:
-        if any(isinstance(each, ByteType) for each in _types(schema)):
-            # Spark would take 200 for -56.
-            raise PipelineError(f"sources.{place}: JSON has no TINYINT: use SMALLINT")
-        self._schema = schema
-        self._inner, self._end = uuid.uuid4().hex, uuid.uuid4().hex
-        # Apostrophes are no quotes in JSON.
-        self._options = _with_defaults(options, allowSingleQuotes="false") | _PERMISSIVE
-
-    def parse(self, data: Column) -> Column:
-        return f.struct(
-            f.is_valid_utf8(_text(data)).alias("valid"),
-            self._within(data, self._schema).alias("parsed"),
-        )
-
-    def _within(self, data: Column, kind: DataType) -> Column:
-        # A map has all fields of the inner object, also those that are there twice.
-        fields = [StructField(self._inner, MapType(StringType(), kind)), StructField(self._end, StringType())]
-        schema = StructType([*fields, StructField(_CORRUPT, StringType())])
-        start, end = f'{{"{self._inner}":{{"{_VALUE}":', f',"{self._end}":null}},"{self._end}":""}}'
-        return f.from_json(f.concat(f.lit(start), _text(data), f.lit(end)), schema, self._options)
-
-    def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
-        return parsed["parsed"][self._inner][_VALUE]
-
-    def problem(self, parsed: Column, data: Column) -> Column:
-        whole, value = parsed["parsed"], self.value(parsed, data)
-        inner = whole[self._inner]
-        # Spark has none for a value of another type.
-        is_whole = inner.isNull() | ((f.size(inner) == 2) & f.map_contains_key(inner, self._end))  # noqa: PLR2004 - value and end
-        is_one = whole[self._end].isNotNull() & is_whole
-        return (
-            f.when(~parsed["valid"], f.lit(_INVALID_TEXT))
-            .when(~is_one, f.lit(_NOT_JSON))
-            .when(whole[_CORRUPT].isNotNull(), self._misfit(value, data))
-            .when(value.isNull(), f.lit("null"))
-            .otherwise(checked(value, self._schema, is_missing, _MISSING))
-        )
-
-    def _misfit(self, value: Column, data: Column) -> Column:
-        schema = self._schema
-        texts = _as_texts(schema) if isinstance(schema, StructType) else StringType()
-
-        def of(whole: Column) -> Column:
-            problem = f.lit(_not(schema))
-            if isinstance(schema, StructType):
-                problem = _misfits(
-                    value, whole[self._inner][_VALUE], schema, f.lit("it does not fit the schema")
-                )
-            return f.when(whole[self._end].isNull(), f.lit(_NOT_JSON)).otherwise(problem)
-
-        return _once(self._within(data, texts), of)
-
-
 class _AfterHeader(Decoder):
     """What follows the header of a schema registry, which is not asked, as another decoder has it."""
 
@@ -335,99 +214,6 @@ class _AfterHeader(Decoder):
     def problem(self, parsed: Column, data: Column) -> Column:
         problem = self._decoder.problem(parsed, payload(data))
         return f.when(header(data).isNull(), NO_HEADER).otherwise(problem)
-
-
-def _types(kind: DataType) -> Iterator[DataType]:
-    """Give a type and all that are in it."""
-    yield kind
-    match kind:
-        case StructType():
-            for each in kind:
-                yield from _types(each.dataType)
-        case ArrayType():
-            yield from _types(kind.elementType)
-        case MapType():
-            yield from _types(kind.valueType)
-
-
-class _Csv(Decoder):
-    """Lines of CSV, parsed with a column after them that has to be there, with a text that nobody knows.
-
-    What has fewer or more columns, several lines, or a quote that is never closed leaves the line without it.
-    """
-
-    def __init__(self, schema: DataType, options: Mapping[str, str], place: str) -> None:
-        if not isinstance(schema, StructType) or any(
-            isinstance(each.dataType, ArrayType | MapType | StructType) for each in schema
-        ):
-            raise PipelineError(
-                f"sources.{place}: a line of CSV has columns of numbers, texts, times and the like"
-            )
-        given = {name.lower(): value for name, value in options.items()}
-        self._schema = schema
-        # RFC 4180 doubles a quote within quotes; Spark by default takes a backslash before it.
-        self._options = _with_defaults(options, escape=given.get("quote", '"'))
-        self._end = uuid.uuid4().hex
-        self._separator = given.get("sep", given.get("delimiter", ","))
-
-    def parse(self, data: Column) -> Column:
-        return f.struct(
-            f.is_valid_utf8(_text(data)).alias("valid"), self._line(data, self._schema).alias("parsed")
-        )
-
-    def _line(self, data: Column, schema: StructType) -> Column:
-        # Columns may have any names, so they get others here.
-        columns = [f"c{at} {each.dataType.simpleString()}" for at, each in enumerate(schema)]
-        ddl = ", ".join([*columns, f"{_END} STRING", f"{_CORRUPT} STRING"])
-        line = f.regexp_replace(_text(data), "\r?\n$", "")
-        whole = f.concat(line, f.lit(f"{self._separator}{self._end}"))
-        return f.from_csv(whole, ddl, self._options | _PERMISSIVE)
-
-    def value(self, parsed: Column, data: Column) -> Column:
-        return f.when(data.isNotNull(), self._row(parsed["parsed"]))
-
-    def _row(self, line: Column) -> Column:
-        return f.struct(*(line[f"c{at}"].alias(name) for at, name in enumerate(self._schema.names)))
-
-    def problem(self, parsed: Column, data: Column) -> Column:
-        line = parsed["parsed"]
-        columns = f.lit(f"not one line of {len(self._schema)} columns")
-        row, texts = self._row(line), self._line(data, _as_texts(self._schema))
-
-        def misfits(line: Column) -> Column:
-            return _misfits(row, self._row(line), self._schema, columns)
-
-        return (
-            f.when(~parsed["valid"], f.lit(_INVALID_TEXT))
-            .when(f.coalesce(line[_END], f.lit("")) != self._end, columns)
-            .when(line[_CORRUPT].isNotNull(), _once(texts, misfits))
-            .otherwise(checked(row, self._schema, is_missing, _MISSING))
-        )
-
-
-def _once(value: Column, of: Callable[[Column], Column]) -> Column:
-    """Return a function of a value that is evaluated once, however often the function has it."""
-    return f.get(f.transform(f.array(value), of), f.lit(0))
-
-
-def _as_texts(schema: StructType) -> StructType:
-    return StructType([StructField(name, StringType()) for name in schema.names])
-
-
-def _misfits(row: Column, texts: Column, schema: StructType, other: Column) -> Column:
-    """Return which fields of a row are NULL though their text is not, `other` if none is."""
-    named = [
-        f.when(
-            row[each.name].isNull() & texts[each.name].isNotNull(),
-            f.lit(f"{each.name} is {_not(each.dataType)}"),
-        )
-        for each in schema
-    ]
-    return f.coalesce(listed(named), other)
-
-
-def _not(kind: DataType) -> str:
-    return f"not {kind.simpleString().upper()}"
 
 
 class _Avro(Decoder):
@@ -475,10 +261,10 @@ class _Avro(Decoder):
         return f.struct(by_id.alias("parsed"), self._lookup.problems(unknown).alias("unknown"))
 
     def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
-        return parsed["parsed"][avro.VALUE]
+        return converted(parsed["parsed"][avro.VALUE], self._kind, in_years)
 
     def problem(self, parsed: Column, data: Column) -> Column:
-        value = self.value(parsed, data)
+        value = parsed["parsed"][avro.VALUE]
         found = f.when(f.lit(False), "")  # noqa: FBT003 - a value of Spark's
         malformed: Column = f.lit("not one record of the schema")
         if self._lookup is not None:
@@ -493,7 +279,12 @@ class _Avro(Decoder):
         return (
             found.when(~avro.is_complete(parsed["parsed"]), malformed)
             .when(value.isNull(), f.lit("null"))
-            .otherwise(checked(value, self._kind, is_invalid, "is not valid UTF-8"))
+            .otherwise(
+                f.coalesce(
+                    checked(value, self._kind, is_invalid, "is not valid UTF-8"),
+                    checked(value, self._kind, is_out_of_years, "is not in the years 1 to 9999"),
+                )
+            )
         )
 
 
@@ -538,18 +329,15 @@ def _headers(declared: Mapping[str, str]) -> tuple[Column, Column]:
         same = f.filter("headers", _named(name))
         data = f.try_element_at(same, f.lit(-1))["value"]
         if kind == "string":
-            problem = f.when(~f.is_valid_utf8(_text(data)), f.lit(f"header {name}: {_INVALID_TEXT}"))
+            problem = f.when(~f.is_valid_utf8(text(data)), f.lit(f"header {name}: {INVALID_TEXT}"))
             problems.append(problem)
-            data = f.when(problem.isNull(), _text(data))
+            data = f.when(problem.isNull(), text(data))
         values.append(data.alias(name))
     return f.struct(*values), f.concat_ws("; ", *problems)
 
 
 def _named(name: str) -> Callable[[Column], Column]:
     return lambda header: header["key"] == name
-
-
-_DECODERS: Mapping[str, Callable[[DataType, Mapping[str, str], str], Decoder]] = {"json": _Json, "csv": _Csv}
 
 
 def _schema(of: Decoding, place: str, source: SourceSpec, state: DecoderState) -> DataType:
@@ -579,10 +367,9 @@ def _inferred(of: Decoding, place: str, source: SourceSpec, state: DecoderState)
     records = state.records(source)
     if of.registry:
         column = f.when(header(column).isNotNull(), payload(column))
-    texts = records.where(column.isNotNull()).select(_text(column)).limit(_INFERRED_RECORDS).collect()
+    texts = records.where(column.isNotNull()).select(text(column)).limit(_INFERRED_RECORDS).collect()
     session = records.sparkSession
-    options = _with_defaults(of.options, allowSingleQuotes="false")
-    reader = session.read.options(**options, mode="DROPMALFORMED")
+    reader = session.read.options(**json_options(of), mode="DROPMALFORMED")
     schema = reader.json(session.sparkContext.parallelize([row[0] for row in texts], 1)).schema
     if not schema.fields:
         raise PipelineError(

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,12 +36,17 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     """A table of the file; its field names are the file's."""
 
 
+Unit: TypeAlias = Literal["seconds", "milliseconds", "microseconds"]
+
+
 class Decoding(_Table, frozen=True, omit_defaults=True):
     """How bytes become a column.
 
     `schema` is Spark's DDL; `schema_file` an absolute path once loaded; `infer` takes the schema of the first records
     and pins it. With `registry` the bytes have Confluent's header, and the reader's schema is `schema_file`, or that of
     `subject` and `version`; that of JSON is given as without. `message` is that of Protobuf, by its full name.
+
+    unit: what a number counts that is a TIMESTAMP; None = seconds in JSON, and in CSV no number is a time.
     """
 
     format: Literal["bytes", "string", "json", "avro", "protobuf", "csv"] = "bytes"
@@ -52,6 +57,7 @@ class Decoding(_Table, frozen=True, omit_defaults=True):
     subject: str | None = None
     version: str | int = "latest"
     message: str | None = None
+    unit: Unit | None = None
     options: dict[str, str] = {}
 
 
@@ -337,7 +343,7 @@ def _decoding(of: Decoding, place: str, directory: Path, registry: RegistrySpec 
     if of.format not in _SCHEMAS:
         if given or of.registry or of.options:
             raise PipelineError(f"{place}: the format {of.format} takes no schema, registry or options")
-        return of
+        return _for_texts(of, place)
     if of.infer and of.format != "json":
         raise PipelineError(f"{place}.infer: only the format json infers a schema")
     if of.schema is not None and of.format not in ("json", "csv"):
@@ -350,7 +356,14 @@ def _decoding(of: Decoding, place: str, directory: Path, registry: RegistrySpec 
         raise PipelineError(f"{place}.subject: it needs registry = true")
     if of.message is not None and of.format != "protobuf":
         raise PipelineError(f"{place}.message: the format {of.format} has no messages")
-    return _with_files(of, place, directory, "schema_file")
+    return _with_files(_for_texts(of, place), place, directory, "schema_file")
+
+
+def _for_texts(of: Decoding, place: str) -> Decoding:
+    """Return a decoding whose settings of JSON and CSV are of its format; raises PipelineError."""
+    if of.unit is not None and of.format not in ("json", "csv"):
+        raise PipelineError(f"{place}.unit: only the formats json and csv have it")
+    return of
 
 
 def _check_registry(of: Decoding, place: str, registry: RegistrySpec | None) -> None:

@@ -21,7 +21,7 @@ from korvet.spark.pipelines.decoding import DecoderState, decode
 from korvet.spark.pipelines.registry import SchemaRegistry
 from korvet.spark.pipelines.spec import Decoding, PipelineError, RegistrySpec, SourceSpec
 from tests.jvm.spark import jars
-from tests.spark.test_decoding import Files, frame_of, outcome
+from tests.spark.test_decoding import PART, Files, frame_of, outcome
 from tests.spark.test_protobuf import descriptors, files, message_of
 from tests.support.spark_driver import Driver, spark_driver
 
@@ -109,6 +109,16 @@ def test_texts_anywhere_in_avro_are_valid_or_an_error(driver: Driver, tmp_path: 
         "value: tags[] is not valid UTF-8",
         "value: tags[] is not valid UTF-8",
     ]
+
+
+def test_times_of_avro_are_of_the_years_1_to_9999_or_an_error(driver: Driver, tmp_path: Path) -> None:
+    time = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}
+    file = tmp_path / "order.avsc"
+    file.write_text(record("Order", time))
+    plain = record("Order", {"name": "at", "type": "long"})
+    values = [written(plain, {"at": number}) for number in (1_767_323_045_250, 1_767_323_045_250_000)]
+    found, _ = driver.run(outcomes, values, Decoding(format="avro", schema_file=str(file)), {}, None)
+    assert found == [{"at": PART}, "value: at is not in the years 1 to 9999"]
 
 
 @pytest.mark.parametrize(
