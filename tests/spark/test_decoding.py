@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
 
 from korvet.spark.pipelines import avro
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.registry import Schema
 from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec, Unit
+from korvet.spark.pipelines.status import _counts_of
 
 READ = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
@@ -74,6 +76,7 @@ ORDERS = (
     " lines ARRAY<STRUCT<sku: STRING NOT NULL>>, tags MAP<STRING, STRUCT<weight: INT NOT NULL>>"
 )
 EMPTY = {"amount": None, "at": None, "to": None, "lines": None, "tags": None}
+WHOLE = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - as Spark gives them to Python
 NO_JSON = "value: not one JSON text"
 NO_TIME = "is not TIMESTAMP (years 1 to 9999"
 DEEP = b"[" * 5000 + b"]" * 5000
@@ -152,6 +155,7 @@ def test_options_of_spark_are_those_of_its_parsers(spark: SparkSession) -> None:
     # The text is no date, but the parser of Spark 2 took it for one: Spark would end the query.
     expected = [
         (b"{'at':'02.01.2026'}", {"at": time}),
+        (b"{'at':1767323045}", {"at": WHOLE}),
         (b'{"at":"02.01.2026 and more"}', f"value: at {NO_TIME}, numbers in seconds)"),
     ]
     check(spark, Decoding(format="json", schema="at TIMESTAMP", options=options), expected)
@@ -194,7 +198,6 @@ TIMES = (
     "at TIMESTAMP, to STRUCT<at: TIMESTAMP, zip: INT>, lines ARRAY<STRUCT<at: TIMESTAMP NOT NULL>>,"
     " tags MAP<STRING, TIMESTAMP>"
 )
-WHOLE = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - as Spark gives them to Python
 PART = WHOLE.replace(microsecond=250_000)
 
 
@@ -263,6 +266,69 @@ def test_numbers_of_csv_are_times_if_their_unit_is_given(spark: SparkSession) ->
             (b"1,+58692-01-02", f"{problem})"),
         ],
     )
+
+
+def test_fields_that_a_schema_lacks_are_errors_or_a_column(spark: SparkSession) -> None:
+    texts = [
+        b'{"id":1}',
+        b'{"id":2,"more":[1.50,{"a":null}],"at":"x"}',
+        b'{"id":3,"' + b'":0,"'.join(b"f%02d" % number for number in range(22)) + b'":0}',
+        b'{"id":4,"more":{"a":1,"a":2}}',
+        b"[1]",
+        None,
+    ]
+    misfit = "value: it does not fit the schema"
+    named = ", ".join(f"f{number:02}" for number in range(20))
+    lacks = ["at, more", f"{named} and 2 more", "more"]
+    errors = [f"value: the schema lacks {fields}" for fields in lacks]
+    check(
+        spark,
+        Decoding(format="json", schema="id INT", unknown="dead_letters"),
+        list(zip(texts, [{"id": 1}, *errors, misfit, None], strict=True)),
+    )
+    kept = [
+        None,
+        '{"more":[1.5,{"a":null}],"at":"x"}',
+        json.dumps({f"f{number:02}": 0 for number in range(22)}),
+    ]
+    rows = [
+        {"id": number + 1, "_unknown": text and text.replace(" ", "")} for number, text in enumerate(kept)
+    ]
+    lost = "value: the schema lacks fields that are no JSON to keep: more"
+    check(
+        spark,
+        Decoding(format="json", schema="id INT", unknown="column"),
+        list(zip(texts, [*rows, lost, misfit, None], strict=True)),
+    )
+    quoted = Decoding(
+        format="json",
+        schema="id INT, at TIMESTAMP",
+        unknown="column",
+        options={"allowSingleQuotes": "true"},
+    )
+    check(spark, quoted, [(b"{'id':1,'x':2}", {"id": 1, "at": None, "_unknown": '{"x":2}'})])
+
+
+def test_fields_of_json_that_are_not_read_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    texts = [b'{"id":1}', b'{"b":0,"a":0}', b'\0\0\0\0\1{"a":0,"b":1}', b'{"c":1}', b"no JSON", None]
+    source = SourceSpec(name="orders", key=Decoding(format="json", schema="id INT"))
+    source = msgspec.structs.replace(source, value=msgspec.structs.replace(source.key, registry=True))
+    frame = frame_of(spark, texts)
+    frame.withColumn("key", f.col("value")).write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema(READ).parquet(str(tmp_path / "rows"))
+    rows = decode(stream, source, DecoderState(Files(), lambda _: frame))
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    [progress] = [progress for progress in query.recentProgress if progress.numInputRows]
+    found = {
+        name: dict(_counts_of(metrics))
+        for name, metrics in json.loads(progress.json)["observedMetrics"].items()
+    }
+    assert found == {
+        "unread orders.key": {"a, b": 1, "c": 1, "other fields": 0},
+        "unread orders.value": {"a, b": 1, "other fields": 0},
+    }
 
 
 @pytest.mark.parametrize(
@@ -373,6 +439,14 @@ def test_a_schema_may_be_in_a_file(spark: SparkSession, tmp_path: Path) -> None:
         (Decoding(format="json", schema='{"type":"struct"}'), "value: the schema is not Spark's: "),
         (Decoding(format="json", schema="ids ARRAY<TINYINT>"), "value: JSON has no TINYINT: use SMALLINT"),
         (
+            Decoding(format="json", schema="ARRAY<INT>", unknown="column"),
+            'value: unknown = "column": only objects have fields',
+        ),
+        (
+            Decoding(format="json", schema="_unknown INT", unknown="column"),
+            'value: unknown = "column": the schema has a field _unknown of its own',
+        ),
+        (
             Decoding(format="json", schema="at DATE", unit="seconds"),
             'value: unit = "seconds": the schema has no TIMESTAMP',
         ),
@@ -406,8 +480,7 @@ def test_records_are_parsed_once_whatever_a_query_does_with_them(spark: SparkSes
     rows = good.where("value.id > 0 AND offset = 0").select("value.id", "value.to.city").where("city IS NULL")
     plan = rows._jdf.queryExecution().optimizedPlan().toString()
     generator = plan.index("Generate explode(")
-    # The record, and the text of its time.
-    assert plan.count("from_json(", generator) == 2
+    assert plan.count("from_json(", generator) == 1
     # What needs no decoding is filtered before.
     assert "(offset#" in plan[generator:]
     assert rows.collect() == [Row(id=1, city=None)]

@@ -122,6 +122,7 @@ WRONG = {
         ('schema = "a INT"\nmessage = "M"', "sources.orders.value.message: the format json has no messages"),
     ],
     "registry = true": [
+        ('registry = true\nunknown = "column"', "value.unknown: only the format json has it"),
         ('registry = true\nunit = "seconds"', "value.unit: only the formats json and csv have it"),
         ("", "sources.payments.value.subject: it needs registry = true"),
     ],

@@ -165,6 +165,24 @@ def test_what_was_counted_stays_and_queries_that_are_gone_do_not(
     assert list(row(store).queries) == ["main"]
 
 
+def test_fields_that_records_name_are_counted_by_the_most_frequent_sets(
+    source: LakeSource, store: PipelineStore
+) -> None:
+    def unread(records: int, **counts: int) -> dict[str, Any]:
+        items = [{"item": fields, "count": count} for fields, count in counts.items()]
+        metric = {"records": records, "fields": [{"count": 3}, *items]}
+        return {"observedMetrics": {"unread a.value": {"unknown": metric}}}
+
+    with reporter(source) as of:
+        of.started(["main"])
+        # Three have none, and five others than the named ones.
+        of.progress("main", event(0, 10) | unread(10, x=2))
+        of.progress("main", event(1, 10) | unread(160, x=1, **{f"f{number}": 1 for number in range(150)}))
+    counts = row(store).unread_fields
+    assert (counts["a.value: x"], counts["a.value: other fields"]) == (3, 5 + 52 + 6)
+    assert len(counts) == 100
+
+
 def test_a_pipeline_runs_once_and_again_as_soon_as_its_process_was_killed(
     source: LakeSource, store: PipelineStore, raw_redis: Any
 ) -> None:

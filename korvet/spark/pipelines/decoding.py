@@ -103,7 +103,7 @@ def decode(frame: DataFrame, source: SourceSpec, state: DecoderState) -> DataFra
         if (decoder := _decoder(of, f"{source.name}.{name}", frame.sparkSession, source, state)) is not None
     }
     for name, decoder in parts.items():
-        if counts := _unread_counts(f.col(name), decoder.unread):
+        if counts := decoder.unread(f.col(name)):
             frame = frame.observe(f"{UNREAD}{source.name}.{name}", *counts)
     if parts:
         parses = [decoder.parse(f.col(name)).alias(name) for name, decoder in parts.items()]
@@ -205,6 +205,9 @@ class _AfterHeader(Decoder):
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
+    def unread(self, data: Column) -> list[Column]:
+        return self._decoder.unread(payload(data))
+
     def parse(self, data: Column) -> Column:
         return self._decoder.parse(payload(data))
 
@@ -234,7 +237,7 @@ class _Avro(Decoder):
         self._lookup = None if registered is None else registered[1]
         known = {} if registered is None else registered[0].known
         self._writers = {of: avro.writer(session, self._reader, schema) for of, schema in known.items()}
-        self.unread = {
+        self._unread = {
             of: avro.unread(self._reader, writer.schema)
             for of, writer in self._writers.items()
             if writer.problem is None
@@ -244,6 +247,9 @@ class _Avro(Decoder):
         except JOB_ERRORS as error:
             raise PipelineError(f"the schema cannot be used: {reason_of(error)}") from error
         self._kind = cast("StructType", schema.fields[0].dataType)[avro.VALUE].dataType
+
+    def unread(self, data: Column) -> list[Column]:
+        return _unread_counts(data, self._unread)
 
     def _record(self, data: Column, writer: str) -> Column:
         return avro.parse(data, self._reader, writer, self._options)
@@ -310,7 +316,10 @@ class _Protobuf(Decoder):
         self._reader = protobuf.MessageReader(
             files, name, {each: writer.messages for each, writer in writers.items()}, lookup
         )
-        self.unread = {each: writer.unread for each, writer in writers.items()}
+        self._unread = {each: writer.unread for each, writer in writers.items()}
+
+    def unread(self, data: Column) -> list[Column]:
+        return _unread_counts(data, self._unread)
 
     def parse(self, data: Column) -> Column:
         return self._reader.column(data)

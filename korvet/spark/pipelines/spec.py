@@ -47,6 +47,7 @@ class Decoding(_Table, frozen=True, omit_defaults=True):
     `subject` and `version`; that of JSON is given as without. `message` is that of Protobuf, by its full name.
 
     unit: what a number counts that is a TIMESTAMP; None = seconds in JSON, and in CSV no number is a time.
+    unknown: what becomes of fields of JSON that the schema lacks: counted, an error, or kept in a column `_unknown`.
     """
 
     format: Literal["bytes", "string", "json", "avro", "protobuf", "csv"] = "bytes"
@@ -58,6 +59,7 @@ class Decoding(_Table, frozen=True, omit_defaults=True):
     version: str | int = "latest"
     message: str | None = None
     unit: Unit | None = None
+    unknown: Literal["ignore", "dead_letters", "column"] = "ignore"
     options: dict[str, str] = {}
 
 
@@ -363,6 +365,8 @@ def _for_texts(of: Decoding, place: str) -> Decoding:
     """Return a decoding whose settings of JSON and CSV are of its format; raises PipelineError."""
     if of.unit is not None and of.format not in ("json", "csv"):
         raise PipelineError(f"{place}.unit: only the formats json and csv have it")
+    if of.unknown != "ignore" and of.format != "json":
+        raise PipelineError(f"{place}.unknown: only the format json has it")
     return of
 
 

@@ -51,6 +51,11 @@ _GIVE_UP_S = 5.0
 _NEW = {UNREAD: "fields of records are not read", UNMET: "records are not as expected"}
 _FIELD = {UNREAD: "fields", UNMET: "expected"}
 
+_COUNTS_MAX = 100
+"""Counts of a kind, such as sets of fields that are not read: names of JSON's fields may be data."""
+_UNREAD_CHARACTERS_MAX = 500
+_OTHER_FIELDS = "other fields"
+
 _log = logs.Log(__name__)
 
 
@@ -204,8 +209,10 @@ class PipelineReporter:
         """Return the counts of records of metrics of a kind, a batch's added; log what is new."""
         counts = dict(self._status.unread_fields if kind == UNREAD else self._status.unmet)
         for name, metrics in event.get("observedMetrics", {}).items():
-            for what, count in metrics.items() if name.startswith(kind) else ():
+            for what, count in _counts_of(metrics) if name.startswith(kind) else ():
                 place = f"{name.removeprefix(kind)}: {what}"
+                if place not in counts and len(counts) >= _COUNTS_MAX:
+                    place = f"{name.removeprefix(kind)}: {_OTHER_FIELDS}"
                 if count and place not in counts:
                     _log.warning(_NEW[kind], pipeline=self._status.name, **{_FIELD[kind]: place})
                 if count:
@@ -284,6 +291,20 @@ class PipelineReporter:
                     with self._changed:
                         self._dirty = True
                     time.sleep(_RETRY_S)
+
+
+def _counts_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield names of fields and counts of records of a source's metrics, as `Decoder.unread` makes them."""
+    for name, metric in metrics.items():
+        if isinstance(metric, int):
+            yield name, metric
+            continue
+        other = metric["records"]
+        for named in metric["fields"] or ():
+            other -= named["count"]
+            if named.get("item") is not None:
+                yield named["item"][:_UNREAD_CHARACTERS_MAX], named["count"]
+        yield _OTHER_FIELDS, max(0, other)
 
 
 def _now_ms() -> int:

@@ -10,7 +10,7 @@ Numbers in columns of TIMESTAMP are converted here: Spark takes seconds alone, a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Protocol, cast
 
 from pyspark.sql import Column
@@ -33,12 +33,14 @@ from korvet.spark.pipelines.times import converted, from_number, has_times, in_y
 
 
 class Decoder(Protocol):
-    """Bytes to a column. `parse` is evaluated once for each record; the others are cheap, and read its result.
+    """Bytes to a column. `parse` is evaluated once for each record; the others are cheap, and read its result."""
 
-    `unread` has the fields that are in the schemas of writers, by their ids, and not in the reader's.
-    """
+    def unread(self, data: Column) -> list[Column]:  # noqa: ARG002 - as formats with fields have it
+        """Return aggregates for metrics of records with fields that are not read.
 
-    unread: Mapping[int, Sequence[str]] = {}
+        The name of a count says which fields; of JSON one struct has `records`, and `fields` with items and counts.
+        """
+        return []
 
     def parse(self, data: Column) -> Column:
         """Return the expensive part."""
@@ -75,6 +77,10 @@ _VALUE, _END, _CORRUPT = "value", "end", "corrupt"
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 """Spark says of each record whether it fits."""
 _NOT_JSON = "not one JSON text"
+_NAMED_MAX = 20
+"""How many fields that the schema lacks are named, of a record and in a metric."""
+UNKNOWN = "_unknown"
+"""The column of such fields, as JSON."""
 _MISSING = "is missing"
 
 
@@ -103,23 +109,65 @@ class _Json(Decoder):
             # Spark would take 200 for -56.
             raise PipelineError("JSON has no TINYINT: use SMALLINT")
         _check_unit(schema, of)
+        names = schema.names if isinstance(schema, StructType) else None
+        if of.unknown != "ignore" and names is None:
+            raise PipelineError(f'unknown = "{of.unknown}": only objects have fields')
+        if of.unknown == "column" and UNKNOWN in (names or ()):
+            raise PipelineError(f'unknown = "column": the schema has a field {UNKNOWN} of its own')
+        self._names = names
+        self._unknown = of.unknown
         self._schema = schema
         self._raw_schema = replaced(schema, VariantType())
         self._unit = of.unit or "seconds"
         self._inner, self._end = uuid.uuid4().hex, uuid.uuid4().hex
+        self._has_options = bool(of.options)
         self._options = json_options(of)
 
+    def unread(self, data: Column) -> list[Column]:
+        if self._unknown != "ignore" or self._names is None:
+            return []
+        # One item is NULL: records without such fields.
+        fields = f.call_function("approx_top_k", self._unknown_names(data), f.lit(_NAMED_MAX + 1))
+        return [f.struct(f.count(f.lit(1)).alias("records"), fields.alias("fields")).alias("unknown")]
+
     def parse(self, data: Column) -> Column:
-        valid = f.is_valid_utf8(text(data)).alias("valid")
+        parts = [f.is_valid_utf8(text(data)).alias("valid")]
+        if self._unknown != "ignore":
+            parts.append(self._unknown_names(data).alias("names"))
+        if self._unknown == "column":
+            parts.append(self._unknown_fields(data).alias(UNKNOWN))
         parsed = self._within(data, self._raw_schema)
         if not has_times(self._schema):
-            return f.struct(valid, parsed.alias("parsed"))
+            return f.struct(*parts, parsed.alias("parsed"))
 
         def with_times(parsed: Column) -> Column:
             value = converted(self._raw(parsed), self._schema, self._time)
-            return f.struct(valid, parsed.alias("parsed"), value.alias("value"))
+            return f.struct(*parts, parsed.alias("parsed"), value.alias("value"))
 
         return once(parsed, with_times)
+
+    def _unknown_names(self, data: Column) -> Column:
+        """Return the fields of an object that the schema lacks as one text, NULL without any."""
+        names = f.json_object_keys(text(data))
+        if self._has_options:
+            names = f.map_keys(f.from_json(text(data), "MAP<STRING, STRING>", self._options))
+
+        def of(unknown: Column) -> Column:
+            named = f.array_join(f.slice(unknown, 1, _NAMED_MAX), ", ")
+            more = f.concat(named, f.lit(" and "), f.size(unknown) - _NAMED_MAX, f.lit(" more"))
+            return f.when(f.size(unknown) > _NAMED_MAX, more).when(f.size(unknown) > 0, named)
+
+        return once(f.sort_array(f.array_except(names, self._known)), of)
+
+    def _unknown_fields(self, data: Column) -> Column:
+        """Return an object with the fields that the schema lacks as JSON, NULL without any."""
+        fields = f.from_json(text(data), "MAP<STRING, VARIANT>", self._options)
+        unknown = f.map_filter(fields, lambda name, _: ~f.array_contains(self._known, name))
+        return f.when(f.size(unknown) > 0, f.to_json(unknown))
+
+    @property
+    def _known(self) -> Column:
+        return f.array(*map(f.lit, self._names or ())).cast("array<string>")
 
     def _within(self, data: Column, kind: DataType) -> Column:
         # A map has all fields of the inner object, also those that are there twice.
@@ -135,19 +183,31 @@ class _Json(Decoder):
 
     def _time(self, value: Column) -> Column:
         """Return a VARIANT as time, NULL if it is none."""
+        time = f.try_variant_get(value, "$", "timestamp")
+        if self._has_options:
+            # They say how times are written.
+            whole = f.concat(f.lit('{"v":'), f.to_json(value), f.lit("}"))
+            time = f.from_json(whole, "v TIMESTAMP", self._options)["v"]
+        number = f.try_variant_get(value, "$", "decimal(38, 6)")
 
-        def of(json: Column) -> Column:
-            whole = f.concat(f.lit('{"v":'), json, f.lit("}"))
-            time = once(f.from_json(whole, "v TIMESTAMP", self._options)["v"], in_years)
-            return f.when(json.startswith('"'), time).otherwise(from_number(json, self._unit))
+        def of(kind: Column) -> Column:
+            # Spark takes true for 1.
+            is_number = kind != "BOOLEAN"
+            return f.when(kind == "STRING", once(time, in_years)).when(
+                is_number, from_number(number, self._unit)
+            )
 
-        return once(f.to_json(value), of)
+        return once(f.schema_of_variant(value), of)
 
     def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
+        value = self._decoded(parsed)
+        return value.withField(UNKNOWN, parsed[UNKNOWN]) if self._unknown == "column" else value
+
+    def _decoded(self, parsed: Column) -> Column:
         return parsed["value"] if has_times(self._schema) else self._raw(parsed["parsed"])
 
     def problem(self, parsed: Column, data: Column) -> Column:
-        whole, value = parsed["parsed"], self.value(parsed, data)
+        whole, value = parsed["parsed"], self._decoded(parsed)
         inner = whole[self._inner]
         # Spark has none for a value of another type.
         is_whole = inner.isNull() | ((f.size(inner) == 2) & f.map_contains_key(inner, self._end))  # noqa: PLR2004 - value and end
@@ -159,7 +219,17 @@ class _Json(Decoder):
             *self._bad_times(value, self._raw(whole)),
             f.when(value.isNull(), f.lit("null")),
             checked(value, self._schema, is_missing, _MISSING),
+            *self._refused(parsed),
         )
+
+    def _refused(self, parsed: Column) -> Iterator[Column]:
+        """Yield what is wrong with fields that the schema lacks."""
+        if self._unknown == "dead_letters":
+            yield f.concat(f.lit("the schema lacks "), parsed["names"])
+        if self._unknown == "column":
+            # As if a field of an object is there twice.
+            lost = f.concat(f.lit("the schema lacks fields that are no JSON to keep: "), parsed["names"])
+            yield f.when(parsed[UNKNOWN].isNull(), lost)
 
     def _bad_times(self, value: Column, raw: Column) -> Iterator[Column]:
         """Yield which fields have something else than a time; what was parsed is converted again if any is NULL."""
@@ -247,7 +317,11 @@ class _Csv(Decoder):
         return f.struct(*(line[f"c{number}"].alias(name) for number, name in enumerate(self._schema.names)))
 
     def _time(self, value: Column) -> Column:
-        return in_years(value) if self._unit is None else from_number(value, self._unit)
+        return (
+            in_years(value)
+            if self._unit is None
+            else from_number(value.try_cast("decimal(38, 6)"), self._unit)
+        )
 
     def problem(self, parsed: Column, data: Column) -> Column:
         line = parsed["parsed"]

@@ -27,14 +27,13 @@ def in_years(time: Column) -> Column:
     )
 
 
-def from_number(text: Column, unit: Unit) -> Column:
-    """Return the time that a number counts from 1970 on, NULL of other texts and of other years than 1 to 9999."""
-    count = text.try_cast("decimal(38, 6)")
+def from_number(number: Column, unit: Unit) -> Column:
+    """Return the time that a DECIMAL counts from 1970 on, NULL if it is not of the years 1 to 9999."""
 
     def time(us: Column) -> Column:
         return f.when(us.between(_FIRST_US, _LAST_US), f.timestamp_micros(us.cast("bigint")))
 
-    return once(f.try_multiply(count, f.lit(_MICROSECONDS[unit])), time)
+    return once(f.try_multiply(number, f.lit(_MICROSECONDS[unit])), time)
 
 
 def has_times(kind: DataType) -> bool:
