@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.functions import (
@@ -38,6 +38,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from korvet import logs
 from korvet.admin.errors import AdminError
 from korvet.admin.types import TopicId
 from korvet.spark.names import quoted
@@ -48,9 +49,13 @@ from korvet.spark.pipelines.tables import TableUpkeep, commit, hadoop, register
 from korvet.spark.session import JOB_ERRORS, root_reason
 from korvet.spark.sink import checked_options
 
+_log = logs.Log(__name__)
+
 _APP_ID, _VERSION = "txnAppId", "txnVersion"
 _CONF = "spark.databricks.delta.write."
 """Before the same names: where statements have them, which take no options."""
+
+_TYPE_WIDENING = "delta.enableTypeWidening"
 
 _LOSES = (
     (LongType, DoubleType),
@@ -245,16 +250,51 @@ class DeltaTarget:
         ):
             return False
         parse = self._session._jvm.org.apache.spark.sql.types.DataType.fromJson  # type: ignore[union-attr]  # noqa: SLF001 - Spark's own rule, which Python has not
-        cast: Any = self._session._jvm.org.apache.spark.sql.catalyst.expressions.Cast  # type: ignore[union-attr]  # noqa: SLF001 - the same
-        return bool(cast.canUpCast(parse(narrow.json()), parse(wide.json())))
+        casts: Any = self._session._jvm.org.apache.spark.sql.catalyst.expressions.Cast  # type: ignore[union-attr]  # noqa: SLF001 - the same
+        return bool(casts.canUpCast(parse(narrow.json()), parse(wide.json())))
 
     def _evolve(self, written: StructType) -> None:
-        if self._spec.schema_evolution == "widen":
-            self._session.sql(
-                f"ALTER TABLE delta.{quoted(self.path)} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
-            )
+        there = self._table()
+        wide = self._widened(written, there)
+        if wide != there:
+            detail = self._session.sql(f"DESCRIBE DETAIL delta.{quoted(self.path)}").collect()[0]
+            # Other readers than Spark do not read a table that has ever changed a type in place.
+            if detail["properties"].get(_TYPE_WIDENING) != "true":
+                self._rewrite(there, cast("StructType", wide), detail["partitionColumns"])
         empty = self._writer(self._empty(written))
         empty.mode("append").option("mergeSchema", "true").save(self.path)
+
+    def _widened(self, wanted: DataType, there: DataType) -> DataType:
+        """Return the type of a table, or of a column, in which values of `wanted` fit; new columns are not in it."""
+        match wanted, there:
+            case StructType(), StructType():
+                given = by_name(wanted)
+                return StructType(
+                    [
+                        StructField(field.name, self._widened(found.dataType, field.dataType), field.nullable)
+                        if (found := given.get(field.name.lower()))
+                        else field
+                        for field in there
+                    ]
+                )
+            case ArrayType(), ArrayType():
+                return ArrayType(self._widened(wanted.elementType, there.elementType), there.containsNull)
+            case MapType(), MapType():
+                key = self._widened(wanted.keyType, there.keyType)
+                value = self._widened(wanted.valueType, there.valueType)
+                return MapType(key, value, there.valueContainsNull)
+        return there if wanted == there or self._widens(wanted, there) else wanted
+
+    def _rewrite(self, there: StructType, wide: StructType, partition_by: list[str]) -> None:
+        """Write all rows of the table with larger types, as one commit."""
+        _log.info("a table is rewritten with larger types", path=self.path)
+        rows = self._session.read.format("delta").load(self.path)
+        columns = (
+            fitted(col(quoted(field.name)), there[field.name].dataType, field.dataType).alias(field.name)
+            for field in wide
+        )
+        writer = rows.select(*columns).write.format("delta").mode("overwrite")
+        writer.option("overwriteSchema", "true").partitionBy(*partition_by).save(self.path)
 
     def _empty(self, schema: StructType) -> DataFrame:
         return self._session.createDataFrame([], schema)
