@@ -83,7 +83,7 @@ bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/R
 bench-append: $(VENV)/.run ## compare Redis' CPU for appends with plain XADD; ARGS="--server /usr/bin/redis-server --rounds 5"
 	@exec $(BIN)/python -m loadtest.append $(ARGS)
 
-bench-lake: $(VENV)/.classes ## compare archiving with Spark's Kafka source and Kafka Connect; ARGS="--rounds 5"; needs Java 17 and Maven
+bench-lake: $(VENV)/.classes ## compare archiving and pipelines with Spark's Kafka source and Kafka Connect; ARGS="--rounds 5"; needs Java 17 and Maven
 	@exec $(BIN)/python -m loadtest.lake.bench $(ARGS)
 
 loadtest: $(VENV)/.loadtest ## load Korvet by locust and real clients, for a minute; ARGS as in loadtest/README.md

@@ -10,7 +10,8 @@ which fetches the jars of the peers. Each round fills a topic of two partitions 
   table, so a sink that does costs more.
 
 All are warm: the first round is not counted. CPU is that of all processes, Redis and broker included; the rate of
-`connect` counts that it joins a group. Then follow `korvet lake archive --once` with nothing to do, and cold.py.
+`connect` counts that it joins a group. Then follow `korvet lake archive --once` with nothing to do, cold.py, and
+streams.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from korvet.lake.table import Lake
 from korvet.lake.tasks import archive_ranges
 from korvet.spark.jobs import archive_rounds, archive_runner
 from korvet.spark.session import session
-from loadtest.lake import archive, cold
+from loadtest.lake import archive, cold, streams
 from tests.jvm import jars as kafka_jars
 from tests.jvm.connect.test_connect import STRINGS, worker_configs
 from tests.jvm.connect.worker import Worker
@@ -51,9 +52,7 @@ from tests.support.spark_driver import Driver
 CORES = 2
 SECONDS_MAX = 600.0
 """For one peer and one topic."""
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+DELTA = streams.DELTA | {
     # As Spark runs by default, unlike in the tests.
     "spark.driver.defaultJavaOptions": "",
     "spark.driver.memory": "1g",
@@ -86,6 +85,7 @@ def main() -> None:
         _nothing_to_do(source)
     for storage_format in cold.FORMATS:
         cold.measure(storage_format, records=200_000, fetches=200)
+    streams.measure(args.records, streams.BATCHES, args.rounds)
 
 
 @contextmanager

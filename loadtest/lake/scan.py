@@ -25,6 +25,7 @@ from korvet.lake.tasks import archive_ranges
 from korvet.spark.jobs import archive_rounds
 from korvet.spark.query import frame_of
 from korvet.spark.session import session
+from loadtest.lake import streams
 from loadtest.lake.archive import fill
 from tests.jvm.spark import jars
 from tests.support import redis_servers
@@ -36,13 +37,6 @@ QUERIES = (
     "count(*)",
     "sum(length(key)), max(timestamp), sum(length(value))",
 )
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # The log of so few files is read by one task, not by fifty.
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.shuffle.partitions": "2",
-}
 
 
 def main() -> None:
@@ -53,7 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hot", action="store_true", help="read Redis")
     args = parser.parse_args()
-    settings = _DELTA | {"spark.driver.extraClassPath": ":".join(map(str, jars.prepare()))}
+    settings = streams.DELTA | {"spark.driver.extraClassPath": ":".join(map(str, jars.prepare()))}
     with (
         redis_servers.embedded_server() as url,
         tempfile.TemporaryDirectory() as directory,
