@@ -178,6 +178,11 @@ _ALWAYS = {
     # Times in queries are as those in tables.
     "spark.sql.session.timeZone": "UTC",
 }
+_DEFAULTS = {
+    # Delta Lake computes the state of a table in as many tasks for each commit, 50 by default.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Unless a user has set them, by `configs`, --conf of spark-submit or spark-defaults.conf."""
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -262,6 +267,7 @@ def session(
             }
             (launch or launch_quietly)(SparkConf(loadDefaults=False).setAll(list(at_start.items())))
         started = builder.getOrCreate()
+        _set_defaults(started)
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkError(f"Spark does not start: {reason_of(error)}") from error
     if threading.current_thread() is threading.main_thread():
@@ -274,6 +280,13 @@ def session(
             # If a job is still running, each of its parts would log its end.
             started.sparkContext.setLogLevel("OFF")
             started.stop()
+
+
+def _set_defaults(started: SparkSession) -> None:
+    given = started.sparkContext.getConf()
+    for key, value in _DEFAULTS.items():
+        if not given.contains(key):
+            started.conf.set(key, value)
 
 
 def check_java() -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.spark.session import SparkError, check_java, reason_of, session
+from tests.cli.commands import SPARK_SECONDS_MAX
 
 
 def java(tmp_path: Path, script: str) -> str:
@@ -61,6 +62,20 @@ def test_spark_listens_on_this_machine_only_and_shows_no_pages(spark: SparkSessi
     assert context.uiWebUrl is None
     assert context.getConf().get("spark.python.daemon.module") == "korvet.spark.daemon"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_a_commit_of_delta_lake_costs_one_task_unless_a_user_says_how_many(spark: SparkSession) -> None:
+    name = "spark.databricks.delta.snapshotPartitions"
+    assert spark.conf.get(name) == "1"
+    program = (
+        "from korvet.spark.session import session\n"
+        f'with session("test", master="local[1]", configs={{"{name}": "7"}}) as spark:\n'
+        f'    print(spark.conf.get("{name}"))'
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=SPARK_SECONDS_MAX
+    )
+    assert result.stdout == "7\n"
 
 
 def test_a_failure_has_its_reason_and_no_stack() -> None:

@@ -22,8 +22,6 @@ YARN = HERE / "hadoop"
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # The log of a small table is read by one task, not by fifty.
-    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
 }
 """Settings of a session with Delta Lake."""

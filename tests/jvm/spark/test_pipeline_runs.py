@@ -44,7 +44,6 @@ def pipeline(directory: Path, target: str, trigger: str, source: str = "") -> Pa
         "spark.driver.memory": "768m",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",
-        "spark.databricks.delta.snapshotPartitions": "1",
     }
     file = directory / "orders.toml"
     conf = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in settings.items())

@@ -61,7 +61,6 @@ def pipeline(directory: Path, master: str, ui_port: int) -> Path:
         "spark.driver.extraClassPath": path,
         "spark.executor.extraClassPath": path,
         "spark.driver.memory": "768m",
-        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.ui.enabled": "true",
         "spark.ui.port": str(ui_port),
     }

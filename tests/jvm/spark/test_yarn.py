@@ -36,7 +36,6 @@ SETTINGS = {
     # By default all of these are copied for each application.
     "spark.yarn.jars": f"local:{PYSPARK}/jars/*",
     "spark.sql.shuffle.partitions": "2",
-    "spark.databricks.delta.snapshotPartitions": "1",
 }
 """Spark's own defaults here, for both ways to start an application."""
 
