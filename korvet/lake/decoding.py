@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from korvet_core import Fetched
 
-from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, Ints, timestamp_columns
+from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, Ints, ints, timestamp_columns
 from korvet.protocol.records.compression import refusals
 
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
@@ -50,7 +50,7 @@ def to_arrow(
     ]
     own.append(_no_headers(count) if headers is None else _header_column(count, *headers))
     arrays = [
-        pa.array(np.full(count, partition, dtype=np.int32)),
+        ints(np.full(count, partition, dtype=np.int32)),
         _array(pa.int64(), count, None, offsets),
         *_with_rest(np.frombuffer(timestamps, dtype=np.int64), _array(pa.int32(), count, None, kinds), *own),
     ]

@@ -423,7 +423,7 @@ class RangeReader:
         self.error = error.message
 
 
-_NO_ROWS = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+_NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, type_) for type_ in SCHEMA.types], schema=SCHEMA)
 
 
 def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:

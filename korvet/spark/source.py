@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -62,7 +63,7 @@ from korvet.lake.scan import (
     snapshots_as_of,
     split_parts,
 )
-from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
+from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, ints, repeated
 from korvet.lake.source import LakeStores, SourceTopic
 from korvet.lake.tasks import alternating
 from korvet.spark.options import (
@@ -82,7 +83,6 @@ from korvet.spark.position import (
     lost_before,
     lost_within,
 )
-from korvet.spark.sink import BatchSink, StreamSink, checked_options
 from korvet.topics.types import Partition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -212,12 +212,16 @@ class KorvetDataSource(DataSource):
         """Return a writer of rows; raises ValueError for wrong options or columns, AdminError."""
         if overwrite:
             raise ValueError("records can only be appended: use mode append")
+        from korvet.spark.sink import BatchSink, checked_options  # noqa: PLC0415 - what reads needs no client of brokers
+
         return BatchSink(checked_options(sink_options(self.options), schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's
         """Return a writer of the rows of a stream; raises the same."""
         if overwrite:
             raise ValueError("records can only be appended: use output mode append")
+        from korvet.spark.sink import StreamSink, checked_options  # noqa: PLC0415 - the same
+
         return StreamSink(checked_options(sink_options(self.options, streaming=True), schema))
 
 
@@ -256,9 +260,9 @@ def _column(rows: pa.RecordBatch, partition: Partition, field: pa.Field) -> pa.A
     """Return a column of COLUMNS for rows of a partition."""
     match field.name:
         case "topic":
-            return pa.repeat(partition.topic, rows.num_rows)
+            return repeated(partition.topic, rows.num_rows)
         case "partition":
-            return pa.repeat(pa.scalar(partition.index, field.type), rows.num_rows)
+            return ints(np.full(rows.num_rows, partition.index, dtype=np.int32))
     return rows.column(_COLUMNS_OF_TABLES.get(field.name, field.name)).cast(field.type)
 
 

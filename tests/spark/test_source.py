@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -420,3 +422,22 @@ SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 )
 def test_filters_become_bounds_that_are_never_narrower(filters: list[Filter], wanted: FilterBounds) -> None:
     assert filter_bounds(filters) == wanted
+
+
+READER = """
+import sys
+from korvet.spark.source import COLUMNS, KorvetDataSource
+
+reader = KorvetDataSource({"redis.url": sys.argv[1], "topic": "orders"}).reader(COLUMNS)
+print(sum(rows.num_rows for part in reader.partitions() for rows in reader.read(part)))
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_worker_that_reads_imports_no_pandas_which_costs_more_than_its_records(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    all_kinds(topics, topic)
+    result = subprocess.run(
+        [sys.executable, "-c", READER, topics.source.redis_url], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == f"{len(topics.produced[topic.id, 0])}\nFalse\n"

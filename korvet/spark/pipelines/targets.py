@@ -297,7 +297,9 @@ class DeltaTarget:
         writer.option("overwriteSchema", "true").partitionBy(*partition_by).save(self.path)
 
     def _empty(self, schema: StructType) -> DataFrame:
-        return self._session.createDataFrame([], schema)
+        # A frame of Python's rows would start a Python worker.
+        columns = (lit(None).cast(field.dataType).alias(field.name) for field in schema)
+        return self._session.range(0).limit(0).select(*columns)
 
     def _exists(self) -> bool:
         delta: Any = self._session._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr]  # noqa: SLF001 - Delta's package for Python may not be installed
