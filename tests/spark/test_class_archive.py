@@ -1,14 +1,16 @@
-"""korvet/spark/class_archive.py: what it writes is mapped by the Java of a later session."""
+"""korvet/spark/class_archive.py: what it writes is used by the Java and the Python workers of a later session."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from korvet.spark.class_archive import MODULES, compile_modules
 from tests.cli.commands import SPARK_SECONDS_MAX
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,7 @@ from pyspark import SparkContext
 from korvet.spark import class_archive, session
 
 archive = session.CLASS_ARCHIVE = class_archive.CLASS_ARCHIVE = Path(sys.argv[1])
+class_archive.MODULES = archive.with_name("none.zip")
 if sys.argv[2] == "write":
     sys.exit(class_archive.main())
 with session.session("test", master="local[2]", only_schedules=True) as spark:
@@ -63,3 +66,21 @@ def test_without_java_there_is_no_archive_and_one_line_says_why(tmp_path: Path) 
     assert (result.returncode, [*tmp_path.iterdir()]) == (1, [])
     assert result.stderr.startswith("no archive of Spark's classes: Spark needs Java 17 or later")
     assert result.stderr.count("\n") == 1
+
+
+def test_workers_import_modules_that_are_compiled_already(tmp_path: Path) -> None:
+    archive = tmp_path / "pyspark.zip"
+    shutil.copy(MODULES, archive)
+    compile_modules(archive)
+    # The same once more, as after an update of Korvet.
+    compile_modules(archive)
+    assert [*tmp_path.iterdir()] == [archive]
+    program = "import pyspark.worker, pyspark.errors; print(pyspark.worker.__file__)"
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": f"{archive}{os.pathsep}{next(MODULES.parent.glob('py4j-*.zip'))}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.stdout, result.stderr) == (f"{archive}/pyspark/worker.pyc\n", "")
