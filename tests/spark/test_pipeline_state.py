@@ -241,6 +241,15 @@ def test_packages_are_those_that_neither_spark_nor_the_file_has(tmp_path: Path) 
     assert "spark.sql.shuffle.partitions" in configs(spec(tmp_path, DELTA), "local[2]", Lake())
 
 
+def test_java_compiles_less_for_a_run_that_ends_unless_the_file_says_how(tmp_path: Path) -> None:
+    name = "spark.driver.defaultJavaOptions"
+    once = f"{DELTA}\n[trigger]\navailable_now = true\n"
+    assert configs(spec(tmp_path, once), None, Lake())[name] == "-XX:TieredStopAtLevel=1"
+    assert name not in configs(spec(tmp_path, DELTA), None, Lake())
+    own = f'{once}[spark.conf]\n"{name}" = "-Xss4m"\n'
+    assert configs(spec(tmp_path, own), None, Lake())[name] == "-Xss4m"
+
+
 def test_a_lake_in_s3_is_reached_by_its_own_options_unless_the_file_has_others(tmp_path: Path) -> None:
     options = "aws_access_key_id=key,AWS_SECRET_ACCESS_KEY=hunter2,AWS_SESSION_TOKEN=now,AWS_ALLOW_HTTP=true"
     amazon = Lake.of("s3://lakes/korvet", f"{options},AWS_REGION=eu-west-1")

@@ -34,6 +34,7 @@ _CLASSES = {
 _PACKAGES = "spark.jars.packages"
 _EXCLUDES = "spark.jars.excludes"
 _EXECUTORS = "spark.executor.extraJavaOptions"
+_JAVA = "spark.driver.defaultJavaOptions"
 _JARS = ("spark.jars", "spark.driver.extraClassPath")
 _JAR_FILES = Path(pyspark.__file__).parent / "jars"
 
@@ -68,6 +69,9 @@ def configs(spec: PipelineSpec, master: str | None, lake: Lake) -> dict[str, str
     if not is_submitted() if master is None else master.startswith("local"):
         # As many parts as cores: more cost more than they even out, and a checkpoint keeps their number.
         found["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1)
+    if spec.trigger.available_now:
+        # A run that ends soon does not get back what Java's second compiler costs: a third of its CPU.
+        found[_JAVA] = "-XX:TieredStopAtLevel=1"
     if "avro" in _formats(spec):
         # That of the driver gets them when it decodes; its options say how it logs.
         found[_EXECUTORS] = " ".join(
