@@ -215,9 +215,6 @@ Bytes are a command as `pack_command` makes it, whose key is its second word.
 def pack_command(command: _Command, /) -> bytes:
     """Return a command as Redis reads it; raises ValueError if it has no words, which Redis does not answer."""
 
-class NotRespError(ValueError):
-    """A server sent what is not RESP; the argument is a sentence."""
-
 class RespReader:
     """Makes objects of replies, RESP2 or RESP3, that come in pieces of any size.
 
@@ -230,7 +227,7 @@ class RespReader:
         """Take what has arrived."""
 
     def next_reply(self, missing: object, /) -> object:
-        """Return the next reply, or `missing` if it is not whole yet; raises NotRespError."""
+        """Return the next reply, or `missing` if it is not whole yet; raises ValueError for what is not RESP."""
 
 @final
 class RawReply:

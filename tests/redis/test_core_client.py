@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from korvet_core import NotRespError, RedisClient, RespReader, pack_command
+from korvet_core import RedisClient, RespReader, pack_command
 
 from korvet.redis.replies import error_of, prevented
 
@@ -126,7 +126,7 @@ def test_every_kind_of_reply_is_an_object(server: Server, answer: bytes, reply: 
 def test_what_is_no_reply_is_an_error_of_a_reader() -> None:
     reader = RespReader(error_of)
     reader.feed(b"SSH-2.0\r\n")
-    with pytest.raises(NotRespError, match="begins with the byte 0x53"):
+    with pytest.raises(ValueError, match="begins with the byte 0x53"):
         reader.next_reply(None)
 
 

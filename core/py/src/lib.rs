@@ -62,7 +62,7 @@ mod korvet_core {
     #[pymodule_export]
     use crate::peers::{ClientSockets, TlsServer};
     #[pymodule_export]
-    use crate::resp::{NotRespError, RawReply, RespReader, pack_command};
+    use crate::resp::{RawReply, RespReader, pack_command};
     #[pymodule_export]
     use pyo3::panic::PanicException;
 

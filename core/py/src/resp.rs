@@ -8,7 +8,6 @@
 
 use std::collections::TryReserveError;
 
-use korvet_proto::Malformed;
 use korvet_proto::pipeline::Packed;
 use korvet_proto::resp::{Element, Elements, Inbox, put_argument, put_count, put_integer};
 use korvet_proto::shared::Shared;
@@ -17,8 +16,6 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 use pyo3::{Borrowed, ffi, prelude::*};
 
 use crate::buffer::Bytes;
-
-pyo3::create_exception!(korvet_core, NotRespError, PyValueError, "A server sent what is not RESP; args: a sentence.");
 
 /// From this size on an argument is not copied before it is written.
 const PAYLOAD_BYTES_MIN: usize = 2048;
@@ -261,10 +258,6 @@ pub fn no_memory(error: TryReserveError) -> PyErr {
     PyMemoryError::new_err(error.to_string())
 }
 
-pub fn not_resp(malformed: Malformed) -> PyErr {
-    NotRespError::new_err(malformed.to_string())
-}
-
 /// The bytes of a whole reply, of which no objects were made.
 #[pyclass(module = "korvet_core", frozen)]
 pub struct RawReply(pub Shared);
@@ -306,7 +299,8 @@ impl RespReader {
 
     #[pyo3(signature = (missing, /))]
     fn next_reply<'py>(&mut self, missing: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let Some(reply) = self.inbox.next_reply().map_err(not_resp)? else { return Ok(missing) };
+        let reply = self.inbox.next_reply().map_err(|malformed| PyValueError::new_err(malformed.to_string()))?;
+        let Some(reply) = reply else { return Ok(missing) };
         // Where they were received: a copy of a large reply costs more than its objects. So nobody may call this reader
         // meanwhile, and who does gets an error of PyO3, for it is borrowed.
         Builder::new(missing.py(), &self.error_of).build(self.inbox.bytes().get(reply).unwrap_or_default())
