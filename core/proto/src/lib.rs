@@ -23,6 +23,7 @@
 //! * [`failure`] is why an append or a read has no result.
 //! * [`append`] makes calls of the append scripts of producers' batches, and reads the answers.
 //! * [`produce`] serves the requests of producers, and [`fetch`] those of consumers; [`serving`] is what both are given.
+//! * [`noted`] counts what both have served.
 //! * [`log`] reads the log of a partition.
 //! * [`compaction`] decides which entries of a log stay.
 //! * [`shared`] are bytes that several hold.
@@ -46,6 +47,7 @@ pub mod failure;
 pub mod fetch;
 pub mod frame;
 pub mod log;
+pub mod noted;
 pub mod partition;
 pub mod peer;
 pub mod pipeline;

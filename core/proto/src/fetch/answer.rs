@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::flow::Consumers;
-use super::noted::Answered;
 use super::pending::{About, Outcome, Pending, Place, Spent};
 use super::response::set_throttle;
 use super::session::{Bounds, INITIAL_EPOCH, NO_SESSION};
 use super::{Event, Header, PartitionResult, Question, RequestId, write};
 use crate::ErrorCode;
+use crate::noted::Answered;
 use crate::pipeline::Time;
 use crate::shared::Piece;
 

@@ -53,7 +53,7 @@ use crate::shared::{Piece, Shared};
 use crate::slab::Id;
 
 pub use flow::Consumers;
-pub use noted::{Answered, Noted, Traffic};
+pub use noted::Noted;
 pub use reads::Sending;
 pub use request::{ForgottenTopic, NAMED_MAX, PartitionData, Request, TopicData, VERSIONS, read};
 pub use response::{Header, PartitionResult, write};

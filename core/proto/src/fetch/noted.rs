@@ -1,33 +1,13 @@
 //! What is counted, until the owner takes it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::session::Counts;
+use crate::noted::{Answered, Traffic, TrafficByTopic};
 use crate::partition::Topic;
 use crate::pipeline::Time;
-
-/// How long an answered request took, and its stages: waiting for its turn, reading and checking it, until Redis' answers
-/// were read, waiting for what others do, making the response. And the error of the whole response, 0 without one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Answered {
-    pub whole: Duration,
-    pub stages: [Duration; 5],
-    pub error: i16,
-    /// Until when they are.
-    pub until: Time,
-}
-
-/// What consumers were sent of a topic.
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct Traffic {
-    pub topic: Arc<Topic>,
-    pub records: u64,
-    pub bytes: u64,
-}
 
 /// What has happened since it was last taken.
 #[derive(Debug, Default)]
@@ -45,7 +25,7 @@ pub struct Noted {
     /// Requests that were refused because Redis was away, and the words about the first.
     pub away: u64,
     pub away_text: Option<String>,
-    traffic: HashMap<usize, Traffic>,
+    traffic: TrafficByTopic,
     /// Results of partitions with an error, by their code.
     pub failures: BTreeMap<i16, u64>,
     /// How many requests wait now; and the sessions.
@@ -56,21 +36,15 @@ pub struct Noted {
 impl Noted {
     /// What was sent, by topic.
     pub fn traffic(&self) -> impl Iterator<Item = &Traffic> {
-        self.traffic.values()
+        self.traffic.iter()
     }
 
     /// Count the time until now to the last answers, for writing them.
     pub(super) fn written(&mut self, count: usize, now: Time) {
-        for Answered { whole, stages: [.., encode], until, .. } in self.answered.iter_mut().rev().take(count) {
-            let took = now.saturating_sub(*until);
-            (*whole, *encode, *until) = (*whole + took, *encode + took, now);
-        }
+        self.answered.iter_mut().rev().take(count).for_each(|answered| answered.written(now));
     }
 
     pub(super) fn send(&mut self, topic: &Arc<Topic>, records: u64, bytes: usize) {
-        let new = || Traffic { topic: Arc::clone(topic), records: 0, bytes: 0 };
-        let traffic = self.traffic.entry(Arc::as_ptr(topic) as usize).or_insert_with(new);
-        traffic.records += records;
-        traffic.bytes += bytes as u64;
+        self.traffic.add(topic, records, bytes);
     }
 }

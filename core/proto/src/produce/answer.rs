@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::flow::{ACKS_ALL, Producers};
 use super::pending::{Owner, Pending, Stage, State};
 use super::settle::{Questions, ask, fault};
-use super::{Answered, Event, Question, RequestId, Written, write};
+use super::{Event, Question, RequestId, Written, write};
 use crate::ErrorCode;
 use crate::failure::{Failure, FailureKind};
+use crate::noted::Answered;
 use crate::peer::PeerId;
 use crate::serving::Clock;
 
@@ -197,5 +198,5 @@ fn answered_of(pending: &Pending, clock: Clock) -> Answered {
         before = before.max(end);
         stage
     });
-    Answered { whole: clock.now.saturating_sub(times.arrived), stages, until: clock.now }
+    Answered { whole: clock.now.saturating_sub(times.arrived), stages, error: 0, until: clock.now }
 }

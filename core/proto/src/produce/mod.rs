@@ -45,7 +45,7 @@ use crate::slab::Id;
 
 pub use flow::Producers;
 pub use group::Sending;
-pub use noted::{Answered, Noted, Traffic};
+pub use noted::Noted;
 pub use pending::Asked;
 pub use replied::End;
 pub use request::{PartitionData, Request, TopicData, VERSIONS, read};

@@ -1,34 +1,15 @@
 //! What is counted, until the owner takes it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Appended;
 use crate::ErrorCode;
 use crate::failure::{Failure, FailureKind};
+use crate::noted::{Answered, Traffic, TrafficByTopic};
 use crate::partition::Topic;
 use crate::pipeline::Time;
-
-/// How long an answered request took, and its stages: waiting for its turn, reading and checking it, until Redis' answers
-/// were read, waiting for what others do, making the response.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Answered {
-    pub whole: Duration,
-    pub stages: [Duration; 5],
-    /// Until when they are.
-    pub until: Time,
-}
-
-/// What producers have sent for a topic, and what was appended of it.
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct Traffic {
-    pub topic: Arc<Topic>,
-    pub records: u64,
-    pub bytes: u64,
-}
 
 /// What has happened since it was last taken.
 #[derive(Debug, Default)]
@@ -55,28 +36,22 @@ pub struct Noted {
     pub away_text: Option<String>,
     /// Whether any request had no failure.
     pub has_success: bool,
-    traffic: HashMap<usize, Traffic>,
+    traffic: TrafficByTopic,
 }
 
 impl Noted {
     /// What was sent, by topic.
     pub fn traffic(&self) -> impl Iterator<Item = &Traffic> {
-        self.traffic.values()
+        self.traffic.iter()
     }
 
     /// Count the time until now to the last answers, for making them.
     pub(super) fn written(&mut self, count: usize, now: Time) {
-        for Answered { whole, stages: [.., encode], until } in self.answered.iter_mut().rev().take(count) {
-            let took = now.saturating_sub(*until);
-            (*whole, *encode, *until) = (*whole + took, *encode + took, now);
-        }
+        self.answered.iter_mut().rev().take(count).for_each(|answered| answered.written(now));
     }
 
     pub(super) fn append(&mut self, topic: &Arc<Topic>, records: u32, bytes: usize) {
-        let new = || Traffic { topic: Arc::clone(topic), records: 0, bytes: 0 };
-        let traffic = self.traffic.entry(Arc::as_ptr(topic) as usize).or_insert_with(new);
-        traffic.records += u64::from(records);
-        traffic.bytes += bytes as u64;
+        self.traffic.add(topic, records.into(), bytes);
     }
 
     pub(super) fn outcomes<'a>(&mut self, outcomes: impl Iterator<Item = &'a Result<Appended, Failure>>) {
