@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use korvet_proto::ErrorCode;
 use korvet_proto::access::Right;
@@ -9,6 +10,7 @@ use korvet_proto::append::Marker;
 use korvet_proto::client::slot_of;
 use korvet_proto::compression::Codec;
 use korvet_proto::failure::{Failure, FailureKind};
+use korvet_proto::noted::Traffic;
 use korvet_proto::partition::TopicName;
 use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
 use korvet_proto::pipeline::Time;
@@ -25,7 +27,7 @@ pub type EndFields = (String, i32, i64);
 
 type StageSeconds = (f64, [f64; 5]);
 type ErrorCounts = BTreeMap<i16, u64>;
-type TrafficFields = (String, String, u64, u64);
+pub type TrafficFields = (String, String, u64, u64);
 
 /// What `take_noted` returns.
 pub type NotedFields = (
@@ -170,16 +172,45 @@ pub fn decision_of(decision: Option<&DecisionArgs<'_>>) -> PyResult<Decision> {
         DecisionArgs::Number(number) => Decision::Number(*number),
         DecisionArgs::Throttle((ms, reason)) => Decision::Throttle(*ms, *reason),
         DecisionArgs::Refuse((code, message, kind)) => {
-            // One that no append is refused with is a fault of ours: its client gets an answer all the same.
-            let code = ErrorCode::of(*code).unwrap_or(ErrorCode::UnknownServerError);
-            let kind = match kind.extract::<&str>()? {
-                "rule" => FailureKind::Rule,
-                "away" => FailureKind::NodeAway,
-                _ => FailureKind::Unavailable,
-            };
-            Decision::Refuse(Failure::new(code, message.extract::<String>()?, kind))
+            Decision::Refuse(refusal_of(*code, message.extract()?, kind.extract()?))
         }
     })
+}
+
+/// Why a request is refused. An unknown code is a fault of the owner: the client gets an answer all the same.
+pub fn refusal_of(code: i16, message: String, kind: &str) -> Failure {
+    let kind = match kind {
+        "rule" => FailureKind::Rule,
+        "away" => FailureKind::NodeAway,
+        _ => FailureKind::Unavailable,
+    };
+    Failure::new(ErrorCode::of(code).unwrap_or(ErrorCode::UnknownServerError), message, kind)
+}
+
+pub fn right_fields(py: Python<'_>, right: Right) -> PyResult<Bound<'_, PyTuple>> {
+    match right {
+        Right::Topic(name) => ("right", "topic", &*name).into_pyobject(py),
+        Right::TopicId(id) => ("right", "topic id", PyBytes::new(py, &id)).into_pyobject(py),
+        Right::TransactionalId(id) => ("right", "transactional id", &*id).into_pyobject(py),
+        Right::Cluster => ("right", "cluster", "").into_pyobject(py),
+    }
+}
+
+pub fn topic_fields(py: Python<'_>, name: TopicName, index: i32, is_stale: bool) -> PyResult<Bound<'_, PyTuple>> {
+    let (name, id) = match name {
+        TopicName::Name(name) => (name.to_string(), None),
+        TopicName::Id(id) => (String::new(), Some(PyBytes::new(py, &id))),
+    };
+    ("topic", name, id, index, is_stale).into_pyobject(py)
+}
+
+pub fn charge_fields(
+    py: Python<'_>,
+    client_id: Option<String>,
+    bytes: usize,
+    busy: Duration,
+) -> PyResult<Bound<'_, PyTuple>> {
+    ("charge", client_id, bytes, busy.as_secs_f64()).into_pyobject(py)
 }
 
 /// The question as a tuple: a word, and what it is about.
@@ -187,17 +218,8 @@ pub fn question_fields(py: Python<'_>, question: Question, begun_s: f64) -> PyRe
     let stream = |partition: &Partition| partition.keys.stream.to_string();
     match question {
         Question::Late { came_after } => ("late", begun_s + came_after.as_secs_f64()).into_pyobject(py),
-        Question::Right(Right::Topic(name)) => ("right", "topic", &*name).into_pyobject(py),
-        Question::Right(Right::TopicId(id)) => ("right", "topic id", PyBytes::new(py, &id)).into_pyobject(py),
-        Question::Right(Right::TransactionalId(id)) => ("right", "transactional id", &*id).into_pyobject(py),
-        Question::Right(Right::Cluster) => ("right", "cluster", "").into_pyobject(py),
-        Question::Topic { name, index, is_stale } => {
-            let (name, id) = match name {
-                TopicName::Name(name) => (name.to_string(), None),
-                TopicName::Id(id) => (String::new(), Some(PyBytes::new(py, &id))),
-            };
-            ("topic", name, id, index, is_stale).into_pyobject(py)
-        }
+        Question::Right(right) => right_fields(py, right),
+        Question::Topic { name, index, is_stale } => topic_fields(py, name, index, is_stale),
         Question::InSync { partition } => ("in sync", stream(&partition)).into_pyobject(py),
         Question::Verify { transactional_id, version, producer_id, epoch, partitions } => {
             let streams: Vec<String> = partitions.iter().map(|partition| stream(partition)).collect();
@@ -209,9 +231,7 @@ pub fn question_fields(py: Python<'_>, question: Question, begun_s: f64) -> PyRe
         Question::TimeAt { partition, offset } => ("time at", stream(&partition), offset).into_pyobject(py),
         Question::Confirm { node, history, replicas } => ("confirm", node, &*history, replicas).into_pyobject(py),
         Question::Rest => ("rest",).into_pyobject(py),
-        Question::Charge { client_id, bytes, busy } => {
-            ("charge", client_id, bytes, busy.as_secs_f64()).into_pyobject(py)
-        }
+        Question::Charge { client_id, bytes, busy } => charge_fields(py, client_id, bytes, busy),
     }
 }
 
@@ -242,16 +262,19 @@ pub fn outcome_fields(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, Py
     }
 }
 
-fn seconds_of(times: &[Time]) -> Vec<f64> {
+pub fn seconds_of(times: &[Time]) -> Vec<f64> {
     times.iter().map(Time::as_secs_f64).collect()
 }
 
+/// Name and id of each topic, records and bytes.
+pub fn traffic_fields<'a>(traffic: impl Iterator<Item = &'a Traffic>) -> Vec<TrafficFields> {
+    let fields = traffic
+        .map(|Traffic { topic, records, bytes }| (topic.name.to_string(), topic.id_text.to_string(), *records, *bytes));
+    fields.collect()
+}
+
 pub fn noted_fields(noted: Noted) -> NotedFields {
-    let traffic = noted.traffic().map(|traffic| {
-        let topic = &traffic.topic;
-        (topic.name.to_string(), topic.id_text.to_string(), traffic.records, traffic.bytes)
-    });
-    let traffic = traffic.collect();
+    let traffic = traffic_fields(noted.traffic());
     let answered = noted.answered.iter();
     let answered =
         answered.map(|each| (each.whole.as_secs_f64(), each.stages.map(|stage| stage.as_secs_f64()))).collect();
