@@ -47,6 +47,7 @@ pub mod failure;
 pub mod fetch;
 pub mod frame;
 pub mod log;
+mod message;
 pub mod noted;
 pub mod partition;
 pub mod peer;

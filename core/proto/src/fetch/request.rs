@@ -8,9 +8,10 @@
 use std::ops::RangeInclusive;
 
 use crate::Malformed;
-use crate::frame::{RequestHeader, request_header};
+use crate::frame::RequestHeader;
+use crate::message::Message;
 use crate::partition::TopicName;
-use crate::wire::{Reader, text};
+use crate::wire::text;
 
 /// The versions that can be read; older ones had other formats of records.
 pub const VERSIONS: RangeInclusive<i16> = 4..=18;
@@ -39,10 +40,8 @@ const HIGH_WATERMARKS_FROM: i16 = 18;
 /// is read, and as much in the process of its owner while that is asked about it.
 pub const NAMED_MAX: usize = 100_000;
 
-const FETCH: i16 = 1;
+const FETCH: (&str, i16) = ("Fetch", 1);
 const READ_COMMITTED: i8 = 1;
-/// Elements that an array has room for before they are read: a count is a claim.
-const ROOM_ELEMENTS_MAX: usize = 64;
 
 /// What a consumer asks for. A field that its version does not have is -1, or 0 for the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,168 +102,103 @@ impl Request {
 ///
 /// What follows the message is ignored, as by Kafka.
 pub fn read(frame: &[u8]) -> Result<Request, Malformed> {
-    let header = request_header(frame, |_| Some(FLEXIBLE_FROM))?;
-    let version = header.api_version;
-    if header.api_key != FETCH {
-        return Err(Malformed::new(format!("a request of API key {} is no Fetch request", header.api_key)));
-    }
-    if !VERSIONS.contains(&version) {
-        return Err(Malformed::new(format!("version {version} of Fetch is not served")));
-    }
-    let is_flexible = version >= FLEXIBLE_FROM;
-    let mut reader = Reader::new(header.body, is_flexible);
-    reader.limit_elements(NAMED_MAX);
-    let mut message = Message { frame, version, is_flexible, reader };
-    message.request(header).map_err(|why| Malformed::new(format!("FetchRequest v{version}: {why}")))
+    let (header, mut message) = Message::of(frame, FETCH, &VERSIONS, FLEXIBLE_FROM)?;
+    message.limit_elements(NAMED_MAX);
+    let version = message.version;
+    request(&mut message, header).map_err(|why| Malformed::new(format!("FetchRequest v{version}: {why}")))
 }
 
-struct Message<'a> {
-    frame: &'a [u8],
-    version: i16,
-    is_flexible: bool,
-    reader: Reader,
-}
-
-impl<'a> Message<'a> {
-    fn request(&mut self, header: RequestHeader<'_>) -> Result<Request, Malformed> {
-        let has_session = self.version >= SESSIONS_FROM;
-        let mut request = Request {
-            version: self.version,
-            correlation_id: header.correlation_id,
-            client_id: header.client_id.map(Into::into),
-            replica_id: if self.version < REPLICA_STATES_FROM { self.int32()? } else { -1 },
-            max_wait_ms: self.int32()?,
-            min_bytes: self.int32()?,
-            max_bytes: self.int32()?,
-            is_committed: i8::from_be_bytes(self.array()?) == READ_COMMITTED,
-            session_id: if has_session { self.int32()? } else { 0 },
-            session_epoch: if has_session { self.int32()? } else { -1 },
-            topics: self.list("topics", Self::topic)?,
-            forgotten: if has_session { self.list("forgotten_topics_data", Self::forgotten)? } else { Vec::new() },
-        };
-        if self.version >= RACKS_FROM {
-            self.skip_string("rack_id", false)?;
-        }
-        self.tags(|message, tag| {
-            Ok(Some(match tag {
-                0 => {
-                    message.skip_string("cluster_id", true)?;
-                    "cluster_id"
-                }
-                1 if message.version >= REPLICA_STATES_FROM => {
-                    request.replica_id = message.replica_state()?;
-                    "replica_state"
-                }
-                _ => return Ok(None),
-            }))
-        })?;
-        Ok(request)
+fn request(message: &mut Message<'_>, header: RequestHeader<'_>) -> Result<Request, Malformed> {
+    let has_session = message.version >= SESSIONS_FROM;
+    let mut request = Request {
+        version: message.version,
+        correlation_id: header.correlation_id,
+        client_id: header.client_id.map(Into::into),
+        replica_id: if message.version < REPLICA_STATES_FROM { message.int32()? } else { -1 },
+        max_wait_ms: message.int32()?,
+        min_bytes: message.int32()?,
+        max_bytes: message.int32()?,
+        is_committed: i8::from_be_bytes(message.array()?) == READ_COMMITTED,
+        session_id: if has_session { message.int32()? } else { 0 },
+        session_epoch: if has_session { message.int32()? } else { -1 },
+        topics: message.list("topics", topic)?,
+        forgotten: if has_session { message.list("forgotten_topics_data", forgotten)? } else { Vec::new() },
+    };
+    if message.version >= RACKS_FROM {
+        skip_string(message, "rack_id", false)?;
     }
-
-    fn topic(&mut self) -> Result<TopicData, Malformed> {
-        let name = self.topic_name()?;
-        let partitions = self.list("partitions", Self::partition)?;
-        self.skip_tags()?;
-        Ok(TopicData { name, partitions })
-    }
-
-    fn partition(&mut self) -> Result<PartitionData, Malformed> {
-        let index = self.int32()?;
-        let current_leader_epoch = if self.version >= LEADER_EPOCHS_FROM { self.int32()? } else { -1 };
-        let fetch_offset = i64::from_be_bytes(self.array()?);
-        let last_fetched_epoch = if self.version >= LAST_EPOCHS_FROM { self.int32()? } else { -1 };
-        if self.version >= LOG_START_FROM {
-            self.array::<8>()?;
-        }
-        let partition_max_bytes = self.int32()?;
-        self.tags(|message, tag| {
-            Ok(Some(match tag {
-                0 if message.version >= DIRECTORIES_FROM => {
-                    message.array::<16>()?;
-                    "replica_directory_id"
-                }
-                1 if message.version >= HIGH_WATERMARKS_FROM => {
-                    message.array::<8>()?;
-                    "high_watermark"
-                }
-                _ => return Ok(None),
-            }))
-        })?;
-        Ok(PartitionData { index, current_leader_epoch, fetch_offset, last_fetched_epoch, partition_max_bytes })
-    }
-
-    fn forgotten(&mut self) -> Result<ForgottenTopic, Malformed> {
-        let name = self.topic_name()?;
-        let partitions = self.list("partitions", Self::int32)?;
-        self.skip_tags()?;
-        Ok(ForgottenTopic { name, partitions })
-    }
-
-    fn topic_name(&mut self) -> Result<TopicName, Malformed> {
-        if self.version >= TOPIC_IDS_FROM {
-            return Ok(TopicName::Id(self.array()?));
-        }
-        let name = self.string("topic", false)?.unwrap_or_default();
-        Ok(TopicName::Name(text(name)?.into()))
-    }
-
-    /// Read which follower asks.
-    fn replica_state(&mut self) -> Result<i32, Malformed> {
-        let replica_id = self.int32()?;
-        let _replica_epoch = self.array::<8>()?;
-        self.skip_tags()?;
-        Ok(replica_id)
-    }
-
-    fn int32(&mut self) -> Result<i32, Malformed> {
-        Ok(i32::from_be_bytes(self.array()?))
-    }
-
-    fn array<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], Malformed> {
-        self.reader.array(self.frame)
-    }
-
-    fn string(&mut self, name: &str, nullable: bool) -> Result<Option<&'a [u8]>, Malformed> {
-        let Some(size) = self.reader.length(self.frame, name, true, nullable)? else { return Ok(None) };
-        Ok(Some(self.reader.bytes(self.frame, size)?))
-    }
-
-    fn skip_string(&mut self, name: &str, nullable: bool) -> Result<(), Malformed> {
-        text(self.string(name, nullable)?.unwrap_or_default())?;
-        Ok(())
-    }
-
-    fn list<T>(
-        &mut self,
-        name: &str,
-        mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
-        let count = self.reader.count(self.frame, name, false)?.unwrap_or(0);
-        let mut elements = Vec::with_capacity(count.min(ROOM_ELEMENTS_MAX));
-        for _ in 0..count {
-            elements.push(element(self)?);
-        }
-        Ok(elements)
-    }
-
-    fn skip_tags(&mut self) -> Result<(), Malformed> {
-        if self.is_flexible { self.reader.skip_tags(self.frame) } else { Ok(()) }
-    }
-
-    /// Read the tagged fields of a struct. `known` reads one by its tag and returns its name, unless it does not know it.
-    fn tags(
-        &mut self,
-        mut known: impl FnMut(&mut Self, u32) -> Result<Option<&'static str>, Malformed>,
-    ) -> Result<(), Malformed> {
-        let count = if self.is_flexible { self.reader.tag_count(self.frame)? } else { 0 };
-        for _ in 0..count {
-            let (tag, end) = self.reader.tag(self.frame)?;
-            let begin = self.reader.position();
-            match known(self, tag)? {
-                Some(name) => self.reader.end_tag(name, begin, end)?,
-                None => self.reader.skip_to(end),
+    message.tags(|message, tag| {
+        Ok(Some(match tag {
+            0 => {
+                skip_string(message, "cluster_id", true)?;
+                "cluster_id"
             }
-        }
-        Ok(())
+            1 if message.version >= REPLICA_STATES_FROM => {
+                request.replica_id = replica_state(message)?;
+                "replica_state"
+            }
+            _ => return Ok(None),
+        }))
+    })?;
+    Ok(request)
+}
+
+fn topic(message: &mut Message<'_>) -> Result<TopicData, Malformed> {
+    let name = topic_name(message)?;
+    let partitions = message.list("partitions", partition)?;
+    message.skip_tags()?;
+    Ok(TopicData { name, partitions })
+}
+
+fn partition(message: &mut Message<'_>) -> Result<PartitionData, Malformed> {
+    let index = message.int32()?;
+    let current_leader_epoch = if message.version >= LEADER_EPOCHS_FROM { message.int32()? } else { -1 };
+    let fetch_offset = i64::from_be_bytes(message.array()?);
+    let last_fetched_epoch = if message.version >= LAST_EPOCHS_FROM { message.int32()? } else { -1 };
+    if message.version >= LOG_START_FROM {
+        message.array::<8>()?;
     }
+    let partition_max_bytes = message.int32()?;
+    message.tags(|message, tag| {
+        Ok(Some(match tag {
+            0 if message.version >= DIRECTORIES_FROM => {
+                message.array::<16>()?;
+                "replica_directory_id"
+            }
+            1 if message.version >= HIGH_WATERMARKS_FROM => {
+                message.array::<8>()?;
+                "high_watermark"
+            }
+            _ => return Ok(None),
+        }))
+    })?;
+    Ok(PartitionData { index, current_leader_epoch, fetch_offset, last_fetched_epoch, partition_max_bytes })
+}
+
+fn forgotten(message: &mut Message<'_>) -> Result<ForgottenTopic, Malformed> {
+    let name = topic_name(message)?;
+    let partitions = message.list("partitions", Message::int32)?;
+    message.skip_tags()?;
+    Ok(ForgottenTopic { name, partitions })
+}
+
+fn topic_name(message: &mut Message<'_>) -> Result<TopicName, Malformed> {
+    if message.version >= TOPIC_IDS_FROM {
+        return Ok(TopicName::Id(message.array()?));
+    }
+    let name = message.string("topic", false)?.unwrap_or_default();
+    Ok(TopicName::Name(text(name)?.into()))
+}
+
+/// Read which follower asks.
+fn replica_state(message: &mut Message<'_>) -> Result<i32, Malformed> {
+    let replica_id = message.int32()?;
+    let _replica_epoch = message.array::<8>()?;
+    message.skip_tags()?;
+    Ok(replica_id)
+}
+
+fn skip_string(message: &mut Message<'_>, name: &str, nullable: bool) -> Result<(), Malformed> {
+    text(message.string(name, nullable)?.unwrap_or_default())?;
+    Ok(())
 }
