@@ -4,10 +4,9 @@
 #![no_main]
 
 mod sealed;
+mod topics;
 
-use std::sync::Arc;
-
-use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
+use korvet_proto::partition::{AtRest, Layout, TopicConfig};
 use korvet_proto::failure::call_failure;
 use korvet_proto::append::{Batch, Number, Reply, Rules, prepare, put_call};
 use korvet_proto::compression::Codec;
@@ -15,6 +14,7 @@ use korvet_proto::pipeline::Packed;
 use korvet_proto::resp::{Element, Elements};
 use korvet_proto::shared::Shared;
 use sealed::sealed;
+use topics::{config, partition};
 
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 const NOW: i64 = 1_700_000_000_000;
@@ -78,34 +78,6 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         }
     }
 });
-
-fn config() -> TopicConfig {
-    TopicConfig {
-        codec: None,
-        at_rest: AtRest { codec: None, min_bytes: 0 },
-        consumer_codec: Codec::None,
-        max_message_bytes: 1 << 20,
-        max_message_records: 100_000,
-        is_compacted: false,
-        has_append_time: false,
-        timestamp_before_max_ms: i64::MAX,
-        timestamp_after_max_ms: i64::MAX,
-    }
-}
-
-fn partition(layout: Layout, config: TopicConfig) -> Arc<Partition> {
-    let topic = Topic { name: "orders".into(), id: [0; 16], id_text: "id".into(), config };
-    let keys = Keys {
-        stream: "stream".into(),
-        state: "state".into(),
-        index: "index".into(),
-        open: "open".into(),
-        aborted: "aborted".into(),
-        compacted: ["clean:0".into(), "clean:1".into()],
-        channel: "channel".into(),
-    };
-    Arc::new(Partition { topic: Arc::new(topic), index: 0, layout, keys, slot: 0, replicas: 0 })
-}
 
 /// The smallest batch.
 fn plain_batch() -> Batch {

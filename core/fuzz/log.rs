@@ -4,14 +4,14 @@
 #![no_main]
 
 mod sealed;
-
-use std::sync::Arc;
+mod topics;
 
 use korvet_proto::batch::{Header, LENGTH_FROM};
 use korvet_proto::compression::{Codec, Frames};
 use korvet_proto::log::{Collector, Found, Known, Outcome, Read};
-use korvet_proto::partition::{AtRest, Keys, Layout, Partition, Topic, TopicConfig};
+use korvet_proto::partition::{Layout, TopicConfig};
 use sealed::sealed;
+use topics::{config, partition};
 
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 const LAYOUTS: [Layout; 3] = [Layout::Batch, Layout::Record { bits: 0 }, Layout::Record { bits: 20 }];
@@ -33,7 +33,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some(([flags, room, count], bytes)) = data.split_first_chunk() else { return };
     for layout in LAYOUTS {
         let read = Read {
-            partition: partition(layout, flags & 1 != 0),
+            partition: partition(layout, TopicConfig { has_append_time: flags & 1 != 0, ..config() }),
             offset: (flags >> 5).into(),
             entries_max: u32::from(*count) + 1,
             end: None,
@@ -166,29 +166,4 @@ fn made(kind: u8, content: &[u8]) -> Vec<u8> {
 
 fn bulk(text: &[u8]) -> Vec<u8> {
     [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
-}
-
-fn partition(layout: Layout, has_append_time: bool) -> Arc<Partition> {
-    let config = TopicConfig {
-        codec: None,
-        at_rest: AtRest { codec: None, min_bytes: 0 },
-        consumer_codec: Codec::None,
-        max_message_bytes: 1 << 20,
-        max_message_records: 100_000,
-        is_compacted: false,
-        has_append_time,
-        timestamp_before_max_ms: i64::MAX,
-        timestamp_after_max_ms: i64::MAX,
-    };
-    let topic = Topic { name: "orders".into(), id: [0; 16], id_text: "id".into(), config };
-    let keys = Keys {
-        stream: "stream".into(),
-        state: "state".into(),
-        index: "index".into(),
-        open: "open".into(),
-        aborted: "aborted".into(),
-        compacted: ["clean:0".into(), "clean:1".into()],
-        channel: "channel".into(),
-    };
-    Arc::new(Partition { topic: Arc::new(topic), index: 0, layout, keys, slot: 0, replicas: 0 })
 }
