@@ -123,7 +123,7 @@ lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgra
 	@echo "==> requirements-dev.lock"
 	@$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@echo "==> requirements-lake.lock"
-	@$(COMPILE) --extra lake --extra iceberg --extra protobuf --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-lake.lock
+	@$(COMPILE) --extra lake --extra iceberg --extra protobuf --group pipelines --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-lake.lock
 	@echo "==> requirements-deploy.lock"
 	@$(COMPILE) --group deploy --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-deploy.lock
 	@echo "==> requirements-stores.lock"

@@ -66,6 +66,10 @@ EXAMPLES = {
     "docs/lake/archiving.md#By jobs": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/archiving.md#Partitions by date": CHECKED + "; tests/lake/test_dates.py",
     "docs/lake/catalogs.md#A Hive metastore": CHECKED + "; tests/jvm/spark/test_metastore.py",
+    **{
+        f"docs/lake/declarative-pipelines.md#{title}": "tests/spark/test_declarative_pipelines.py"
+        for title in ("Declarative pipelines", "A project", "Run it")
+    },
     "docs/lake/iceberg.md#Switch it on": "settings; tests/cli/lake/test_upkeep.py and tests/stores have them",
     "docs/lake/iceberg.md#Read it": "tests/lake/test_iceberg.py",
     "docs/lake/object-stores.md#Object stores": "needs a store; tests/stores has one of its own",
