@@ -85,6 +85,7 @@ EXAMPLES = {
     "docs/lake/security.md#Replays": "tests/cli/lake/test_replay_rights.py",
     "docs/lake/spark.md#Writing from Spark": "tests/spark/test_sink.py",
     "docs/lake/spark.md#Exactly once": "tests/spark/test_exactly_once.py",
+    "docs/lake/spark.md#Decoding records": "tests/spark/test_decoded_frames.py",
     "docs/lake/spark.md#On a Spark cluster": CHECKED
     + "; tests/jvm/spark/test_cluster.py has a cluster of its own",
     "docs/lake/sql.md#As of a version or a time": CHECKED

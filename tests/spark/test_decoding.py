@@ -1,4 +1,4 @@
-"""korvet/spark/pipelines/decoding.py: texts, JSON, CSV and headers as columns, and why bytes do not decode."""
+"""korvet/spark/decoding.py, by pipelines: texts, JSON, CSV and headers as columns, and why bytes do not decode."""
 
 from __future__ import annotations
 
@@ -453,7 +453,7 @@ def test_a_schema_may_be_in_a_file(spark: SparkSession, tmp_path: Path) -> None:
         (Decoding(format="csv", schema="ids ARRAY<INT>"), "value: a line of CSV has columns of numbers"),
         (
             Decoding(format="json", schema="id INT", options={"Mode": "FAILFAST"}),
-            "value.options: Mode is not for pipelines: on_error says it",
+            "value.options: Mode cannot be given: what does not decode is an error, by on_error or in _error",
         ),
     ],
 )

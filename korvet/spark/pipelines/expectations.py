@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from korvet.spark.decoding import ERROR
 from korvet.spark.pipelines.checks import listed
-from korvet.spark.pipelines.decoding import ERROR
 from korvet.spark.pipelines.spec import UNMET, PipelineError, SourceSpec
 from korvet.spark.session import JOB_ERRORS, root_reason
 

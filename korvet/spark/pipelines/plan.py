@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 from korvet.errors import KafkaError, LakeError
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
-from korvet.spark.pipelines.decoding import ERROR, RAW_KEY, RAW_VALUE
+from korvet.spark.decoding import ERROR
+from korvet.spark.pipelines.decoding import RAW_KEY, RAW_VALUE
 from korvet.spark.pipelines.expectations import counted, dead_reason, fatal_reason
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TransformSpec
 from korvet.spark.session import JOB_ERRORS, reason_of

@@ -51,7 +51,7 @@ class NewSchemaError(PipelineError):
     """A record has a schema that the registry knows, and the plan does not: `learn` it, and make the plan again."""
 
     def __init__(self, place: str, schema_id: int) -> None:
-        super().__init__(f"new schema: sources.{place}: id {schema_id}")
+        super().__init__(f"new schema: {place}: id {schema_id}")
         self.place = place
         self.schema_id = schema_id
 
@@ -62,13 +62,13 @@ class NewSchemaError(PipelineError):
     @classmethod
     def of(cls, error: BaseException) -> NewSchemaError | None:
         """Return the one that ended a query, None if something else did."""
-        found = re.search(r"new schema: sources\.([\w.]+): id (\d+)", str(error))
+        found = re.search(r"new schema: ([\w.]+): id (\d+)", str(error))
         return None if found is None else cls(found[1], int(found[2]))
 
 
 def met_unknown_schema(error: PipelineError) -> bool:
     """Return whether a query ended at a record of a schema that its plan does not know: it has written nothing."""
-    return re.search(r"(new|unknown) schema: sources\.", str(error)) is not None
+    return re.search(r"(new|unknown) schema: [\w.]+: id ", str(error)) is not None
 
 
 class _Pinned(msgspec.Struct, kw_only=True):
@@ -79,11 +79,12 @@ class _Pinned(msgspec.Struct, kw_only=True):
     known: dict[int, Schema] = {}
 
 
-_FILE = "schemas/{}.registry.json"
+def _file(place: str) -> str:
+    return f"schemas/{place.removeprefix('sources.')}.registry.json"
 
 
 def _pinned(place: str, pins: Pins) -> _Pinned:
-    content = pins.read(_FILE.format(place))
+    content = pins.read(_file(place))
     return _Pinned() if content is None else msgspec.json.decode(content, type=_Pinned)
 
 
@@ -118,7 +119,7 @@ class PinnedSchemas:
             return None
         self._read_by(newest, asked, before.version)
         return (
-            f"sources.{self._place}: {asked[0]} has version {newest.version} now;"
+            f"{self._place}: {asked[0]} has version {newest.version} now;"
             f" version = {before.version} keeps the one before"
         )
 
@@ -137,7 +138,7 @@ class PinnedSchemas:
 
     def _know(self, *schemas: Schema) -> None:
         self._pinned.known |= {each.id: each for each in schemas}
-        self._pins.write(_FILE.format(self._place), msgspec.json.encode(self._pinned))
+        self._pins.write(_file(self._place), msgspec.json.encode(self._pinned))
 
 
 def reader_id(place: str, pins: Pins) -> int | None:
@@ -169,7 +170,7 @@ class Lookup:
         try:
             return self._registry.schema(schema_id) is not None
         except RegistryError as error:
-            raise RegistryError(f"unknown schema: sources.{self._place}: id {schema_id}: {error}") from error
+            raise RegistryError(f"unknown schema: {self._place}: id {schema_id}: {error}") from error
 
     def problems(self, schema_ids: Column) -> Column:
         """Return that as a column, NULL of NULL."""

@@ -15,13 +15,16 @@ from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClien
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from korvet.spark.decoding import decode as decode_frame
 from korvet.spark.pipelines.decoding import DecoderState, decode
 from korvet.spark.pipelines.registry import SchemaRegistry
+from korvet.spark.pipelines.schemas import NewSchemaError
 from korvet.spark.pipelines.spec import Decoding, PipelineError, RegistrySpec, SourceSpec
 from tests.jvm.spark import jars
-from tests.spark.test_decoding import PART, Files, frame_of, outcome
+from tests.spark.test_decoding import PART, Files, frame_of, outcome, plain
 from tests.spark.test_protobuf import descriptors, files, message_of
 from tests.support.spark_driver import Driver, spark_driver
 
@@ -186,6 +189,39 @@ def test_each_schema_of_a_subject_is_read_by_the_newest(
     ]
     # What is pinned needs no registry any more.
     assert driver.run(outcomes, values, of, files, "http://127.0.0.1:9")[0] == found
+
+
+def of_a_frame(
+    spark: SparkSession, /, values: Sequence[bytes], of: Decoding, url: str, schema_ids: Sequence[int] = ()
+) -> list[Any] | str:
+    """Decode a column of bytes as any job does; return values or errors, or why the query ends."""
+    frame = spark.createDataFrame([(value,) for value in values], "body BINARY")
+    decoded = decode_frame(frame, {"body": of}, registry=RegistrySpec(url=url), schema_ids=schema_ids)
+    try:
+        return [row._error or plain(row.body) for row in decoded.collect()]
+    except PySparkException as error:
+        new = NewSchemaError.of(error)
+        assert new is not None
+        return str(new)
+
+
+def test_any_frame_is_decoded_by_a_registry_which_is_asked_when_the_plan_is_made(
+    driver: Driver, url: str, client: SchemaRegistryClient
+) -> None:
+    frames, elsewhere = Subject(client, "frames"), Subject(client, "elsewhere")
+    values = [frames.write(ORDER, {"id": 1, "name": "x"}), b"no header"]
+    of = Decoding(format="avro", registry=True, subject="frames-value")
+    expected = [{"id": 1, "name": "x"}, "body: no header of a schema registry"]
+    assert driver.run(of_a_frame, values, of, url) == expected
+    more = record("Order", ID, NAME, {"name": "more", "type": "int"})
+    values.append(elsewhere.write(more, {"id": 2, "name": "y", "more": 7}))
+    new = id_of(values[-1])
+    assert driver.run(of_a_frame, values, of, url) == f"new schema: body: id {new}"
+    expected.append({"id": 2, "name": "y"})
+    assert driver.run(of_a_frame, values, of, url, [new]) == expected
+    # As a version of the subject it is known, and read by.
+    frames.write(more, {"id": 3, "name": "z", "more": 8})
+    assert driver.run(of_a_frame, values[2:], of, url) == [{"id": 2, "name": "y", "more": 7}]
 
 
 def test_records_without_a_header_or_a_known_schema_are_errors(
