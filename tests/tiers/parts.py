@@ -54,6 +54,7 @@ def module(name: str, *arguments: str) -> Part:
 # What a test on a Redis Cluster may decide otherwise: where keys lie, and what a script or MULTI may touch.
 STORES = ("tests/cluster", "tests/groups", "tests/log", "tests/topics", "tests/transactions")
 LAKE = ("tests/lake", "tests/cli/lake", "tests/lake_processes", "tests/spark")
+PIPELINE_KILLS = "tests/jvm/spark/test_pipeline_kills.py"
 KAFKA_PARTS = ("1/5", "2/5", "3/5", "4/5", "5/5")
 SETUPS = ("one", "always", "replicas", "sentinel", "cluster")
 CLUSTER = ("tests/admin", "tests/clients", "tests/failover", "tests/handlers", *STORES)
@@ -152,6 +153,30 @@ def properties() -> list[str]:
     return [str(file) for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
 
 
+def lake() -> list[Part]:
+    """Return what nightly runs of the lake and of Spark."""
+    return [
+        pytest(
+            "lake, kills", "tests/lake_processes/test_random_kills.py", TEST_KORVET_LAKE_KILLS="20", workers=1
+        ),
+        pytest(
+            "lake, processes on Spark", "-m", "spark", "tests/lake_processes", "tests/cli/lake", workers=1
+        ),
+        pytest("spark", "-m", "spark and not smoke", "tests/spark", workers=2),
+        module("spark, jars", "tests.jvm.spark.jars"),
+        pytest("spark, clusters", f"--ignore={PIPELINE_KILLS}", "tests/jvm/spark", workers=1),
+        pytest(
+            "pipelines, kills",
+            PIPELINE_KILLS,
+            workers=1,
+            TEST_KORVET_PIPELINE_KILLS="4",
+        ),
+        module("spark, jars of Iceberg", "tests.jvm.spark.jars", "iceberg"),
+        pytest("spark, Iceberg", "tests/jvm/iceberg", workers=1),
+        pytest("spark, object stores", "tests/stores", workers=1),
+    ]
+
+
 def nightly() -> list[Part]:
     """Return everything that CI does not run, in parts of 30 minutes at most."""
     return [
@@ -192,18 +217,7 @@ def nightly() -> list[Part]:
             for part in KAFKA_PARTS
         ),
         module("differential", "tests.differential"),
-        pytest(
-            "lake, kills", "tests/lake_processes/test_random_kills.py", TEST_KORVET_LAKE_KILLS="20", workers=1
-        ),
-        pytest(
-            "lake, processes on Spark", "-m", "spark", "tests/lake_processes", "tests/cli/lake", workers=1
-        ),
-        pytest("spark", "-m", "spark and not smoke", "tests/spark", workers=2),
-        module("spark, jars", "tests.jvm.spark.jars"),
-        pytest("spark, clusters", "tests/jvm/spark", workers=1),
-        module("spark, jars of Iceberg", "tests.jvm.spark.jars", "iceberg"),
-        pytest("spark, Iceberg", "tests/jvm/iceberg", workers=1),
-        pytest("spark, object stores", "tests/stores", workers=1),
+        *lake(),
         module("console, browser", "tests.browser.chromium"),
         pytest("console", "tests/browser", workers=1),
         pytest("wheels and bundles", "-m", "not smoke", "tests/dist", workers=1),
