@@ -285,8 +285,8 @@ pub(super) struct Pending {
     pub places: Vec<Place>,
     /// By their keys, in a session.
     pub by_key: HashMap<u64, usize>,
-    /// The error of each partition for a broker that follows others, once it is decided.
-    pub follower: Option<ErrorCode>,
+    /// Whether the client may be a broker that follows others, once it is decided.
+    pub follower: Option<Result<(), ErrorCode>>,
     /// Whether each topic that was asked for may be read, where not all may be.
     pub judged: BTreeMap<TopicName, Option<ErrorCode>>,
     /// Places that are to be read, or are, in their order.

@@ -59,6 +59,7 @@ impl Consumers {
             self.ask(id, questions);
             return false;
         }
+        self.refuse_follower(id);
         let Some(pending) = self.requests.get_mut(id) else { return false };
         pending.times.end(Spent::Decode, now);
         if pending.session.is_none() {
@@ -104,9 +105,7 @@ impl Consumers {
     /// Refuse what its client may not read.
     fn refuse_unreadable(&mut self, id: RequestId) {
         let Some(pending) = self.requests.get_mut(id) else { return };
-        // Redis replicates the partitions: no broker follows another.
-        let follower =
-            (pending.request.replica_id >= 0).then(|| pending.follower.unwrap_or(ErrorCode::NotLeaderOrFollower));
+        let follower = pending.follower.and_then(Result::err);
         if follower.is_none() && pending.judged.is_empty() {
             return;
         }
@@ -133,6 +132,18 @@ impl Consumers {
         }
     }
 
+    /// Refuse the partitions that exist to a broker that would follow them: Redis replicates them.
+    fn refuse_follower(&mut self, id: RequestId) {
+        let Some(pending) = self.requests.get_mut(id).filter(|pending| pending.request.replica_id >= 0) else { return };
+        let mut session = pending.session.and_then(|id| self.sessions.get_mut(id));
+        for place in pending.places.iter_mut().filter(|place| !place.is_refused) {
+            place.refuse(ErrorCode::NotLeaderOrFollower);
+            if let Some(session) = &mut session {
+                session.unresolve(place.key);
+            }
+        }
+    }
+
     fn limit_wanted(&self, id: RequestId) -> Questions {
         let wanted = self.requests.get(id).filter(|pending| self.is_metered && !pending.is_limited);
         let question = |pending: &Pending| (Question::Limit { client_id: pending.client_id.clone() }, About::Request);
@@ -143,6 +154,9 @@ impl Consumers {
     fn resolve_session(&mut self, id: RequestId, now: Time) {
         let Some(pending) = self.requests.get_mut(id) else { return };
         let Some(session) = pending.session.and_then(|id| self.sessions.get_mut(id)) else { return };
+        if pending.request.replica_id >= 0 {
+            session.set_all_due();
+        }
         let version = self.table.version();
         if std::mem::replace(&mut session.table_version, version) != version {
             let is_other = |partition: &SessionPartition| {
@@ -309,8 +323,8 @@ impl Consumers {
             (Question::Right(_), Decision::Refuse(failure)) if failure.kind != FailureKind::Rule => {
                 pending.refusal = Some(failure.answered());
             }
-            (Question::Right(_), Decision::Refuse(failure)) => pending.follower = Some(failure.answered()),
-            (Question::Right(_), _) => pending.follower = Some(ErrorCode::NotLeaderOrFollower),
+            (Question::Right(_), Decision::Refuse(failure)) => pending.follower = Some(Err(failure.answered())),
+            (Question::Right(_), _) => pending.follower = Some(Ok(())),
             (Question::Limit { .. }, decision) => {
                 pending.is_limited = true;
                 if let Decision::Number(bytes) = decision {
