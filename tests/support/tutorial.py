@@ -200,7 +200,7 @@ class Reader:
 def as_repository(directory: Path) -> None:
     """Let a directory be as a clone with everything installed, where nobody else's data is."""
     for name in (
-        *("Makefile", "README.md", "pyproject.toml", "korvet", "lua"),
+        *("Makefile", "README.md", "pyproject.toml", "core", "korvet", "lua", "pyspark_korvet"),
         *(file.name for file in ROOT.glob("*.lock")),
     ):
         (directory / name).symlink_to(ROOT / name)
@@ -210,7 +210,7 @@ def as_repository(directory: Path) -> None:
     for entry in sorted((ROOT / ".venv").iterdir()):
         if not entry.name.startswith("."):
             (installed / entry.name).symlink_to(entry)
-    for stamp in (".made", ".run", ".dev", ".lake"):
+    for stamp in (".made", ".locked", ".core", ".run", ".dev", ".lake"):
         (installed / stamp).touch()
 
 

@@ -264,7 +264,7 @@ def test_a_wrong_login_at_redis_is_one_clear_error(
     wrong = tmp_path / "wrong-password"
     wrong.write_text("not-the-password\n")
     for url, file, message in (
-        (secured.url, wrong, "refused the connection (AUTH): Redis refused: it refuses the credentials"),
+        (secured.url, wrong, "refused the connection (AUTH): WRONGPASS invalid username-password pair"),
         (secured.anonymous_url, secured.password_file, "if it requires a client certificate, redis.url must"),
     ):
         done = archive(running, tmp_path, url, file)
