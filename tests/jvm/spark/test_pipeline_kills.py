@@ -143,7 +143,7 @@ schema = "id BIGINT, customer BIGINT, amount BIGINT"
     file = directory / "work.toml"
     file.write_text(
         f"""
-name = "work"
+name = "killed"
 {sources}
 [transform]
 {work.transform}
@@ -191,7 +191,7 @@ class Producer:
 
 def begun(topics: Topics) -> int:
     """Return how many batches have begun."""
-    offsets = Path(topics.lake) / "_pipelines/work/checkpoint/main/offsets"
+    offsets = Path(topics.lake) / "_pipelines/killed/checkpoint/main/offsets"
     return sum(file.name.isdigit() for file in offsets.glob("*"))
 
 
