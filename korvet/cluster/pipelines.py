@@ -132,9 +132,9 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     `holder` is the process (PipelineProcess), `log` the file of its log if it has one, `tables` are the paths that it
     writes to: its target's, and that of dead letters. It was in `state` since
     `since_ms`, and was started at `started_ms`. `restarts` counts the starts after an end that nobody had asked for,
-    `records` the records read, `dead_letters` those that did not decode or were not as expected, `unread_fields` those
-    with fields that the pipeline's schema lacks, by part of the source, schema id and field, `unmet` those that did not
-    meet an expectation, by source and expectation; all since the first start.
+    `records` the records read, `dead_letters` the records in the table of dead letters, `unread_fields` records with
+    fields outside the pipeline's schema, by part of the source, schema id and field, `unmet` records that do not meet
+    an expectation, by source and expectation; all since the first start.
     """
 
     name: str
@@ -173,7 +173,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     def polled_ms(self) -> int | None:
         """When the last of the queries to do so ended a batch or found no records; None before all have."""
         polls = [query.polled_ms for query in self.queries.values()]
-        return None if None in polls else min((each for each in polls if each is not None), default=None)
+        return None if None in polls else min((poll for poll in polls if poll is not None), default=None)
 
     def positions(self) -> dict[str, QueryPosition]:
         """Return how far each topic was read by all queries that read it."""

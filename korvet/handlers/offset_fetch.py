@@ -110,7 +110,11 @@ def _answers(
         group.error = error
     whole = [group for group in groups if not group.error and group.asked.topics is None]
     for group, rows in _settled(whole, api.committed.fetch_all(_ids(whole))):
-        visible = {at: row for at, row in rows.items() if caller.may(DESCRIBE, at.topic, log=False)}
+        visible = {
+            partition: row
+            for partition, row in rows.items()
+            if caller.may(DESCRIBE, partition.topic, log=False)
+        }
         group.topics, group.rows = _topics_of(visible), dict(visible)
     named = [group for group in groups if not group.error and group.asked.topics is not None]
     for group in named:
