@@ -101,8 +101,12 @@ pub enum NotRun {
     Missing,
 }
 
+/// Begins the answer to EXEC if Redis refuses EXEC alone; the error follows.
+const ABORTED: &str = "EXECABORT Transaction discarded because of: ";
+
 /// What an error reply, without its `-`, says of a call that appends to `stream`.
 pub fn call_failure(error: &str, stream: &str) -> CallFailure {
+    let error = error.strip_prefix(ABORTED).unwrap_or(error);
     let (word, message) = error.split_once(' ').unwrap_or((error, ""));
     let not_run = match word {
         "NOSCRIPT" => Some(NotRun::Missing),

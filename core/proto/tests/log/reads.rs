@@ -224,9 +224,10 @@ fn a_block_that_was_not_run_is_a_failure_by_what_redis_says() {
     let aborted = "EXECABORT Transaction discarded because of previous errors.";
     let failure = refusal(DENSE, format!("-{aborted}\r\n").as_bytes());
     assert_eq!(failure, Failure::rule(KafkaStorageError, format!("{KEY}: Redis answered {aborted}")));
-    for moved in ["MOVED 5 10.0.0.1:7000", "CLUSTERDOWN The cluster is down", "LOADING it is"] {
-        let failure = refusal(DENSE, format!("-{moved}\r\n").as_bytes());
-        assert_eq!(failure.kind, FailureKind::Unavailable, "{moved}");
+    let alone = "EXECABORT Transaction discarded because of: LOADING it is";
+    for refused in ["MOVED 5 10.0.0.1:7000", "CLUSTERDOWN The cluster is down", "LOADING it is", alone] {
+        let failure = refusal(DENSE, format!("-{refused}\r\n").as_bytes());
+        assert_eq!(failure.kind, FailureKind::Unavailable, "{refused}");
     }
     for nothing in ["*-1\r\n", "$-1\r\n", "_\r\n", "+QUEUED\r\n", ":1\r\n", ""] {
         let failure = refusal(DENSE, nothing.as_bytes());
