@@ -32,13 +32,25 @@ file_argument = click.argument("file", type=click.Path(path_type=Path))
 master_option = option(
     "--master URL", "Spark's master; by default that of the file, or all cores, local[*,4]."
 )
+from_option = option("--from PLACE", "Read only a range, from here on; by default earliest.", name="first")
+to_option = option("--to PLACE", "Read only a range, up to here; by default latest.", name="last")
+
+
+def load_range(file: Path, first: str | None, last: str | None) -> PipelineSpec:
+    """Return the pipeline of a file, which reads a range if `first` or `last` is given; raises PipelineError."""
+    from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - other commands start without Spark
+
+    spec = load(file)
+    if first is None and last is None:
+        return spec
+    return spec.of_range(first or "earliest", last or "latest")
 
 
 @pipeline.command()
 @file_argument
 @master_option
-@option("--from PLACE", "Read only a range, from here on; by default earliest.", name="first")
-@option("--to PLACE", "Read only a range, up to here; by default latest.", name="last")
+@from_option
+@to_option
 @with_lake
 @with_cluster
 def run(
@@ -57,13 +69,11 @@ def run(
     fails; then the status has the reason too.
     """
     from korvet.spark.pipelines.runner import Pipeline, PipelineContext  # noqa: PLC0415 - other commands start without Spark
-    from korvet.spark.pipelines.spec import PipelineError, load  # noqa: PLC0415 - the same
+    from korvet.spark.pipelines.spec import PipelineError  # noqa: PLC0415 - the same
     from korvet.spark.pipelines.state import location  # noqa: PLC0415 - the same
     from korvet.spark.pipelines.status import PipelineReporter  # noqa: PLC0415 - the same
 
-    spec = load(file)
-    if first is not None or last is not None:
-        spec = spec.of_range(first or "earliest", last or "latest")
+    spec = load_range(file, first, last)
     tables = [location(place.source.lake.path, path) for path in spec.table_paths]
     stopped, lost = threading.Event(), threading.Event()
 

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from korvet.cli.lake_options import LakeTarget, with_lake
-from korvet.cli.lake_pipeline import file_argument, master_option
+from korvet.cli.lake_pipeline import file_argument, from_option, load_range, master_option, to_option
 from korvet.cli.options import format_time, option, with_cluster
 from korvet.cli.output import print_error, printable, printed_json, waiting
 from korvet.cli.run import FAILED
@@ -185,6 +185,8 @@ class _WithArguments(click.Command):
     f"{_WAIT} SECONDS", "How long to wait until its queries run.", _SECONDS, name="seconds_max", default=600.0
 )
 @master_option
+@from_option
+@to_option
 @with_lake
 @with_cluster
 def start(
@@ -192,6 +194,8 @@ def start(
     file: Path,
     directory: Path,
     seconds_max: float,
+    first: str | None,
+    last: str | None,
     **_of_run: Any,  # noqa: ANN401 - the flags of run
 ) -> None:
     """Run a pipeline by a process of its own, which goes on in the background; returns once its queries run.
@@ -199,9 +203,7 @@ def start(
     The process gets the flags that are given here. It is not started again when it fails, or when the machine starts:
     a service manager does that. It goes on if its queries do not run in time; the exit code is 1 then.
     """
-    from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - other commands start without Delta
-
-    name = load(file).name
+    name = load_range(file, first, last).name
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / f"{name}.log"
     with opened_store(target) as store, log.open("ab") as lines:

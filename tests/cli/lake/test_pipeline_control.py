@@ -329,10 +329,18 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
     assert pq.read_table(tmp_path / "lake/tables/again").to_pylist() == [{"value": "2", "offset": 1}]
 
 
-def test_a_pipeline_that_has_not_started_in_time_goes_on(topics: Topics, file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("range_flags", "name"),
+    [((), NAME), (("--from", "earliest", "--to", "latest"), rf"{NAME}\.range-[0-9a-f]{{8}}")],
+)
+def test_a_pipeline_or_a_range_of_it_that_has_not_started_in_time_goes_on(
+    topics: Topics, file: Path, tmp_path: Path, range_flags: tuple[str, ...], name: str
+) -> None:
+    if range_flags:
+        file.write_text(file.read_text().replace('type = "parquet"', 'type = "delta"'))
     flags = ("--log-dir", str(tmp_path), "--wait", "0.1")
-    message = failed(started(topics, str(file), *flags))
-    said = re.search(rf"Error: pipeline {NAME} has not started within 0.1 s: process (\d+) goes on ", message)
+    message = failed(started(topics, str(file), *flags, *range_flags))
+    said = re.search(rf"Error: pipeline {name} has not started within 0.1 s: process (\d+) goes on ", message)
     assert said, message
     os.kill(int(said[1]), signal.SIGKILL)
 
