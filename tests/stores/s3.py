@@ -29,10 +29,12 @@ class Store:
         assert self._process.stdout is not None
         self._stdout = self._process.stdout
         self.port = int(self._stdout.readline())
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request("PUT", f"/{BUCKET}")
-        assert connection.getresponse().status == http.HTTPStatus.OK
-        connection.close()
+        self._put(f"/{BUCKET}")
+
+    def _put(self, path: str) -> None:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request("PUT", path)
+            assert connection.getresponse().status == http.HTTPStatus.OK
 
     @property
     def options(self) -> dict[str, str]:
@@ -58,6 +60,15 @@ class Store:
             yield
         finally:
             self._process.send_signal(signal.SIGCONT)
+
+    def refuse(self, number: int) -> None:
+        """Let it refuse the next requests by status 503; what it holds stays."""
+        self._put(f"/refuse/{number}")
+
+    def wait_for_refusals(self, number: int) -> None:
+        """Wait until it has refused as many requests more."""
+        for _ in range(number):
+            assert self._stdout.readline() == "refused\n"
 
     def end(self) -> None:
         """End it with all it holds."""

@@ -10,12 +10,30 @@ from korvet.lake.archiver import ArchiveRound
 from korvet.lake.compaction import commit, compact, plan_merges, rewrite
 from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from tests.lake_processes.test_killed import POINTS, check_killed
+from tests.stores.s3 import Store
 from tests.support.archives import Topics, all_kinds
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str) -> None:
     check_killed(topics, point, 2)
+
+
+def test_a_store_that_is_unavailable_for_a_while_costs_no_record(topics: Topics, shared: Store) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    for _ in range(2):
+        all_kinds(topics, topic)
+        shared.refuse(5)
+        assert topics.archiver().round(topics.run).failures == []
+        shared.wait_for_refusals(5)
+        topics.check(topic)
+    shared.refuse(1000)
+    all_kinds(topics, topic)
+    [failure] = topics.archiver().round(topics.run).failures
+    assert "503 Service Unavailable" in failure.error
+    shared.refuse(0)
+    assert topics.archiver().round(topics.run).failures == []
+    topics.check(topic)
 
 
 def test_the_one_that_comes_second_leaves_no_files_and_a_table_is_removed_whole(topics: Topics) -> None:

@@ -198,8 +198,16 @@ def begun(topics: Topics) -> int:
 def victims(process: subprocess.Popen[str]) -> dict[str, list[int]]:
     """Return what may be killed, by kind."""
     below = descendants(process.pid)
-    java = [pid for pid in below if "java" in Path(f"/proc/{pid}/exe").readlink().name]
+    java = [pid for pid in below if program_of(pid) == "java"]
     return {"driver": [process.pid], "java": java, "worker": sorted(below - {*java})}
+
+
+def program_of(pid: int) -> str:
+    """Return the name of a process' program, "" once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except FileNotFoundError:
+        return ""
 
 
 @pytest.mark.parametrize("name", WORKS)
@@ -209,7 +217,9 @@ def test_a_pipeline_with_state_that_is_killed_at_random_has_the_rows_that_plain_
     work, chance = WORKS[name], random.Random(SEED)
     producer = Producer(topics, chance)
     file = pipeline(tmp_path, work, 'interval = "100ms"')
+    kinds = chance.sample(["driver", "java", "worker"], 3)
     for number in range(KILLS):
+        kind = kinds[number % len(kinds)]
         producer.produce()
         before = begun(topics)
         with running(topics, file) as process:
@@ -220,12 +230,12 @@ def test_a_pipeline_with_state_that_is_killed_at_random_has_the_rows_that_plain_
             )
             assert process.poll() is None, process.communicate()
             time.sleep(chance.uniform(0, DELAY_S_MAX))
-            kinds = victims(process)
-            victim = chance.choice([kind for kind, pids in kinds.items() if pids])
-            kill(chance.choice(kinds[victim]), signal.SIGKILL)
+            # A worker lives as long as its task.
+            wait_until(lambda: victims(process)[kind], f"a {kind} lives", SECONDS_MAX)  # noqa: B023 - called here
+            kill(chance.choice(victims(process)[kind]), signal.SIGKILL)
             # A task whose worker is gone is tried again; what else it meets may end the process.
             time.sleep(chance.uniform(0, DELAY_S_MAX))
-        print(f"kill {number}: {victim}, after {begun(topics)} batches")  # noqa: T201 - of a failed test
+        print(f"kill {number}: {kind}, after {begun(topics)} batches")  # noqa: T201 - of a failed test
     check(topics, tmp_path, work, producer)
 
 
