@@ -17,7 +17,6 @@ from moto.server import (  # type: ignore[import-not-found] # it is in that othe
 )
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-
 UNAVAILABLE = b"<Error><Code>ServiceUnavailable</Code><Message>Please try again.</Message></Error>"
 
 
