@@ -241,6 +241,22 @@ def test_packages_are_those_that_neither_spark_nor_the_file_has(tmp_path: Path) 
     assert "spark.sql.shuffle.partitions" in configs(spec(tmp_path, DELTA), "local[2]", Lake())
 
 
+def test_a_spark_that_no_delta_lake_was_released_for_is_refused_unless_the_file_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    with pytest.raises(
+        PipelineError, match=r"^there is no Delta Lake 4\.4\.0 for Spark 4\.3\.0: install pyspark 4\.2, "
+    ):
+        configs(spec(tmp_path, DELTA), None, Lake())
+    own = '\n[spark]\npackages = ["io.delta:delta-spark_4.3_2.13:4.5.0"]\n'
+    assert (
+        configs(spec(tmp_path, DELTA + own), None, Lake())["spark.jars.packages"]
+        == "io.delta:delta-spark_4.3_2.13:4.5.0"
+    )
+    assert "spark.jars.packages" not in configs(spec(tmp_path, PARQUET), None, Lake())
+
+
 def test_java_compiles_less_for_a_run_that_ends_unless_the_file_says_how(tmp_path: Path) -> None:
     name = "spark.driver.defaultJavaOptions"
     once = f"{DELTA}\n[trigger]\navailable_now = true\n"

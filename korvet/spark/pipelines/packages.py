@@ -26,6 +26,8 @@ _DELTA = {
     "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),
 }
 _DELTA_VERSION = "4.4.0"
+_SPARK_OF_DELTA = "4.2"
+"""The Spark that this version of Delta Lake is for; of a later Spark none was released yet."""
 _CLASSES = {
     "delta-spark": "io.delta.tables.DeltaTable",
     "spark-avro": "org.apache.spark.sql.avro.AvroDataToCatalyst",
@@ -142,12 +144,18 @@ def _needed(spec: PipelineSpec, lake: Lake) -> dict[str, list[str]]:
 
 
 def _missing(spec: PipelineSpec, lake: Lake) -> Iterator[str]:
-    """Yield the packages whose jars neither PySpark nor the file has."""
+    """Yield the packages whose jars neither PySpark nor the file has; raises PipelineError if there is none."""
     given = ",".join([*(spec.spark.conf.get(name, "") for name in (*_JARS, _PACKAGES)), *spec.spark.packages])
     jars = given + ",".join(each.name for each in _JAR_FILES.glob("*.jar"))
     for name, packages in _needed(spec, lake).items():
-        if not re.search(rf"\b{name}[_:-]", jars):
-            yield from packages
+        if re.search(rf"\b{name}[_:-]", jars):
+            continue
+        if name == "delta-spark" and not pyspark.__version__.startswith(f"{_SPARK_OF_DELTA}."):
+            raise PipelineError(
+                f"there is no Delta Lake {_DELTA_VERSION} for Spark {pyspark.__version__}: install pyspark"
+                f" {_SPARK_OF_DELTA}, or name one by spark.packages"
+            )
+        yield from packages
 
 
 def check(session: SparkSession, spec: PipelineSpec, lake: Lake) -> None:

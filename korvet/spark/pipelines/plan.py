@@ -62,9 +62,7 @@ def plan(session: SparkSession, spec: PipelineSpec, decoded: Frames) -> Plan:
     if unused:
         raise PipelineError(f"transform: the source {unused[0]} is not used")
     # Below a reference to a common table there would be nothing, and its number is another one in each plan.
-    jvm: Any = session._jvm  # noqa: SLF001 - the same
-    inline = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE
-    stateful = list(_stateful(inline(True, False).apply(analyzed)))  # noqa: FBT003 - Java has no names: always
+    stateful = list(_stateful(_inlined(session, analyzed)))
     watermarks = "".join(
         f" {each.name}:{each.watermark[0]}" for each in spec.sources.values() if each.watermark
     )
@@ -269,6 +267,18 @@ def _sources(node: Any) -> Iterator[str]:  # noqa: ANN401 - an object of Java's
     for each in _nodes(node):
         if (name := _source_of(each)) is not None:
             yield name
+
+
+def _inlined(session: SparkSession, plan: Any) -> Any:  # noqa: ANN401 - objects of Java's
+    """Return a plan with each common table in the place of each reference to it."""
+    jvm: Any = session._jvm  # noqa: SLF001 - Python has no interface to plans
+    inline = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE
+    # `alwaysInline`, and defaults for the others: Spark 4.2 has one, 4.3 two.
+    [constructor] = inline._java_lang_class.getConstructors()  # noqa: SLF001 - py4j has no other name for it
+    defaults = [
+        getattr(inline, f"apply$default${place}")() for place in range(2, constructor.getParameterCount() + 1)
+    ]
+    return inline(True, *defaults).apply(plan)  # noqa: FBT003 - Java has no names
 
 
 def _stateful(node: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of Java's
