@@ -97,7 +97,7 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...]) -> int:
     seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
     """
     with opened_store(target) as store:
-        found = [_row(store, _name_of(each)) for each in pipelines] if pipelines else store.read()
+        found = [_row(store, _name_of(pipeline)) for pipeline in pipelines] if pipelines else store.read()
     lags = _lags(target, found)
     if not printed_json([_as_json(each, *lag) for each, lag in zip(found, lags, strict=True)]):
         cells = [_cells(each, *lag) for each, lag in zip(found, lags, strict=True)]

@@ -113,18 +113,18 @@ class ConsoleMetrics:
         if logs is None:
             return Counted({}, {})
         lags = {
-            (each.group, TopicPartition(each.topic, each.partition)): each.records
-            for each in logs.lags
-            if each.partition is not None
+            (lag.group, TopicPartition(lag.topic, lag.partition)): lag.records
+            for lag in logs.lags
+            if lag.partition is not None
         }
         records = {
-            TopicPartition(each.topic, each.partition): each.records
-            for each in logs.logs
-            if each.partition is not None
+            TopicPartition(log.topic, log.partition): log.records
+            for log in logs.logs
+            if log.partition is not None
         }
         by_group: Counter[str] = Counter()
-        for each in logs.lags:
-            by_group[each.group] += each.records
+        for lag in logs.lags:
+            by_group[lag.group] += lag.records
         group, most = max(by_group.items(), key=itemgetter(1), default=(None, 0))
         return Counted(lags, records, {"group": group, "records": most})
 
@@ -183,14 +183,14 @@ def cluster(
     described = client.cluster.describe()
     brokers = [
         {
-            "id": each.broker_id,
-            "address": f"{each.host}:{each.port}",
-            "rack": each.rack,
-            "controller": each.broker_id == described.controller,
-            "own": each.broker_id == clients.broker_id,
-            **builds.get(each.broker_id, {"version": None, "format": None}),
+            "id": broker.broker_id,
+            "address": f"{broker.host}:{broker.port}",
+            "rack": broker.rack,
+            "controller": broker.broker_id == described.controller,
+            "own": broker.broker_id == clients.broker_id,
+            **builds.get(broker.broker_id, {"version": None, "format": None}),
         }
-        for each in described.brokers
+        for broker in described.brokers
     ]
     listed = client.topics.list()
     partitions = sum(each.partitions for each in listed)
@@ -281,13 +281,13 @@ def topic(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query
         ],
         "configs": [
             {
-                "name": each.name,
-                "value": each.value,
-                "own": each.source is ConfigSource.TOPIC,
-                "source": each.source.name.lower(),
-                "documentation": each.documentation,
+                "name": config.name,
+                "value": config.value,
+                "own": config.source is ConfigSource.TOPIC,
+                "source": config.source.name.lower(),
+                "documentation": config.documentation,
             }
-            for each in sorted(configs.values(), key=lambda each: each.name)
+            for config in sorted(configs.values(), key=lambda config: config.name)
         ],
     }
 
@@ -326,13 +326,13 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
         "protocol": described.protocol,
         "members": [
             {
-                "id": each.member_id,
-                "instance": each.instance_id,
-                "client": each.client_id,
-                "host": each.client_host,
-                "partitions": None if each.partitions is None else [*map(str, each.partitions)],
+                "id": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.client_host,
+                "partitions": None if member.partitions is None else [*map(str, member.partitions)],
             }
-            for each in described.members
+            for member in described.members
         ],
         "offsets": [
             {
@@ -417,7 +417,7 @@ def _transaction(listed: Transaction, found: TransactionDescription | AdminError
         "epoch": described.producer_epoch if described else None,
         "timeout": described.timeout_ms if described else None,
         "start": described.start_ms if described and described.state in UNDECIDED else None,
-        "partitions": [each._asdict() for each in described.partitions] if described else [],
+        "partitions": [partition._asdict() for partition in described.partitions] if described else [],
     }
 
 

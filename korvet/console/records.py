@@ -73,7 +73,10 @@ def records(client: ApiClient, query: Query) -> dict[str, Any]:
         positions = query.text("at", "")
         begin = _positions(positions, partitions) if positions else _seek(client, query, logs)
         # Records before the position may have been deleted since, and the topic may have been created again.
-        at = {each: min(max(begin[each], logs[each].start), logs[each].end) for each in partitions}
+        at = {
+            partition: min(max(begin[partition], logs[partition].start), logs[partition].end)
+            for partition in partitions
+        }
         found, problems = _read(client, at, logs, max(1, count // len(at)))
         rows = list(chain.from_iterable(found.values()))
         unfinished: list[int] = []
@@ -130,7 +133,9 @@ def _partitions(client: ApiClient, query: Query) -> list[TopicPartition]:
 def _logs(client: ApiClient, partitions: list[TopicPartition]) -> dict[TopicPartition, _LogRange]:
     starts = settled(client.offsets.at(dict.fromkeys(partitions, EARLIEST)))
     ends = settled(client.offsets.at(dict.fromkeys(partitions, LATEST)))
-    return {each: _LogRange(starts[each].offset, ends[each].offset) for each in partitions}
+    return {
+        partition: _LogRange(starts[partition].offset, ends[partition].offset) for partition in partitions
+    }
 
 
 def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -141,7 +146,7 @@ def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartiti
         for index, _, offset in pairs
     }
     # Partitions that were added since are read from their first record.
-    return {each: found.get(each.partition, 0) for each in partitions}
+    return {partition: found.get(partition.partition, 0) for partition in partitions}
 
 
 def _seek(

@@ -223,10 +223,10 @@ class Archiver:
         with self._source.opened() as stores:
             plans = self._plan(stores, {} if ends is None else ends, done)
             known = [
-                Archived(each.partition, each.archived, each.log_start)
+                Archived(partition.partition, partition.archived, partition.log_start)
                 for topic_plan in plans
-                for each in topic_plan.partitions
-                if each.archived
+                for partition in topic_plan.partitions
+                if partition.archived
             ]
             _mirror(stores, known, done)
             tables = _tables(stores.writable_lake(), plans, done)
@@ -252,7 +252,7 @@ class Archiver:
     def _plan(self, stores: LakeStores, ends: EndOffsets, done: ArchiveRound) -> list[TopicPlan]:
         topics = [topic for topic in stores.remote_topics(self._names) if topic.copied]
         # What replicas do not have a failover may take back, and put other records at its offsets.
-        bounds = iter(stores.held_bounds([each for topic in topics for each in topic.partitions]))
+        bounds = iter(stores.held_bounds([partition for topic in topics for partition in topic.partitions]))
         found: list[TopicPlan] = []
         for topic in topics:
             of_topic = [next(bounds) for _ in topic.partitions]
@@ -267,14 +267,16 @@ class Archiver:
                 done.failed(topic.name, -1, str(error))
             if len(done.failures) == failures:
                 self._seen.add(topic.id)
-        every = [each for plan in found for each in plan.partitions]
+        every = [partition for plan in found for partition in plan.partitions]
         target = range_bytes(sum(each.backlog for each in every), self._cores)
         count_max = max(1, self._cores * RANGES_PER_CORE // max(sum(each.is_waiting for each in every), 1))
         plans = [
-            plan._replace(partitions=[each.with_ranges(target, count_max) for each in plan.partitions])
+            plan._replace(
+                partitions=[partition.with_ranges(target, count_max) for partition in plan.partitions]
+            )
             for plan in found
         ]
-        done.more = any(each.more for plan in plans for each in plan.partitions)
+        done.more = any(partition.more for plan in plans for partition in plan.partitions)
         return plans
 
     def _commit(
@@ -294,26 +296,28 @@ class Archiver:
         except LakeError as error:
             done.failed(topic_plan.topic.name, -1, str(error))
             return []
-        for each in topic_plan.partitions:
-            of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
-            at, taken = advance(each.resume.expected, of)
-            at = max(at, each.passed or 0)
+        for partition in topic_plan.partitions:
+            of = sorted(outcomes[partition.partition], key=lambda outcome: outcome.task.first)
+            at, taken = advance(partition.resume.expected, of)
+            at = max(at, partition.passed or 0)
             discard(data_files, [file for one in of if one not in taken for file in one.files])
-            done.more = done.more or any(at < one.end for one in each.ranges)
+            done.more = done.more or any(at < one.end for one in partition.ranges)
             for outcome in of:
                 if outcome.error is not None:
                     message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
-                    done.refused(each.partition, message, gone=outcome.gone)
-            if at > each.resume.expected:
+                    done.refused(partition.partition, message, gone=outcome.gone)
+            if at > partition.resume.expected:
                 # What is missing where nothing is committed the next round finds again.
-                lost += _lost_ranges(each, taken)
+                lost += _lost_ranges(partition, taken)
                 files += [file for one in taken for file in one.files]
                 left_out = max((one.left_out for one in taken), default=0)
                 batches = sum(passed.batches for one in taken for passed in one.unreadable)
-                advances.append(Advance(each.partition.index, each.resume.expected, at, left_out, batches))
-                unreadable += _unreadable(each.partition, taken)
+                advances.append(
+                    Advance(partition.partition.index, partition.resume.expected, at, left_out, batches)
+                )
+                unreadable += _unreadable(partition.partition, taken)
                 kept += [file for one in taken for file in one.kept]
-                archived.append(Archived(each.partition, at, each.log_start))
+                archived.append(Archived(partition.partition, at, partition.log_start))
         if not advances:
             return []
         before = table.version
@@ -445,16 +449,16 @@ def _tables(lake: Lake, plans: Sequence[TopicPlan], done: ArchiveRound) -> dict[
 def _tasks(topic_plan: TopicPlan, *, by_date: bool) -> list[ArchiveTask]:
     return [
         ArchiveTask(
-            partition=each.partition,
+            partition=partition.partition,
             first=one.first,
             end=one.end,
             bytes=one.bytes,
-            last=one is each.ranges[-1],
+            last=one is partition.ranges[-1],
             log_append_time=topic_plan.topic.log_append_time,
             by_date=by_date,
         )
-        for each in topic_plan.partitions
-        for one in each.ranges
+        for partition in topic_plan.partitions
+        for one in partition.ranges
     ]
 
 

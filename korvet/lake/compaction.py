@@ -61,12 +61,12 @@ class Merge(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The files together."""
-        return sum(each.size_bytes for each in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def rows(self) -> int:
         """The files together."""
-        return sum(each.rows for each in self.files)
+        return sum(file.rows for file in self.files)
 
 
 class _Overlap(NamedTuple):
@@ -83,7 +83,7 @@ def merges(files: Sequence[TableFile]) -> list[Merge]:
     for partition, of_partition in groupby(files, key=lambda each: each.partition):
         for run in _runs(map(_overlap, group_overlapping(of_partition))):
             members = tuple(file for overlap in run for file in overlap.files)
-            size = sum(each.size_bytes for each in members)
+            size = sum(member.size_bytes for member in members)
             found.append(Merge(partition, members, max(1, -(-size // FILE_BYTES_MAX))))
     return found
 
@@ -94,8 +94,8 @@ def is_own(path: str) -> bool:
 
 
 def _overlap(files: list[TableFile]) -> _Overlap:
-    external = len({each.date for each in files}) < len(files) or not all(is_own(each.path) for each in files)
-    return _Overlap(tuple(files), sum(each.size_bytes for each in files), external)
+    external = len({file.date for file in files}) < len(files) or not all(is_own(file.path) for file in files)
+    return _Overlap(tuple(files), sum(file.size_bytes for file in files), external)
 
 
 def _runs(overlaps: Iterable[_Overlap]) -> Iterator[list[_Overlap]]:
@@ -182,7 +182,7 @@ def plan_merges(lake: Lake, of: LakeTopic) -> list[MergeTask]:
     if table is None:
         return []
     table.check_rewritable()
-    return [MergeTask(of, each) for each in merges(table.files())]
+    return [MergeTask(of, merge) for merge in merges(table.files())]
 
 
 def rewrite(lake: Lake, task: MergeTask) -> WrittenMerge:
@@ -226,13 +226,13 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
     done = msgspec.structs.replace(
         outcome, files_after=len(merged.written), bytes_after=size_bytes, done=True
     )
-    before, after = {each.path for each in merge.files}, {each.path for each in merged.written}
+    before, after = {file.path for file in merge.files}, {each.path for each in merged.written}
     error = f"{lake.uri(task.of)}: others committed before each of {COMMITS_MAX} tries"
     number = 0
     for _ in range(COMMITS_MAX):
         try:
             table = lake.open(task.of)
-            active = set() if table is None else {each.path for each in table.files()}
+            active = set() if table is None else {file.path for file in table.files()}
             if number and after <= active:
                 # The answer to a former commit was lost, or deltalake took its own for another writer's.
                 return done if _seal(lake, task.of, number) else outcome
@@ -297,7 +297,7 @@ def _removed(lake: Lake, of: LakeTopic, numbers: Iterable[int]) -> set[str]:
     for number in numbers:
         with contextlib.suppress(FileNotFoundError):
             actions = map(msgspec.json.decode, log_entry(files, number).splitlines())
-            names |= {name_of(each["remove"]["path"]) for each in actions if "remove" in each}
+            names |= {name_of(action["remove"]["path"]) for action in actions if "remove" in action}
     return names
 
 
@@ -335,7 +335,7 @@ def compact_topics(
 def topics_of(source: LakeSource, names: Sequence[str]) -> list[LakeTopic]:
     """Return the topics with a remote tier, or those named; raises as `compact_topics`."""
     with source.opened() as stores:
-        return [each.of for each in stores.remote_topics(names)]
+        return [remote_topic.of for remote_topic in stores.remote_topics(names)]
 
 
 def in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:

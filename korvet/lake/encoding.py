@@ -96,7 +96,7 @@ def _bounds(rows: pa.RecordBatch, epochs: Epochs) -> list[int]:
         if column.null_count < count:
             values: Ints = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
             changes[1:] |= values[1:] != values[:-1]
-    begun = np.searchsorted(rows.column(OFFSET).to_numpy(), [each.start for each in epochs])
+    begun = np.searchsorted(rows.column(OFFSET).to_numpy(), [epoch.start for epoch in epochs])
     changes[begun[(begun > 0) & (begun < count)]] = True
     return [0, *np.flatnonzero(changes).tolist(), count]
 

@@ -137,7 +137,7 @@ class Expiry:
         closing = contextlib.nullcontext() if self._iceberg is None else contextlib.closing(self._iceberg)
         with closing, self._source.opened() as stores:
             # What was archived of a topic expires by its retention, whether or not more is archived.
-            archived = {each.topic_id for each in self._lake.tables()}
+            archived = {table.topic_id for table in self._lake.tables()}
             topics = stores.remote_topics(names, ids=archived)
             retentions = stores.retentions()
             for topic in topics:

@@ -287,9 +287,9 @@ class _NewFile:
         [metadata] = self._written
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         offsets, times = (
-            [each.column(at).statistics for each in groups] for at in (_OFFSET_AT, _TIMESTAMP_AT)
+            [group.column(at).statistics for group in groups] for at in (_OFFSET_AT, _TIMESTAMP_AT)
         )
-        known = [each for each in times if each.has_min_max]
+        known = [time for time in times if time.has_min_max]
         return TableFile(
             path=self.path,
             partition=self._partition,
@@ -299,7 +299,7 @@ class _NewFile:
             last_offset=offsets[-1].max,
             first_timestamp=min((each.min_raw for each in known), default=None),
             last_timestamp=max((each.max_raw for each in known), default=None),
-            rows_without_timestamp=sum(each.null_count for each in times),
+            rows_without_timestamp=sum(time.null_count for time in times),
             written_ms=now_ms,
             date=self._date,
         )

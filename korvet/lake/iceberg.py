@@ -223,8 +223,8 @@ class IcebergTables:
             if own is not None and own != table.current_snapshot():
                 _log.warning("others wrote to an Iceberg table, and it is rolled back", topic=of.topic)
                 ManageSnapshots(transaction).set_current_snapshot(own.snapshot_id)
-            for each in changes:
-                _add_snapshot(transaction, each)
+            for change in changes:
+                _add_snapshot(transaction, change)
         if own is not None and not changes:
             self._passed[of.topic_id] = own.snapshot_id, delta.version
 
@@ -243,7 +243,7 @@ class IcebergTables:
                 if replayed is not None:
                     return replayed
         known = _files(table, own)
-        active = {each.file_path: each for each in (self._converted(of, each) for each in delta.files())}
+        active = {each.file_path: each for each in (self._converted(of, file) for file in delta.files())}
         added = [each for path, each in active.items() if path not in known]
         removed = [each for path, each in known.items() if path not in active]
         return [_FileChange(delta.version, added, removed)] if added or removed else []
@@ -260,18 +260,20 @@ class IcebergTables:
             (number, [*map(msgspec.json.decode, log_entry(files, number).splitlines())]) for number in numbers
         ]
         # A snapshot expires by its own age: one that is made now would outlive the files that left Delta's so long ago.
-        removals = (each["remove"] for _, actions in entries for each in actions if "remove" in each)
+        removals = (action["remove"] for _, actions in entries for action in actions if "remove" in action)
         before_ms = time.time() * 1000 - _HOUR_MS
-        if any((each.get("deletionTimestamp") or 0) < before_ms for each in removals):
+        if any((removal.get("deletionTimestamp") or 0) < before_ms for removal in removals):
             return None
         # What others have not rewritten nobody has to look for.
-        plain = all(_is_append(each) for _, actions in entries for each in actions)
+        plain = all(_is_append(action) for _, actions in entries for action in actions)
         known = {} if plain else _files(table, own)
         changes = []
         for number, actions in entries:
-            written = (TableFile.of_action(each["add"]) for each in actions if "add" in each)
+            written = (TableFile.of_action(action["add"]) for action in actions if "add" in action)
             added = {each.file_path: each for each in (self._converted(of, one) for one in written)}
-            gone = {self._path(of, unquote(each["remove"]["path"])) for each in actions if "remove" in each}
+            gone = {
+                self._path(of, unquote(action["remove"]["path"])) for action in actions if "remove" in action
+            }
             removed = [known.pop(each) for each in gone - added.keys() if each in known]
             # An action may only add statistics of a file that is there.
             new = [each for path, each in added.items() if path not in known]
@@ -388,7 +390,10 @@ class IcebergTables:
         table.refresh()
         named = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
         for snapshot in table.metadata.snapshots:
-            named |= {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))}
+            named |= {
+                snapshot.manifest_list,
+                *(manifest.manifest_path for manifest in snapshot.manifests(table.io)),
+            }
         names = {name_of(each) for each in named}
         for path in old:
             if name_of(path) not in names:
@@ -402,9 +407,9 @@ def _former(topic: str, topic_id: str) -> str:
 
 def _own_snapshot(table: Table) -> Snapshot | None:
     """Return the newest snapshot that is as Delta's table was; raises LakeError if there are only others."""
-    for each in ancestors_of(table.current_snapshot(), table.metadata):
-        if each.summary is not None and each.summary[_VERSION] is not None:
-            return each
+    for ancestor in ancestors_of(table.current_snapshot(), table.metadata):
+        if ancestor.summary is not None and ancestor.summary[_VERSION] is not None:
+            return ancestor
     if table.current_snapshot() is not None:
         raise LakeError("others wrote to it, and Korvet's snapshots have expired: drop it from the catalog")
     return None
@@ -415,7 +420,7 @@ def _files(table: Table, snapshot: Snapshot | None) -> dict[str, DataFile]:
     if snapshot is None:
         return {}
     tasks = table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
-    return {each.file.file_path: each.file for each in tasks}
+    return {task.file.file_path: task.file for task in tasks}
 
 
 def _is_append(action: dict[str, Any]) -> bool:

@@ -207,10 +207,10 @@ class _OpenTable:
     def _windows_from(self, position: ReadPosition, bound_min: float = -np.inf) -> Iterator[Window]:
         """Yield the windows with rows from an offset on, in order, that may have so large a timestamp (us)."""
         files = self._by_partition.get(position.partition, [])
-        for each in files[bisect_left(files, position.offset, key=lambda each: each.last_offset) :]:
-            if each.are_older(bound_min):
+        for file in files[bisect_left(files, position.offset, key=lambda file: file.last_offset) :]:
+            if file.are_older(bound_min):
                 continue
-            for window in self.data.windows(each.files):
+            for window in self.data.windows(file.files):
                 if window.last_offset >= position.offset and _bound(window) >= bound_min:
                     yield window
 
@@ -226,13 +226,13 @@ class _OverlappingFiles:
 
     def __init__(self, files: Sequence[TableFile]) -> None:
         self.files = files
-        self.last_offset = max(each.last_offset for each in files)
+        self.last_offset = max(file.last_offset for file in files)
         # The table's timestamps are truncated to milliseconds, and some rows may have none.
         self._bound = max(
             np.inf
-            if each.last_timestamp is None or each.rows_without_timestamp
-            else each.last_timestamp + 999
-            for each in files
+            if file.last_timestamp is None or file.rows_without_timestamp
+            else file.last_timestamp + 999
+            for file in files
         )
 
     def are_older(self, bound_min: float) -> bool:

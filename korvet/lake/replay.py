@@ -442,7 +442,7 @@ class _PartitionReplay:
         if self._is_transactional:
             self._replay.commit(self._index, self._state)
         else:
-            self._sequences = [self._producer.sequences[each] for each in self._targets]
+            self._sequences = [self._producer.sequences[target] for target in self._targets]
         self._on_progress(sum(stretch.counts), stretch.size_bytes)
 
     def _noted(self, *, through: int, counts: tuple[int, ...] = ()) -> ReplayNote:

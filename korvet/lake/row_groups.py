@@ -90,7 +90,7 @@ class Window(msgspec.Struct, frozen=True):
         part = (self.last_offset - max(offset, self.first_offset) + 1) / (
             self.last_offset - self.first_offset + 1
         )
-        return part * sum(each.size_bytes for each in self.groups)
+        return part * sum(group.size_bytes for group in self.groups)
 
     def cut(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return those of the rows that are within the window."""
@@ -166,7 +166,7 @@ class DataFiles:
 
     def windows(self, files: Iterable[TableFile]) -> Sequence[Window]:
         """Return the windows of a file, or of files that overlap, in the order of offsets; raises LakeError."""
-        return self._cached_windows(tuple(each.path for each in files))
+        return self._cached_windows(tuple(file.path for file in files))
 
     def begin(self, window: Window) -> None:
         """Let another thread read the rows, if they are one row group that is not cached, until `rows` is asked."""
@@ -240,7 +240,7 @@ class DataFiles:
 
     def _split(self, groups: list[RowGroup]) -> Iterator[Window]:
         """Yield windows of row groups that overlap, each of as many rows as a row group of Korvet's has."""
-        columns = [np.sort(self.group_stamps(each).column(OFFSET).to_numpy()) for each in groups]
+        columns = [np.sort(self.group_stamps(group).column(OFFSET).to_numpy()) for group in groups]
         offsets = np.sort(np.concatenate(columns))
         firsts = np.unique(offsets[:: data_files.ROW_GROUP_ROWS])
         lasts = np.append(firsts[1:] - 1, offsets[-1])
@@ -256,7 +256,7 @@ class DataFiles:
         parts = [read(group) for group in window.groups]
         if len(parts) == 1 and window.is_whole(parts[0]):
             return parts[0]
-        rows = pa.Table.from_batches([window.cut(each) for each in parts])
+        rows = pa.Table.from_batches([window.cut(part) for part in parts])
         return rows.sort_by(OFFSET).combine_chunks().to_batches()[0]
 
 
@@ -281,5 +281,5 @@ def _row_groups(path: str, metadata: pq.FileMetaData) -> list[RowGroup]:
 
 
 def _window(first: int, last: int, members: Sequence[RowGroup]) -> Window:
-    known = [each.largest for each in members if each.largest is not None]
+    known = [member.largest for member in members if member.largest is not None]
     return Window(first, last, max(known) if len(known) == len(members) else None, tuple(members))

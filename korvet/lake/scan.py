@@ -168,14 +168,14 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
     first, end = max(wanted.first, log.start), min(wanted.end, log.end)
     remote_end, local_first = min(end, log.archived), max(first, log.archived)
     files = [
-        each
-        for each in log.files
-        if each.last_offset >= first and each.first_offset < remote_end and _may_hold(each, wanted.times)
+        file
+        for file in log.files
+        if file.last_offset >= first and file.first_offset < remote_end and _may_hold(file, wanted.times)
     ]
     groups = _grouped(
         group_overlapping(files),
-        lambda files: sum(each.size_bytes for each in files),
-        lambda files: sum(each.rows for each in files),
+        lambda files: sum(file.size_bytes for file in files),
+        lambda files: sum(file.rows for file in files),
         wanted.records_max,
     )
     found = [
@@ -491,7 +491,7 @@ def offset_after(stores: LakeStores, log: PartitionSnapshot, first: int, count: 
 def _after_archived(lake: Lake, log: PartitionSnapshot, at: int, left: int) -> tuple[int, int]:
     """Return where `left` archived records end, or the archive before that, and how many are left then."""
     for files in group_overlapping(log.files):
-        last_offset, rows = max(each.last_offset for each in files), sum(each.rows for each in files)
+        last_offset, rows = max(file.last_offset for file in files), sum(file.rows for file in files)
         if last_offset < at or files[0].first_offset >= log.end:
             continue
         if at <= files[0].first_offset and rows <= left:

@@ -304,8 +304,10 @@ class LakeStores(NamedTuple):
     def held_bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return where logs begin and end as far as replicas have them; an error if that is not known."""
         return [
-            high_watermark.unknown() if isinstance(each, Bounds) and each.high_watermark < 0 else each
-            for each in self.logs.visible_bounds(partitions)
+            high_watermark.unknown()
+            if isinstance(visible_bound, Bounds) and visible_bound.high_watermark < 0
+            else visible_bound
+            for visible_bound in self.logs.visible_bounds(partitions)
         ]
 
     def bounds(self, partition: Partition) -> Bounds:

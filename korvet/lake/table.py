@@ -171,8 +171,8 @@ class ArchiveTable:
     def files_by_partition(self) -> dict[int, list[TableFile]]:
         """Return the files of each partition, in the order of their offsets; raises as `files`."""
         found: dict[int, list[TableFile]] = defaultdict(list)
-        for each in self.files():
-            found[each.partition].append(each)
+        for file in self.files():
+            found[file.partition].append(file)
         return found
 
     def files(self) -> list[TableFile]:
@@ -200,13 +200,15 @@ class ArchiveTable:
         CommitConflictError if one of them is elsewhere; LakeError.
         """
         actions: list[AddAction | RemoveAction] = [each.add_action() for each in written]
-        transactions = [Transaction(self._app_id(each.partition), each.next_offset) for each in advances]
-        transactions += [
-            Transaction(f"{self._app_id(each.partition)}:{_LEFT_OUT}", each.left_out)
-            for each in advances
-            if each.left_out
+        transactions = [
+            Transaction(self._app_id(advance.partition), advance.next_offset) for advance in advances
         ]
-        unreadable = sum(each.unreadable for each in advances)
+        transactions += [
+            Transaction(f"{self._app_id(advance.partition)}:{_LEFT_OUT}", advance.left_out)
+            for advance in advances
+            if advance.left_out
+        ]
+        unreadable = sum(advance.unreadable for advance in advances)
         for _ in range(COMMITS_MAX):
             if self._contradiction(advances) is not None:
                 # It may be only this table's own last commit.
@@ -229,10 +231,10 @@ class ArchiveTable:
         raise CommitConflictError(f"{self.uri}: others committed before each of {COMMITS_MAX} tries")
 
     def _contradiction(self, advances: Sequence[Advance]) -> str | None:
-        for each in advances:
-            at = self.next_offset(each.partition)
-            if at is not None and at != each.expected:
-                return f"{self.uri}: partition {each.partition} is archived up to {at}, not {each.expected}"
+        for advance in advances:
+            at = self.next_offset(advance.partition)
+            if at is not None and at != advance.expected:
+                return f"{self.uri}: partition {advance.partition} is archived up to {at}, not {advance.expected}"
         return None
 
     def _refresh(self) -> None:
@@ -281,7 +283,7 @@ class ArchiveTable:
         transactions: Sequence[Transaction] = (),
     ) -> None:
         self.check_rewritable()
-        missing = {each.path for each in removed} - {each.path for each in self.files()}
+        missing = {each.path for each in removed} - {file.path for file in self.files()}
         if missing:
             raise CommitConflictError(f"{self.uri}: {min(missing)} is not in the table any more")
         # Maintenance has a version of its own: of two at once, deltalake refuses one in any case.
@@ -333,7 +335,7 @@ class ArchiveTable:
         if _DELETION_VECTORS not in (self._table.protocol().reader_features or ()):
             return
         with lake_errors(self.uri):
-            hidden = any(each.num_rows for each in self._table.deletion_vectors())
+            hidden = any(deletion_vector.num_rows for deletion_vector in self._table.deletion_vectors())
         if hidden:
             raise LakeError(
                 f"{self.uri}: it has deletion vectors, which hide rows that its files still hold; "
@@ -490,11 +492,11 @@ class Lake(NamedTuple):
         with lake_errors(self.path), contextlib.suppress(TableNotFoundError):
             files = filesystem(self.path, self.storage_options)
             return sorted(
-                LakeTopic(topic.base_name, each.base_name)
+                LakeTopic(topic.base_name, directory.base_name)
                 for topic in _directories(files, "")
-                for each in _directories(files, topic.path)
-                if _TOPIC_ID.fullmatch(each.base_name)
-                and files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
+                for directory in _directories(files, topic.path)
+                if _TOPIC_ID.fullmatch(directory.base_name)
+                and files.get_file_info(FileSelector(f"{directory.path}/{_LOG}", allow_not_found=True))
             )
         return []
 

@@ -211,11 +211,11 @@ def advance(expected: int, outcomes: Iterable[TaskOutcome]) -> tuple[int, list[T
     The outcomes are those of one plan in the order of their offsets. One that ends early hides those after it.
     """
     at, taken = expected, []
-    for each in outcomes:
-        if each.next_offset > each.task.first:
-            at = each.next_offset
-            taken.append(each)
-        if each.next_offset < each.task.end:
+    for outcome in outcomes:
+        if outcome.next_offset > outcome.task.first:
+            at = outcome.next_offset
+            taken.append(outcome)
+        if outcome.next_offset < outcome.task.end:
             break
     return at, taken
 

@@ -92,9 +92,9 @@ class _PartitionView(NamedTuple):
 
     def after_holes(self, first: int) -> int:
         """Return the first offset from `first` on that is in no known hole."""
-        for each in self.holes:
-            if each.first <= first < each.end:
-                first = each.end
+        for hole in self.holes:
+            if hole.first <= first < hole.end:
+                first = hole.end
         return first
 
 
@@ -135,9 +135,9 @@ def _view(
         files = stores.lake.filesystem(topic.of)
         infos = files.get_file_info([each.path for each in found])
         # What lies after that is of a commit that never came.
-        kept = [each for each in kept_files(files) if each.partition == partition.index]
+        kept = [kept_file for kept_file in kept_files(files) if kept_file.partition == partition.index]
         holes, damaged = _holes(files, [each for each in kept if each.first_offset < next_offset])
-    sizes = {each.path: each.size for each in infos if each.size is not None}
+    sizes = {info.path: info.size for info in infos if info.size is not None}
     if start == NOT_ARCHIVED:
         # Until Redis knows that the log is archived, only the table knows its start.
         start = min((each.first_offset for each in found), default=next_offset)
@@ -178,7 +178,7 @@ def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
         findings.append(wrong.finding)
     except LakeError as error:
         # Each file that cannot be read is reported above.
-        if not any(each.kind == "unreadable" for each in findings):
+        if not any(finding.kind == "unreadable" for finding in findings):
             findings.append(Discrepancy("unreadable", -1, str(error)))
     return VerifiedPartition(
         topic=view.partition.topic,
@@ -187,7 +187,7 @@ def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
         rows=rows,
         compared=compared,
         findings=tuple(findings),
-        known_holes=tuple(each for each in view.holes if view.start < each.end <= view.next_offset),
+        known_holes=tuple(hole for hole in view.holes if view.start < hole.end <= view.next_offset),
     )
 
 
@@ -201,7 +201,7 @@ def _ends(view: _PartitionView) -> Iterator[Discrepancy]:
     if view.next_offset > end:
         message = f"the table has offsets below {view.next_offset}, but the log ends at {end}"
         yield Discrepancy("archived", end, message)
-    last = max((each.last_offset for each in view.files), default=-1)
+    last = max((file.last_offset for file in view.files), default=-1)
     if last >= view.next_offset:
         message = f"a file reaches {last}, but only what is below {view.next_offset} is archived"
         yield Discrepancy("archived", view.next_offset, message)
@@ -265,7 +265,7 @@ def _check_file(view: _PartitionView, file: TableFile, *, alone: bool) -> int:
         rows += part.num_rows
         without += part.column(TIMESTAMP).null_count
         extremes = pc.min_max(part.column(TIMESTAMP).view(pa.int64())).values()
-        times += [each.as_py() for each in extremes if each.is_valid]
+        times += [extreme.as_py() for extreme in extremes if extreme.is_valid]
     said, found = (file.rows, file.rows_without_timestamp, file.last_offset), (rows, without, last)
     if said != found:
         message = (
@@ -368,7 +368,7 @@ def _archived(
 
 def _selected(rows: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Return the columns that are compared."""
-    tables = [pa.Table.from_batches([each]).select(schema.names).cast(schema) for each in rows]
+    tables = [pa.Table.from_batches([row]).select(schema.names).cast(schema) for row in rows]
     return pa.concat_tables([schema.empty_table(), *tables])
 
 

@@ -80,15 +80,15 @@ def parse_epochs(text: bytes | None) -> Epochs:
 
 def epoch_at(epochs: Epochs, offset: int) -> int:
     """Return the epoch in which the record at an offset was written."""
-    for each in reversed(epochs):
-        if each.start <= offset:
-            return each.epoch
+    for epoch in reversed(epochs):
+        if epoch.start <= offset:
+            return epoch.epoch
     return FIRST_EPOCH
 
 
 def next_epoch_start(epochs: Epochs, offset: int) -> float:
     """Return the first offset of the epoch after that of an offset; infinity if none is known."""
-    return next((each.start for each in epochs if each.start > offset), math.inf)
+    return next((epoch.start for epoch in epochs if epoch.start > offset), math.inf)
 
 
 def epoch_end(epochs: Epochs, epoch: int, current: int, log_start: int, end: int) -> EpochStart:
@@ -257,7 +257,7 @@ class LeaderEpochs:
 
     def _is_believed(self, of: _NodeEpoch, epoch: int) -> bool:
         """Return whether another node can have begun an epoch that a client knows."""
-        if epoch <= max(each.epoch for each in self._nodes.values()):
+        if epoch <= max(node.epoch for node in self._nodes.values()):
             return True
         # A node that left the cluster is not known to workers that began later. Its epochs were times (the script), as
         # all are but a few. What a client makes up is believed up to now alone, and seldom: all must learn a new epoch.

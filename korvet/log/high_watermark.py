@@ -91,7 +91,7 @@ class HighWatermarks:
         A node of a cluster that is away has none: what is read of it fails for itself.
         """
         replicas = self._replicas
-        wanted = [each for each in partitions if self._wanted(each)]
+        wanted = [partition for partition in partitions if self._wanted(partition)]
         if replicas is None or not wanted:
             return {}
         histories: Histories = {}
@@ -193,9 +193,9 @@ class HighWatermarks:
     def _advance(self, histories: Histories, ends: Sequence[LogEnd], replicas: Replicas) -> None:
         """Ask replicas for logs that go on past their high watermarks; wait if something is to be shown of that."""
         by_node: dict[RedisNode, list[LogEnd]] = {}
-        for each in ends:
-            if self._wanted(each.partition) and (node := self._node_in(histories, each.partition)):
-                by_node.setdefault(node, []).append(each)
+        for end in ends:
+            if self._wanted(end.partition) and (node := self._node_in(histories, end.partition)):
+                by_node.setdefault(node, []).append(end)
         # All nodes are asked before any is waited for.
         waits = [
             (self._of(node, replicas), self._of(node, replicas).ask(histories[node], some, self._wanted))
@@ -274,16 +274,16 @@ class _NodeWatermarks:
         asked: dict[int, list[LogEnd]] = {}
         awaited: set[int] = set()
         now = self._clock()
-        for each in ends:
-            count, held = wanted(each.partition), self._get(each.partition, history)
-            if held.end >= each.end:
+        for end in ends:
+            count, held = wanted(end.partition), self._get(end.partition, history)
+            if held.end >= end.end:
                 continue
-            if (held.stable if each.committed else held.end) < each.shown:
+            if (held.stable if end.committed else held.end) < end.shown:
                 if now - self._vain_at.get(count, -math.inf) >= AGE_SECONDS:
                     awaited.add(count)
             elif now - held.found_at < AGE_SECONDS:
                 continue
-            asked.setdefault(count, []).append(each)
+            asked.setdefault(count, []).append(end)
         rounds = {count: round_ for count, of in asked.items() if (round_ := self._begin(history, count, of))}
         return {count: round_ for count, round_ in rounds.items() if count in awaited}
 
@@ -326,9 +326,9 @@ class _NodeWatermarks:
         if len(self._ends) + len(ends) > REMEMBERED_MAX:
             self._ends.clear()
         now = self._clock()
-        for each in ends:
-            key = each.partition.stream, each.partition.topic_id
-            self._ends[key] = max(_Held(each.end, each.stable, now), self._ends.get(key, _NOTHING))._replace(
+        for end in ends:
+            key = end.partition.stream, end.partition.topic_id
+            self._ends[key] = max(_Held(end.end, end.stable, now), self._ends.get(key, _NOTHING))._replace(
                 found_at=now
             )
 

@@ -164,7 +164,9 @@ class OffsetLookup:
     def _largest(self, partition: Partition, start: int) -> OffsetFound:
         """Return the first record from `start` on with the largest timestamp, from the most promising interval on."""
         largest = OffsetFound()
-        intervals = sorted(self._index.intervals(partition), key=lambda each: (-each.bound, each.first))
+        intervals = sorted(
+            self._index.intervals(partition), key=lambda interval: (-interval.bound, interval.first)
+        )
         for first, end, bound in intervals:
             # State and index count a timestamp past OFFSETS_END as OFFSETS_END: each such interval is read.
             if bound < min(largest.timestamp, OFFSETS_END):

@@ -202,14 +202,14 @@ class Replicas:
         a master that has become another one since: the new master may not have it.
         """
         wanted = [
-            (each.node, each.history, max(self.least, each.replicas))
-            for each in results
-            if isinstance(each, Appended)
+            (result.node, result.history, max(self.least, result.replicas))
+            for result in results
+            if isinstance(result, Appended)
         ]
         have = iter(self.have(wanted))
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
-        return [each if isinstance(each, KafkaError) or next(have) else short for each in results]
+        return [result if isinstance(result, KafkaError) or next(have) else short for result in results]
 
     def have(self, wanted: Sequence[tuple[str, str, int]]) -> list[bool]:
         """Wait until replicas have what was written until now, and return for each node, history and number whether."""

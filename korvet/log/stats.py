@@ -99,7 +99,7 @@ class LogStatsReader:
         KafkaError, StorageUnavailableError.
         """
         now_ms, outcomes = read_stats(self._redis, partitions)
-        errors = [each for each in outcomes if isinstance(each, KafkaError)]
+        errors = [outcome for outcome in outcomes if isinstance(outcome, KafkaError)]
         stats = [
             (partition, each)
             for partition, each in zip(partitions, outcomes, strict=True)

@@ -181,7 +181,7 @@ def _read(hint: object, name: str) -> tuple[WireType, Validity, bool]:
             return wire, validity, False
         hint = inner
     if get_origin(hint) in (Union, UnionType):
-        others = [each for each in get_args(hint) if each is not type(None)]
+        others = [arg for arg in get_args(hint) if arg is not type(None)]
         optional = len(others) < len(get_args(hint))
         hint = others[0]
     if get_origin(hint) is Annotated:

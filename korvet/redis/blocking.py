@@ -140,7 +140,7 @@ class Masters:
 
     def _askable(self) -> Iterator[tuple[str, redis.Redis]]:
         # First the one that did answer, for another may hang; then those of the URL: the others may have left.
-        known, named = dict(self._clients), {str(each): each for each in self._target.addresses}
+        known, named = dict(self._clients), {str(address): address for address in self._target.addresses}
         first = [self.answered] if self.answered in known else known
         for name in dict.fromkeys([*first, *named, *known]):
             if name in known:

@@ -96,7 +96,7 @@ class ArchiverStats:
             except LakeError as error:
                 _log.warning("cannot read the size of a table", topic=topic.name, reason=error)
                 continue
-            records, size = sum(each.rows for each in files), sum(each.size_bytes for each in files)
+            records, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
             sizes.append(
                 TableSize(
                     topic=topic.name, files=len(files), records=records, bytes=size, unreadable=unreadable

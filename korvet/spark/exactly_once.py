@@ -175,7 +175,7 @@ def _is_written(client: AdminClient, name: str, version: int) -> bool:
 
 
 def _write(producer: TransactionalProducer, name: str, staging: Lake, transaction: StagedTransaction) -> None:
-    topics = {each.topic for rows in transaction.staged for each in rows.batches}
+    topics = {batch.topic for rows in transaction.staged for batch in rows.batches}
     try:
         for queues in _queues(_files(staging), transaction.staged):
             send(producer, queues)

@@ -77,7 +77,7 @@ def frame_of(
 
 def _named(topics: Collection[str], sql: str) -> list[str]:
     """Return the topics whose names are in a query, also in its texts."""
-    return [each for each in topics if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", sql)]
+    return [topic for topic in topics if re.search(rf"(?<!\w){re.escape(topic)}(?!\w)", sql)]
 
 
 def _planned(session: SparkSession, views: _Views, sql: str, topics: Collection[str]) -> DataFrame:

@@ -155,7 +155,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
     """Return what tasks have staged; a task that failed has no message."""
-    return [each for each in messages if isinstance(each, StagedRows)]
+    return [message for message in messages if isinstance(message, StagedRows)]
 
 
 class _TaskProducer:

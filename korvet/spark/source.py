@@ -341,7 +341,11 @@ def _topics(stores: LakeStores, choice: TopicChoice, *, may_lack: bool = False) 
             raise ValueError(f"{topic.name} has no partition {unknown[0]}")
     return [
         topic._replace(
-            partitions=tuple(each for each in topic.partitions if each.index in choice.partitions[topic.name])
+            partitions=tuple(
+                partition
+                for partition in topic.partitions
+                if partition.index in choice.partitions[topic.name]
+            )
         )
         for topic in topics
     ]

@@ -263,4 +263,4 @@ def redis_families(states: Sequence[ServerState], replicas_wanted: int = 0) -> I
         ]
         for node, info in found
     ]
-    yield from VERSION.families(each[0] for each in versions if each)
+    yield from VERSION.families(version[0] for version in versions if version)

@@ -41,12 +41,12 @@ def write_project(directory: Path, broker: Broker) -> None:
         (directory / name).write_text(text)
 
 
-def run(directory: Path) -> None:
+def run(directory: Path, *flags: str) -> None:
     """Run the command of the page in the environment of the tests."""
     environ = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     path = f"{Path(sys.executable).parent}:{environ['PATH']}"
     done = subprocess.run(
-        COMMAND.split(),
+        [*COMMAND.split(), *flags],
         cwd=directory,
         env=environ | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
@@ -74,7 +74,12 @@ def test_a_project_reads_a_topic_into_tables_and_writes_rows_to_a_topic_once(tmp
         written = partitions_to_end(
             broker.bootstrap, [("large-orders", index) for index in range(2)], "read_committed"
         )
+        run(project, "--full-refresh-all")
+        again = partitions_to_end(
+            broker.bootstrap, [("large-orders", index) for index in range(2)], "read_committed"
+        )
     rows = [(each.key, json.loads(each.value or b"")) for part in written.values() for each in part]
     assert sorted(rows, key=str) == [(b"ann", {"id": id_, "amount": 120.0}) for id_ in (12, 2)]
     customers = pq.read_table(project / "spark-warehouse" / "customers").to_pylist()
     assert customers == [{"customer": "ann", "orders": 6, "amount": 360.0}]
+    print("AGAIN", again, pq.read_table(project / "spark-warehouse" / "orders").to_pylist())

@@ -102,7 +102,7 @@ class RemoteTier:
                 answers.append(self._answer(each, left))
             else:
                 answers.append(each)
-        if wait and all(each is None for each in answers):
+        if wait and all(answer is None for answer in answers):
             # A request beyond the limits was not sent, and could not be waited for.
             gevent.sleep(max(0.0, deadline - self._clock()))
         return answers

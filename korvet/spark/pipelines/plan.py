@@ -64,7 +64,7 @@ def plan(session: SparkSession, spec: PipelineSpec, decoded: Frames) -> Plan:
     # Below a reference to a common table there would be nothing, and its number is another one in each plan.
     stateful = list(_stateful(_inlined(session, analyzed)))
     watermarks = "".join(
-        f" {each.name}:{each.watermark[0]}" for each in spec.sources.values() if each.watermark
+        f" {source.name}:{source.watermark[0]}" for source in spec.sources.values() if source.watermark
     )
     state = "\n".join(filter(None, map(_text, stateful))) + (watermarks if stateful else "")
     aggregates = any(node.nodeName() == "Aggregate" for each in stateful for node in _nodes(each))

@@ -260,7 +260,7 @@ def _struct(of: Descriptor, within: tuple[str, ...] = ()) -> tuple[DataType, _Co
         return _SECONDS[name][0], functools.partial(_microseconds, name, *_SECONDS[name][1:])
     if name in within:
         raise PipelineError(f"{name} contains itself: recursive messages are not supported")
-    fields = [(each.name, each.has_presence, *_field(each, (*within, name))) for each in of.fields]
+    fields = [(field.name, field.has_presence, *_field(field, (*within, name))) for field in of.fields]
 
     def convert(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a message
         return {

@@ -139,19 +139,21 @@ class SchemaRegistry:
         )
 
     def _resolve(self, reply: _SchemaReply, found: dict[str, str], path: list[str]) -> None:
-        for each in reply.references or ():
-            if each.name in path or len(found) >= _REFERENCES_MAX:
+        for reference in reply.references or ():
+            if reference.name in path or len(found) >= _REFERENCES_MAX:
                 raise RegistryError(
-                    f"registry {self._name}: {each.subject} needs itself, or more than {_REFERENCES_MAX} schemas"
+                    f"registry {self._name}: {reference.subject} needs itself, or more than {_REFERENCES_MAX} schemas"
                 )
-            if each.name in found:
+            if reference.name in found:
                 continue
-            where = f"subjects/{quote(each.subject, safe='')}/versions/{each.version}"
+            where = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
             other = self._get(where, _SchemaReply)
             if other is None:
-                raise RegistryError(f"registry {self._name} has no version {each.version} of {each.subject}")
-            self._resolve(other, found, [*path, each.name])
-            found[each.name] = other.schema
+                raise RegistryError(
+                    f"registry {self._name} has no version {reference.version} of {reference.subject}"
+                )
+            self._resolve(other, found, [*path, reference.name])
+            found[reference.name] = other.schema
 
     def _get(self, path: str, kind: type[_T]) -> _T | None:
         """Return what is at a path, None if the registry says that nothing is."""

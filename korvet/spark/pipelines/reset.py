@@ -105,7 +105,7 @@ class PipelineReset:
 
     def notes(self) -> list[str]:
         """Return what a reset does to the target besides: one sentence each."""
-        target, again = self._spec.target, any(each.again for each in self.partitions)
+        target, again = self._spec.target, any(partition.again for partition in self.partitions)
         found = []
         if not self._is_level:
             found.append(

@@ -132,12 +132,12 @@ class PinnedSchemas:
     def _read_by(self, reader: Schema, asked: tuple[str, str], known: int = 0) -> None:
         """Read by another schema; `known`: the newest version of the subject that is pinned already."""
         subject = asked[0]
-        newer = [each for each in self._registry.versions(subject) if each > known][-_VERSIONS_MAX:]
+        newer = [version for version in self._registry.versions(subject) if version > known][-_VERSIONS_MAX:]
         self._pinned.asked, self._pinned.reader = asked, reader
         self._know(reader, *(self._registry.version(subject, each) for each in newer))
 
     def _know(self, *schemas: Schema) -> None:
-        self._pinned.known |= {each.id: each for each in schemas}
+        self._pinned.known |= {schema.id: schema for schema in schemas}
         self._pins.write(_file(self._place), msgspec.json.encode(self._pinned))
 
 

@@ -215,7 +215,7 @@ class StateDirectory:
         if lines[:1] != [_OFFSETS_VERSION] or len(lines) != 2 + len(order):
             return None
         try:
-            positions = [msgspec.json.decode(each, type=SourcePosition) for each in lines[2:]]
+            positions = [msgspec.json.decode(line, type=SourcePosition) for line in lines[2:]]
         except msgspec.DecodeError:
             return None
         return QueryProgress(list(zip(order, positions, strict=True)), begun == done)
@@ -239,8 +239,8 @@ class StateDirectory:
         """Return the number of the last batch that has a file in a directory, None without."""
         path = self._path(directory)
         files = self._files.listStatus(path) if self._files.exists(path) else ()
-        names = [str(each.getPath().getName()) for each in files]
-        return max((int(each) for each in names if each.isdigit()), default=None)
+        names = [str(file.getPath().getName()) for file in files]
+        return max((int(name) for name in names if name.isdigit()), default=None)
 
     def begin(self, now: Begun, queries: Sequence[str]) -> None:
         """Check, and keep what new checkpoints are begun with."""

@@ -396,5 +396,5 @@ def _age_ms(stores: LakeStores, log: PartitionSnapshot, first: int) -> int:
         raise lag
     if first >= bounds.redis_start:
         return lag.age_ms
-    stamps = [each.first_timestamp for each in log.files if each.last_offset >= first]
-    return max([lag.age_ms, *(_now_ms() - each // 1000 for each in stamps[:1] if each is not None)])
+    stamps = [file.first_timestamp for file in log.files if file.last_offset >= first]
+    return max([lag.age_ms, *(_now_ms() - stamp // 1000 for stamp in stamps[:1] if stamp is not None)])
