@@ -110,7 +110,7 @@ def _granted(url: str, security: ClientSecurity, timeout: float) -> str:
     import urllib.request  # noqa: PLC0415 - takes a fifth of the time in which a command starts
 
     prefix = "sasl.oauthbearer.client.credentials.client"
-    client = ":".join(security.configs.get(f"{prefix}.{each}", "") for each in ("id", "secret"))
+    client = ":".join(security.configs.get(f"{prefix}.{part}", "") for part in ("id", "secret"))
     form = {"grant_type": "client_credentials"}
     if scope := security.configs.get("sasl.oauthbearer.scope"):
         form["scope"] = scope

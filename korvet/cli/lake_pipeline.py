@@ -81,8 +81,8 @@ def run(
         lost.set()
         stopped.set()
 
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stopped.set())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
     with (
         PipelineReporter(
             place.source, spec.name, file=str(file.absolute()), tables=tables, on_lost=on_lost

@@ -61,7 +61,7 @@ def _name_of(text: str) -> str:
 
 def _row(store: PipelineStore, name: str) -> PipelineStatus:
     """Return a pipeline by its name; raises LakeError if there is none."""
-    found = next((each for each in store.read() if each.name == name), None)
+    found = next((pipeline for pipeline in store.read() if pipeline.name == name), None)
     if found is None:
         raise LakeError(f"there is no pipeline {name}: none of that name has run")
     return found
@@ -235,11 +235,11 @@ def _flags_of_run() -> list[str]:
     """Return what this command was given, without its own flags."""
     given = iter(click.get_current_context().meta[__name__])
     found = []
-    for each in given:
-        if each in (_LOG_DIR, _WAIT):
+    for argument in given:
+        if argument in (_LOG_DIR, _WAIT):
             next(given)
-        elif not each.startswith((f"{_LOG_DIR}=", f"{_WAIT}=")):
-            found.append(each)
+        elif not argument.startswith((f"{_LOG_DIR}=", f"{_WAIT}=")):
+            found.append(argument)
     return found
 
 
@@ -252,7 +252,9 @@ def _last_line(log: Path, at: int) -> str:
 
 
 def _refuse_running(store: PipelineStore, name: str) -> None:
-    running = next((each for each in store.read() if each.name == name and each.is_active), None)
+    running = next(
+        (pipeline for pipeline in store.read() if pipeline.name == name and pipeline.is_active), None
+    )
     if running is not None and not running.process.has_ended:
         where = running.process
         raise LakeError(f"pipeline {name} runs already: process {where.id} on {where.host}")

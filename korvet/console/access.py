@@ -51,7 +51,7 @@ class AllowedHosts:
     def __init__(self, settings: Settings) -> None:
         self._any_host = settings.ops_allowed_hosts == "*"
         own = socket.gethostname().lower()
-        given = (each.strip().lower() for each in settings.ops_allowed_hosts.split(",") if each)
+        given = (host.strip().lower() for host in settings.ops_allowed_hosts.split(",") if host)
         self._hosts = {"localhost", own, own.partition(".")[0], *given}
 
     def refuse(self, request: Request) -> Answer | None:

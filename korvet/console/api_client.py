@@ -168,11 +168,11 @@ class ApiClients:
         """Return a client that was used a moment ago, and close those that were not."""
         oldest = time.monotonic() - _IDLE_SECONDS_MAX
         with self._lock:
-            stale = [each for each in self._idle if each.idle_since < oldest]
-            self._idle = [each for each in self._idle if each.idle_since >= oldest]
+            stale = [client for client in self._idle if client.idle_since < oldest]
+            self._idle = [client for client in self._idle if client.idle_since >= oldest]
             taken = self._idle.pop() if self._idle else None
-        for each in stale:
-            each.close()
+        for client in stale:
+            client.close()
         return taken
 
 

@@ -215,11 +215,11 @@ def _nodes(clients: ApiClients, client: ApiClient) -> dict[str, dict[str, int]]:
     """Return for each node of the Redis Cluster, HOST:PORT, how many partitions it has, and their bytes."""
     found: dict[str, dict[str, int]] = {}
     for dirs in clients.log_dirs(client):
-        for each in dirs:
+        for directory in dirs:
             # A log directory is redis://HOST:PORT/0; each broker reports what it leads.
-            node = found.setdefault(each.path.split("/")[2], {"partitions": 0, "bytes": 0})
-            node["partitions"] += len(each.partitions)
-            node["bytes"] += sum(log.size_bytes for log in each.partitions.values())
+            node = found.setdefault(directory.path.split("/")[2], {"partitions": 0, "bytes": 0})
+            node["partitions"] += len(directory.partitions)
+            node["bytes"] += sum(log.size_bytes for log in directory.partitions.values())
     return found
 
 
@@ -227,23 +227,23 @@ def topics(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, quer
     """Return a page of topics: `size` in bytes, None if a broker did not report it. Raises AdminError."""
     page, total = Page.of(query, _TOPICS_MAX).cut(client.topics.list(), lambda each: each.name)
     partitions = {
-        each.name: [TopicPartition(each.name, index) for index in range(each.partitions)] for each in page
+        row.name: [TopicPartition(row.name, index) for index in range(row.partitions)] for row in page
     }
     every = list(chain.from_iterable(partitions.values()))
     sizes = clients.sizes(client, every) if len(every) <= _SIZES_MAX else {}
-    configs = client.configs.describe([Resource.topic(each.name) for each in page], names=_CONFIGS)
+    configs = client.configs.describe([Resource.topic(row.name) for row in page], names=_CONFIGS)
     topic_traffic = metrics.traffic()
     rows = []
-    for each in page:
-        known = [sizes[partition] for partition in partitions[each.name] if partition in sizes]
-        config = configs[Resource.topic(each.name)]
+    for row in page:
+        known = [sizes[partition] for partition in partitions[row.name] if partition in sizes]
+        config = configs[Resource.topic(row.name)]
         rows.append(
             {
-                "name": each.name,
-                "internal": each.internal,
-                "partitions": each.partitions,
-                "size": sum(known) if len(known) == each.partitions else None,
-                "traffic": topic_traffic.get(each.name),
+                "name": row.name,
+                "internal": row.internal,
+                "partitions": row.partitions,
+                "size": sum(known) if len(known) == row.partitions else None,
+                "traffic": topic_traffic.get(row.name),
                 "configs": {}
                 if isinstance(config, AdminError)
                 else {name: found.value for name, found in config.items()},
@@ -295,16 +295,14 @@ def topic(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query
 def groups(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
     """Return a page of groups. Raises AdminError."""
     page, total = Page.of(query, _GROUPS_MAX).cut(client.groups.list(), lambda each: each.group_id)
-    described = client.groups.describe([each.group_id for each in page])
-    found = [each for each in described.values() if isinstance(each, GroupDescription)]
+    described = client.groups.describe([row.group_id for row in page])
+    found = [description for description in described.values() if isinstance(description, GroupDescription)]
     counted = metrics.counted()
     progress = progress_of(client, found, counted.lags, assigned_only=True)
     rows = [
-        _summary(
-            each.group_id, described[each.group_id], progress.get(each.group_id, ()), each.state, counted
-        )
-        | {"type": each.type}
-        for each in page
+        _summary(row.group_id, described[row.group_id], progress.get(row.group_id, ()), row.state, counted)
+        | {"type": row.type}
+        for row in page
     ]
     return {"groups": rows, "total": total}
 
@@ -336,16 +334,16 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
         ],
         "offsets": [
             {
-                **each.partition._asdict(),
-                "committed": None if each.committed is None else str(each.committed.offset),
-                "metadata": each.committed.metadata if each.committed else "",
-                "end": None if each.end is None else str(each.end),
-                "lag": each.lag,
-                "uncommitted": _uncommitted(each, counted),
-                "member": each.member.member_id if each.member else None,
-                "client": each.member.client_id if each.member else None,
+                **partition.partition._asdict(),
+                "committed": None if partition.committed is None else str(partition.committed.offset),
+                "metadata": partition.committed.metadata if partition.committed else "",
+                "end": None if partition.end is None else str(partition.end),
+                "lag": partition.lag,
+                "uncommitted": _uncommitted(partition, counted),
+                "member": partition.member.member_id if partition.member else None,
+                "client": partition.member.client_id if partition.member else None,
             }
-            for each in progress
+            for partition in progress
         ],
         "timed_topics": sorted(
             {
@@ -364,15 +362,15 @@ def _summary(
     state: str,
     counted: Counted,
 ) -> dict[str, Any]:
-    lags = [each.lag for each in progress if each.committed]
+    lags = [partition.lag for partition in progress if partition.committed]
     known = [lag for lag in lags if lag is not None]
-    uncommitted = [_uncommitted(each, counted) for each in progress if not each.committed]
+    uncommitted = [_uncommitted(partition, counted) for partition in progress if not partition.committed]
     return {
         "name": name,
         "state": described.state if isinstance(described, GroupDescription) else state,
         "count": len(described.members) if isinstance(described, GroupDescription) else None,
         "partition_count": len(progress),
-        "topics": sorted({each.partition.topic for each in progress}),
+        "topics": sorted({partition.partition.topic for partition in progress}),
         "lag": sum(known) if known else None,
         "lag_unknown": len(lags) - len(known),
         "uncommitted_count": len(uncommitted),
@@ -399,12 +397,12 @@ def transactions(clients: ApiClients, client: ApiClient, query: Query) -> dict[s
         if isinstance(answer, AdminError):
             unanswered.append({"broker": broker_id, "error": str(answer)})
         else:
-            listed |= {each.transactional_id: each for each in answer}
+            listed |= {transaction.transactional_id: transaction for transaction in answer}
     page, total = Page.of(query, _TRANSACTIONS_MAX).cut(
         [each for _, each in sorted(listed.items())], lambda each: each.transactional_id
     )
-    described = client.transactions.describe([each.transactional_id for each in page])
-    rows = [_transaction(each, described[each.transactional_id]) for each in page]
+    described = client.transactions.describe([row.transactional_id for row in page])
+    rows = [_transaction(row, described[row.transactional_id]) for row in page]
     return {"transactions": rows, "total": total, "unanswered": unanswered, "now": _now_ms()}
 
 

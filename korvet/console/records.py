@@ -140,7 +140,7 @@ def _logs(client: ApiClient, partitions: list[TopicPartition]) -> dict[TopicPart
 
 def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Parse `0:17,1:4`. Raises BadRequestError."""
-    pairs = [each.partition(":") for each in text.split(",")]
+    pairs = [word.partition(":") for word in text.split(",")]
     found = {
         whole(index, "at", 0, _PARTITION_MAX): whole(offset, "at", 0, _OFFSET_MAX)
         for index, _, offset in pairs

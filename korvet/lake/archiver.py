@@ -402,7 +402,7 @@ def _opened(
 def _check_shared(uri: str, data_files: FileSystem, written: Sequence[TableFile | KeptFile]) -> None:
     """Raise LakeError if a task has written to a directory that has the same name on another machine."""
     with lake_errors(uri):
-        found = data_files.get_file_info([each.path for each in written])
+        found = data_files.get_file_info([file.path for file in written])
     for each, info in zip(written, found, strict=True):
         if info.size != each.size_bytes:
             message = f"{each.path} is not where it was written: all machines must share the directory"

@@ -119,15 +119,15 @@ def _runs(overlaps: Iterable[_Overlap]) -> Iterator[list[_Overlap]]:
 def _worth_it(run: list[_Overlap]) -> Iterator[list[_Overlap]]:
     run = _of_same_dates(run)
     # As many files will be left as there are dates: at most half of those that are read, or it would be again.
-    files = [file for each in run for file in each.files]
+    files = [file for member in run for file in member.files]
     shrinks = len(run) > 1 and len(files) >= 2 * len({file.date for file in files})
-    if shrinks or any(each.external for each in run):
+    if shrinks or any(member.external for member in run):
         yield run
 
 
 def _of_same_dates(run: list[_Overlap]) -> list[_Overlap]:
     """Return a run without those at its ends whose date, that of most of their rows, no other one has."""
-    dates = [max(each.files, key=lambda file: file.rows).date for each in run]
+    dates = [max(member.files, key=lambda file: file.rows).date for member in run]
     first, end = 0, len(run)
     while end - first > 1 and not run[first].external and dates[first] not in dates[first + 1 : end]:
         first += 1
@@ -137,7 +137,7 @@ def _of_same_dates(run: list[_Overlap]) -> list[_Overlap]:
 
 
 def _bytes(run: Sequence[_Overlap]) -> int:
-    return sum(each.size_bytes for each in run)
+    return sum(member.size_bytes for member in run)
 
 
 _COLUMNS = pa.schema([SCHEMA.field(name) for name in DATA_COLUMNS])
@@ -260,12 +260,12 @@ def _seal(lake: Lake, of: LakeTopic, number: int) -> bool:
     """
     sealed = _committed(lake, of, lambda table: table.seal())
     crossed = _removed(lake, of, range(number + 1, sealed))
-    before, after = (lake.open(of, each) if crossed else None for each in (number - 1, number))
+    before, after = (lake.open(of, version) if crossed else None for version in (number - 1, number))
     if before is None or after is None:
         return True
     old, new = set(before.files()) - set(after.files()), set(after.files()) - set(before.files())
     # What the other writer has removed and added counts; the rest is as it was before.
-    kept = [each for each in old if name_of(each.path) not in crossed]
+    kept = [file for file in old if name_of(file.path) not in crossed]
     if len(kept) == len(old):
         return True
 

@@ -119,8 +119,8 @@ def _headers(column: pa.Array) -> list[list[Header]]:
     if column.null_count == len(column):
         return [[] for _ in range(len(column))]
     return [
-        [] if each is None else [(header["key"], header["value"]) for header in each]
-        for each in column.to_pylist()
+        [] if cell is None else [(header["key"], header["value"]) for header in cell]
+        for cell in column.to_pylist()
     ]
 
 

@@ -68,13 +68,13 @@ class ExpiryRound(msgspec.Struct, frozen=True):
     @property
     def moved(self) -> bool:
         """Whether anything was deleted, or would be."""
-        return any(each.files for each in self.expired) or any(each.files for each in self.vacuumed)
+        return any(result.files for result in self.expired) or any(result.files for result in self.vacuumed)
 
     @property
     def failed(self) -> bool:
         """Whether something could not be done."""
-        expired = any(each.error is not None for each in self.expired)
-        return expired or any(each.error is not None for each in self.vacuumed)
+        expired = any(result.error is not None for result in self.expired)
+        return expired or any(result.error is not None for result in self.vacuumed)
 
 
 LargestTimestamp = Callable[[TableFile], int]
@@ -172,7 +172,7 @@ class Expiry:
         for partition in topic.partitions:
             next_offset = table.next_offset(partition.index) or 0
             # Bytes of batches that do not decode expire as records do. A commit that passes them may be still to come.
-            passed = [each.as_table_file for each in kept if each.partition == partition.index]
+            passed = [kept_file.as_table_file for kept_file in kept if kept_file.partition == partition.index]
             passed = [each for each in passed if each.last_offset < next_offset]
             files = sorted(by_partition[partition.index] + passed, key=lambda each: each.first_offset)
             if not files:
@@ -339,21 +339,27 @@ def run_upkeep(source: LakeSource, now_ms: int, run: RunMerges | None = None) ->
                 records=merge.rows,
             )
     done = Expiry(source).round((), VACUUM_HOURS_MIN, now_ms)
-    for each in done.expired:
-        if each.error is not None:
-            _log.error("could not expire", topic=each.topic, partition=each.partition, reason=each.error)
-        elif each.files:
+    for result in done.expired:
+        if result.error is not None:
+            _log.error(
+                "could not expire", topic=result.topic, partition=result.partition, reason=result.error
+            )
+        elif result.files:
             _log.info(
-                "expired", topic=each.topic, partition=each.partition, start=each.start, records=each.rows
+                "expired",
+                topic=result.topic,
+                partition=result.partition,
+                start=result.start,
+                records=result.rows,
             )
     for one in done.vacuumed:
         if one.error is not None:
             _log.error("could not be vacuumed", topic=one.topic, reason=one.error)
-    failures += sum(each.error is not None for each in done.expired)
+    failures += sum(result.error is not None for result in done.expired)
     failures += sum(one.error is not None for one in done.vacuumed)
     return UpkeepRound(
         compacted=compacted,
-        expired=sum(each.files for each in done.expired),
-        expired_records=sum(each.rows for each in done.expired),
+        expired=sum(result.files for result in done.expired),
+        expired_records=sum(result.rows for result in done.expired),
         failures=failures,
     )

@@ -49,7 +49,7 @@ StorageOptions = dict[str, str] | None
 """What deltalake takes for object stores: credentials, region, endpoint."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DATA_COLUMNS = [each.name for each in SCHEMA if each.name != PARTITION]
+DATA_COLUMNS = [field.name for field in SCHEMA if field.name != PARTITION]
 """The columns in a file; the partition is in its path."""
 
 _OFFSET_AT, _TIMESTAMP_AT = DATA_COLUMNS.index(OFFSET), DATA_COLUMNS.index(TIMESTAMP)
@@ -161,14 +161,14 @@ def write_files(
         with contextlib.ExitStack() as spills:
             while groups is not None:
                 groups = _write(files, partition, groups, made, spills, by_date=by_date)
-        return [each.finished(now_ms) for each in made]
+        return [file.finished(now_ms) for file in made]
     except BaseException:
         # No file counts, and no commit will ever name one.
-        for each in made:
+        for file in made:
             with contextlib.suppress(OSError, ValueError):
-                each.close()
+                file.close()
             with contextlib.suppress(OSError):
-                files.delete_file(each.path)
+                files.delete_file(file.path)
         raise
 
 
@@ -209,8 +209,8 @@ def _write(
                 spill = spills.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by `spills`
                 spilled = pa.ipc.new_stream(spill, left.schema)
             spilled.write_table(left.combine_chunks())  # as one batch, for it stays a row group
-    for each in current.values():
-        each.close()
+    for file in current.values():
+        file.close()
     if spill is None or spilled is None:
         return None
     spilled.close()
@@ -264,7 +264,7 @@ class _NewFile:
             data.schema,
             filesystem=files,
             compression="zstd",
-            use_dictionary=[each for each in (KEY, VALUE) if _repeats(data.column(each))],
+            use_dictionary=[name for name in (KEY, VALUE) if _repeats(data.column(name))],
             dictionary_pagesize_limit=ROW_GROUP_BYTES_MAX // _REPEATED_MIN,
             column_encoding=_ENCODINGS,
             store_schema=False,
@@ -297,8 +297,8 @@ class _NewFile:
             rows=metadata.num_rows,
             first_offset=offsets[0].min,
             last_offset=offsets[-1].max,
-            first_timestamp=min((each.min_raw for each in known), default=None),
-            last_timestamp=max((each.max_raw for each in known), default=None),
+            first_timestamp=min((statistic.min_raw for statistic in known), default=None),
+            last_timestamp=max((statistic.max_raw for statistic in known), default=None),
             rows_without_timestamp=sum(time.null_count for time in times),
             written_ms=now_ms,
             date=self._date,
@@ -326,9 +326,9 @@ def _microseconds(text: str | None) -> int | None:
 
 def discard(files: FileSystem, written: Iterable[TableFile]) -> None:
     """Delete files that no commit names, nor ever will, as far as that is possible; vacuum deletes the rest."""
-    for each in written:
+    for file in written:
         with contextlib.suppress(OSError):
-            files.delete_file(each.path)
+            files.delete_file(file.path)
 
 
 def discard_refused(files: FileSystem, written: Iterable[TableFile], commits: Iterable[int]) -> None:
@@ -341,7 +341,7 @@ def discard_refused(files: FileSystem, written: Iterable[TableFile], commits: It
         named = b"".join(log_entry(files, number) for number in commits)
     except OSError:
         return
-    discard(files, [each for each in written if name_of(each.path).encode() not in named])
+    discard(files, [file for file in written if name_of(file.path).encode() not in named])
 
 
 def log_entry(files: FileSystem, number: int) -> bytes:

@@ -388,13 +388,13 @@ class IcebergTables:
         if not old:
             return
         table.refresh()
-        named = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
+        named = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
         for snapshot in table.metadata.snapshots:
             named |= {
                 snapshot.manifest_list,
                 *(manifest.manifest_path for manifest in snapshot.manifests(table.io)),
             }
-        names = {name_of(each) for each in named}
+        names = {name_of(name) for name in named}
         for path in old:
             if name_of(path) not in names:
                 files.delete_file(path)
@@ -431,10 +431,10 @@ def _is_append(action: dict[str, Any]) -> bool:
 def _add_snapshot(transaction: Transaction, change: _FileChange) -> None:
     update = transaction.update_snapshot(snapshot_properties={_VERSION: str(change.version)})
     with update.overwrite() if change.removed else update.merge_append() as snapshot:
-        for each in change.added:
-            snapshot.append_data_file(each)
-        for each in change.removed:
-            snapshot.delete_data_file(each)
+        for file in change.added:
+            snapshot.append_data_file(file)
+        for file in change.removed:
+            snapshot.delete_data_file(file)
 
 
 def _id(name: str) -> int:

@@ -132,7 +132,7 @@ class _OpenTable:
         # Delta's log is searched for it, which takes a tenth of a fetch.
         self._next_offset = functools.cache(lambda partition: snapshot.next_offset(partition) or 0)
         self._by_partition = {
-            partition: [_OverlappingFiles(each) for each in group_overlapping(files)]
+            partition: [_OverlappingFiles(overlapping) for overlapping in group_overlapping(files)]
             for partition, files in snapshot.files_by_partition().items()
         }
 

@@ -206,9 +206,9 @@ def landed(
     found = []
     for target, sequence, count in zip(targets, note.sequences, note.counts, strict=True):
         last = [
-            each.last_sequence
-            for each in producers[target]
-            if (each.producer_id, each.epoch) == note.identity
+            producer.last_sequence
+            for producer in producers[target]
+            if (producer.producer_id, producer.epoch) == note.identity
         ]
         ahead = (last[0] + 1 - sequence) % SEQUENCES if last else 0
         if count and not last:

@@ -64,12 +64,12 @@ def group_overlapping(ranges: Iterable[R]) -> Iterator[list[R]]:
     """Yield lists of ranges of offsets that overlap; `ranges` are in the order of their first offsets."""
     members: list[R] = []
     last = -1
-    for each in ranges:
-        if members and each.first_offset > last:
+    for member in ranges:
+        if members and member.first_offset > last:
             yield members
             members = []
-        members.append(each)
-        last = max(last, each.last_offset)
+        members.append(member)
+        last = max(last, member.last_offset)
     if members:
         yield members
 

@@ -154,7 +154,7 @@ def snapshots_as_of(stores: LakeStores, topic: SourceTopic, as_of: AsOf) -> list
     files, bare, found = table.files_by_partition(), topic._replace(partitions=()), []
     for partition in topic.partitions:
         end, mine = table.next_offset(partition.index) or 0, files[partition.index]
-        start = min((each.first_offset for each in mine), default=end)
+        start = min((file.first_offset for file in mine), default=end)
         found.append(PartitionSnapshot(bare, partition, start, end, end, mine, table.version))
     return found
 
@@ -193,10 +193,12 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
             # It has left Redis since the snapshot: the reader finds it in the lake, or that it was deleted.
             found.append((local_first, begin, False))
         intervals = [
-            each
-            for each in there
+            interval
+            for interval in there
             # Its bound is in milliseconds.
-            if each.end > local_first and each.first < end and (each.bound + 1) * 1000 > wanted.times.first
+            if interval.end > local_first
+            and interval.first < end
+            and (interval.bound + 1) * 1000 > wanted.times.first
         ]
         runs = _grouped(intervals, lambda _: BYTES_PER_ROW, lambda _: RECORDS_PER_ROW, wanted.records_max)
         found += [(max(run[0].first, local_first), min(run[-1].end, end), False) for run in runs]
@@ -246,13 +248,13 @@ def _grouped(
     """Yield neighbours together, up to the size of a part."""
     group: list[T] = []
     size_bytes = count = 0
-    for each in each_of:
-        more = records(each)
+    for member in each_of:
+        more = records(member)
         if group and (size_bytes >= PART_BYTES or (records_max is not None and count + more > records_max)):
             yield group
             group, size_bytes, count = [], 0, 0
-        group.append(each)
-        size_bytes += size(each)
+        group.append(member)
+        size_bytes += size(member)
         count += more
     if group:
         yield group
@@ -308,14 +310,14 @@ class PartReader:
         for gap in reader.gaps[filled:]:
             yield from self._remote(part, gap.first, min(gap.end, part.end))
         self._check_removed(part, reader)
-        for each in reader.unreadable:
-            _warn_of_hole(part, each.first, each.end, each.reason)
+        for batch in reader.unreadable:
+            _warn_of_hole(part, batch.first, batch.end, batch.reason)
         if reader.error is not None:
             raise LakeError(f"{part.topic.name}-{part.partition.index}: {reader.error}")
 
     def _check_removed(self, part: ScanPart, reader: RangeReader) -> None:
         """Raise LakeError if the log does not hold any more what is still to be read."""
-        if self._fail_on_data_loss and any(each.first < part.end for each in reader.removed):
+        if self._fail_on_data_loss and any(gap.first < part.end for gap in reader.removed):
             self._check_start(part, reader.removed[0].first)
 
     def _check_start(self, part: ScanPart, first: int) -> None:
@@ -355,10 +357,10 @@ class PartReader:
     def _warn_of_kept(self, part: ScanPart, first: int, end: int) -> None:
         with lake_errors(self._stores.lake.uri(part.topic.of)):
             kept = kept_files(self._stores.lake.filesystem(part.topic.of))
-        for each in kept:
-            overlaps = first < each.end_offset and each.first_offset < end
-            if overlaps and each.partition == part.partition.index:
-                _warn_of_hole(part, each.first_offset, each.end_offset, each.path)
+        for kept_file in kept:
+            overlaps = first < kept_file.end_offset and kept_file.first_offset < end
+            if overlaps and kept_file.partition == part.partition.index:
+                _warn_of_hole(part, kept_file.first_offset, kept_file.end_offset, kept_file.path)
 
     def _archived(self, part: ScanPart, first: int, end: int) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows, each with the offset just past them."""
@@ -375,9 +377,9 @@ class PartReader:
             self._warn_of_kept(part, first, end)
         data = self._stores.lake.data_files(of, columns=self._columns)
         files = [
-            each
-            for each in table.files_by_partition()[index]
-            if each.last_offset >= first and each.first_offset < end
+            file
+            for file in table.files_by_partition()[index]
+            if file.last_offset >= first and file.first_offset < end
         ]
         for overlapping in group_overlapping(files):
             for window in data.windows(overlapping):
@@ -555,15 +557,15 @@ def check_same_past(
     if table is None or not partition.is_dense or bounds.archived >= next_offset:
         return
     # After it there may be markers of transactions, and what was aborted.
-    last = max((each.last_offset for each in table.files_by_partition()[partition.index]), default=-1)
+    last = max((file.last_offset for file in table.files_by_partition()[partition.index]), default=-1)
     if not bounds.local_start <= last < bounds.high_watermark:
         return
     columns = (TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS)
     part = ScanPart(topic=topic, partition=partition, first=last, end=last + 1, remote=True)
     try:
         in_lake, in_redis = (
-            [row for rows in reader.rows(each) for row in rows.select(columns).to_pylist()]
-            for each in (part, msgspec.structs.replace(part, remote=False))
+            [row for rows in reader.rows(side) for row in rows.select(columns).to_pylist()]
+            for side in (part, msgspec.structs.replace(part, remote=False))
         )
     except StorageUnavailableError:
         raise

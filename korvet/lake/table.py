@@ -183,7 +183,7 @@ class ArchiveTable:
         self._check_for_hidden_rows()
         actions = pa.table(self._table.get_add_actions(flatten=True))
         try:
-            columns = [_column(actions, each) for each in _FILE_COLUMNS]
+            columns = [_column(actions, column) for column in _FILE_COLUMNS]
             dates = map(date_name, actions.column(f"partition.{DATE}").to_pylist()) if self.by_date else ()
             columns.append([*dates] or [""] * actions.num_rows)
             found = [TableFile(*each) for each in zip(*columns, strict=True)]
@@ -199,7 +199,7 @@ class ArchiveTable:
         Commits since the table was opened are no conflict if they left these partitions at the expected offsets. Raises
         CommitConflictError if one of them is elsewhere; LakeError.
         """
-        actions: list[AddAction | RemoveAction] = [each.add_action() for each in written]
+        actions: list[AddAction | RemoveAction] = [file.add_action() for file in written]
         transactions = [
             Transaction(self._app_id(advance.partition), advance.next_offset) for advance in advances
         ]
@@ -516,7 +516,7 @@ class Lake(NamedTuple):
         oldest = time.time() - hours * 3600
         with lake_errors(self.path):
             below = Path(self.uri(of)).rglob("*#[0-9]*")
-            found = [each for each in below if _STAGED.search(each.name) and each.stat().st_mtime < oldest]
+            found = [file for file in below if _STAGED.search(file.name) and file.stat().st_mtime < oldest]
             for each in () if dry_run else found:
                 each.unlink(missing_ok=True)
         return [str(each) for each in found]
@@ -538,7 +538,7 @@ class Lake(NamedTuple):
         found = self.stored_files(of)
         with lake_errors(self.path):
             files = self.filesystem(of)
-            paths = [each.path for each in _below(files)]
+            paths = [file.path for file in _below(files)]
             for path in sorted(paths, key=lambda each: (each.startswith(f"{_LOG}/"), each)):
                 files.delete_file(path)
             if "://" not in self.path:
@@ -563,9 +563,9 @@ class Lake(NamedTuple):
 
 def _below(files: FileSystem) -> list[FileInfo]:
     selector = FileSelector("", recursive=True, allow_not_found=True)
-    return [each for each in files.get_file_info(selector) if each.type == FileType.File]
+    return [info for info in files.get_file_info(selector) if info.type == FileType.File]
 
 
 def _directories(files: FileSystem, path: str) -> Iterator[FileInfo]:
     selector = FileSelector(path, allow_not_found=True)
-    return (each for each in files.get_file_info(selector) if each.type == FileType.Directory)
+    return (info for info in files.get_file_info(selector) if info.type == FileType.Directory)

@@ -113,11 +113,11 @@ def kept_files(files: FileSystem) -> list[KeptFile]:
 def merged(ranges: Iterable[KeptRange]) -> list[KeptRange]:
     """Return the same offsets as ranges that are disjoint and rise."""
     found: list[KeptRange] = []
-    for each in sorted(ranges, key=lambda one: one.first):
-        if found and each.first <= found[-1].end:
-            found[-1] = KeptRange(found[-1].first, max(found[-1].end, each.end))
+    for following in sorted(ranges, key=lambda one: one.first):
+        if found and following.first <= found[-1].end:
+            found[-1] = KeptRange(found[-1].first, max(found[-1].end, following.end))
         else:
-            found.append(each)
+            found.append(following)
     return found
 
 

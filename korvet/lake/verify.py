@@ -38,7 +38,7 @@ _CLOCKS_DIFFER_MS = 1000
 _COMPARED = {
     # In format `record` the log does not know the type of a timestamp, nor the producer of a record.
     "record": ("offset", "timestamp", "timestamp_ms", "key", "value", "headers"),
-    "batch": tuple(each.name for each in SCHEMA if each.name != "partition"),
+    "batch": tuple(field.name for field in SCHEMA if field.name != "partition"),
 }
 
 
@@ -152,11 +152,11 @@ def _holes(files: FileSystem, kept: Sequence[KeptFile]) -> tuple[list[KeptRange]
     """Return the offsets whose batches are kept, and the files of such bytes that are damaged."""
     ranges: list[KeptRange] = []
     damaged = []
-    for each in kept:
+    for kept_file in kept:
         try:
-            ranges += batch_ranges(files, each)
+            ranges += batch_ranges(files, kept_file)
         except (LakeError, OSError) as error:
-            damaged.append(Discrepancy("unreadable", each.first_offset, str(error)))
+            damaged.append(Discrepancy("unreadable", kept_file.first_offset, str(error)))
     return merged(ranges), damaged
 
 
@@ -280,7 +280,7 @@ def _check_file(view: _PartitionView, file: TableFile, *, alone: bool) -> int:
             f"{file.path}: the table says timestamps {low} to {high}, and it has {min(times)} to {max(times)}"
         )
         raise DiscrepancyError("statistics", file.first_offset, message)
-    dates = {_date_of(each) for each in (min(times, default=None), max(times, default=None))}
+    dates = {_date_of(time_us) for time_us in (min(times, default=None), max(times, default=None))}
     if file.date and dates | ({NO_DATE} if without else set()) != {file.date}:
         message = f"{file.path} has records of {', '.join(sorted(dates))}"
         raise DiscrepancyError("statistics", file.first_offset, message)

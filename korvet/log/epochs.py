@@ -98,14 +98,18 @@ def epoch_end(epochs: Epochs, epoch: int, current: int, log_start: int, end: int
     records from `log_start` on ends where the oldest one begins. `current` has no entry before its first record, and
     the log may know a later epoch, begun by another worker.
     """
-    current = max([current, *(each.epoch for each in epochs[-1:])])
+    current = max([current, *(epoch_start.epoch for epoch_start in epochs[-1:])])
     if epoch == NO_EPOCH or epoch > current:
         return EpochStart(NO_EPOCH, NO_EPOCH)
-    left = [each for each in epochs if next_epoch_start(epochs, each.start) > log_start]
-    later = next((max(each.start, log_start) for each in left if each.epoch > epoch), end)
+    left = [epoch_start for epoch_start in epochs if next_epoch_start(epochs, epoch_start.start) > log_start]
+    later = next(
+        (max(epoch_start.start, log_start) for epoch_start in left if epoch_start.epoch > epoch), end
+    )
     if epoch == current:
         return EpochStart(epoch, later)
-    return EpochStart(max((each.epoch for each in left if each.epoch <= epoch), default=epoch), later)
+    return EpochStart(
+        max((epoch_start.epoch for epoch_start in left if epoch_start.epoch <= epoch), default=epoch), later
+    )
 
 
 class _NodeEpoch:
@@ -343,7 +347,7 @@ class KnownEnds:
             return
         if current < epoch:
             return
-        cut = next((each.start for each in epochs if each.epoch > epoch), end)
+        cut = next((epoch_start.start for epoch_start in epochs if epoch_start.epoch > epoch), end)
         if cut < start:
             lost = {"records": start - cut} if partition.is_dense else {}
             where = f"{partition.topic}:{partition.index}"

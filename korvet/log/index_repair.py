@@ -275,7 +275,9 @@ def _ranges(partition: Partition, state: IndexState, end: int | None = None) -> 
     if first < compacted_end:
         segment = partition.compacted[state.totals.segment or 0]
         ranges.insert(0, StreamRange(segment, first, min(compacted_end, end)))
-    return [each for each in ranges if each.first < each.end] or [StreamRange(partition.stream, end, end)]
+    return [member for member in ranges if member.first < member.end] or [
+        StreamRange(partition.stream, end, end)
+    ]
 
 
 def _is_stale(state: IndexState) -> bool:

@@ -344,10 +344,10 @@ class _Rounds:
                     self._next = None
                     open_.append(_OpenRound(begun, time.monotonic() + self._wait_ms / 1000))
                 held, info = self.ask(write=begun is not None)
-                open_ = [each for each in open_ if not self._ends(each, held, info)]
+                open_ = [round_ for round_ in open_ if not self._ends(round_, held, info)]
         finally:
-            for each in open_:
-                each.begun.set(_UNKNOWN)
+            for round_ in open_:
+                round_.begun.set(_UNKNOWN)
             self._running = False
             if self._next is not None:
                 self.begin()
@@ -375,7 +375,7 @@ class _Rounds:
                 attempt += 1
         except StorageUnavailableError:
             return 0, None
-        if not isinstance(held, int) or any(isinstance(each, RespError | KafkaError) for each in written):
+        if not isinstance(held, int) or any(isinstance(reply, RespError | KafkaError) for reply in written):
             return 0, None
         return held, info
 
@@ -387,7 +387,7 @@ class _Rounds:
             round_.history, round_.offset = history, int(found.get("master_repl_offset", 0))
         else:
             acknowledged = [int(replica.get("offset", 0)) for replica in replicas_in(found)]
-            held = sum(each >= round_.offset for each in acknowledged) if history == round_.history else 0
+            held = sum(offset >= round_.offset for offset in acknowledged) if history == round_.history else 0
         if held < self._count and history == round_.history != "" and time.monotonic() < round_.until:
             return False
         round_.begun.set(Round(history, held))

@@ -200,7 +200,7 @@ class LakeLagReader:
 
     def _see(self, first: LogPosition, end: int, now_ms: int) -> None:
         key = first.partition.topic_id, first.partition.index
-        seen = [each for each in self._before.get(key, ()) if each[0] > first.offset]
+        seen = [row for row in self._before.get(key, ()) if row[0] > first.offset]
         if not seen or seen[-1][0] < end:
             seen.append((end, now_ms))
         if len(seen) > _SEEN_MAX:
@@ -269,7 +269,7 @@ class LogDirs:
                 by_node.setdefault(self._redis.node_of(partition.stream), []).append(partition)
         # Side by side: one that does not answer holds up no other.
         described = [gevent.spawn(self._describe, *each) for each in by_node.items()]
-        return [each.get() for each in described]
+        return [greenlet.get() for greenlet in described]
 
     def offline(self, error: KafkaError) -> list[LogDirUsage]:
         """Return the directories that are known, offline because of an error."""

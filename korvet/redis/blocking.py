@@ -101,9 +101,9 @@ class Masters:
             return "", self._clients[""]
         slot = key_slot(key.encode())
         slots, clients = self._read()
-        for each in slots:
-            if each.first <= slot <= each.last:
-                return each.master, clients[each.master]
+        for slot_range in slots:
+            if slot_range.first <= slot <= slot_range.last:
+                return slot_range.master, clients[slot_range.master]
         raise redis.ConnectionError(f"no master of the cluster has slot {slot}")
 
     def _read(self) -> tuple[list[SlotRange], dict[str, redis.Redis]]:

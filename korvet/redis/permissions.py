@@ -24,7 +24,7 @@ COMMANDS = (
 def rules(namespace: str) -> list[str]:
     """Return the rules of a user that may do what Korvet does in a namespace, and nothing else."""
     keys = ["resetkeys", f"~{namespace}:*", f"~{{{namespace}:*"]
-    return [*keys, "resetchannels", f"&{namespace}:*", "-@all", *(f"+{each}" for each in COMMANDS)]
+    return [*keys, "resetchannels", f"&{namespace}:*", "-@all", *(f"+{command}" for command in COMMANDS)]
 
 
 def user_line(user: str, namespace: str, password: str | None) -> str:

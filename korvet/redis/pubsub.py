@@ -170,8 +170,8 @@ class Watch:
             for channel, listener in self._listeners.values():
                 self._subscriptions.forget(channel, listener)
         # They lead back to this watch, and the collector seldom runs.
-        for each in (self._listeners, self._pending, self._failed):
-            each.clear()
+        for names in (self._listeners, self._pending, self._failed):
+            names.clear()
 
     def add(self, index: int, channel: str) -> None:
         """Take in a channel under an index that is free; until the next `listen` nothing of it is heard."""

@@ -31,7 +31,7 @@ def tag_of(slot: int) -> str:
 def slot_tags() -> Sequence[str]:
     """Return a slot tag of each slot, by its number: letters and digits; some 20 ms once in a process."""
     found: dict[int, str] = {}
-    characters = [each.encode() for each in string.digits + string.ascii_letters]
+    characters = [character.encode() for character in string.digits + string.ascii_letters]
     for first in product(characters, repeat=TAG_LENGTH - 1):
         beginning = b"".join(first)
         checksum = crc_hqx(beginning, 0)

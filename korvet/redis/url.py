@@ -186,7 +186,7 @@ def _sentinel(
         asked = msgspec.structs.replace(asked, tls=_tls(options, _SENTINEL, login.tls))
     login = msgspec.structs.replace(login, db=_db(options, ""))
     _check_all_read(
-        options, ("db", *_SENTINEL_OPTIONS, *supported, *(_SENTINEL + each for each in supported))
+        options, ("db", *_SENTINEL_OPTIONS, *supported, *(_SENTINEL + option for option in supported))
     )
     return RedisTarget(
         kind="sentinel",

@@ -81,7 +81,7 @@ class StagedTransaction(NamedTuple):
     @classmethod
     def of(cls, given: ExactlyOnce, staged: Sequence[StagedRows], version: int | None) -> StagedTransaction:
         """Return the transaction of a stream's batch `version`, None: of the options' version."""
-        name = next((each.application for each in staged), given.application or "")
+        name = next((task.application for task in staged), given.application or "")
         return cls(name, given.version if version is None else version, staged)
 
 
@@ -146,7 +146,7 @@ def commit(options: SinkOptions, transaction: StagedTransaction) -> None:
     written then; the same call again finds out.
     """
     assert options.exactly_once is not None  # noqa: S101 - as the caller has checked
-    if any(each.batches for each in transaction.staged):
+    if any(task.batches for task in transaction.staged):
         name = f"{_PREFIX}{transaction.application}"
         try:
             with sink_client(options) as client:
@@ -228,7 +228,7 @@ def sink_client(options: SinkOptions) -> AdminClient:
 
 def discard(staging: Lake, staged: Iterable[StagedRows]) -> None:
     """Delete the files of tasks, as far as that is possible; others of the same batch may be another driver's."""
-    _delete(_files(staging), [each.path for each in staged if each.batches])
+    _delete(_files(staging), [task.path for task in staged if task.batches])
 
 
 def _tidy(staging: Lake, transaction: StagedTransaction) -> None:

@@ -65,8 +65,8 @@ class Metastore:
         """Return all tables of the database by their names."""
         names = self._client.getAllTables(self._database)
         return {
-            each.getTableName(): _entry(each)
-            for each in self._client.getTableObjectsByName(self._database, names)
+            table.getTableName(): _entry(table)
+            for table in self._client.getTableObjectsByName(self._database, names)
         }
 
     def apply(self, plan: CatalogPlan) -> None:
@@ -86,7 +86,7 @@ class Metastore:
         made.setTableType("EXTERNAL_TABLE")
         made.setPartitionKeys([])
         storage = api.StorageDescriptor()
-        storage.setCols([api.FieldSchema(each.name, _TYPES[each.type], None) for each in SCHEMA])
+        storage.setCols([api.FieldSchema(field.name, _TYPES[field.type], None) for field in SCHEMA])
         storage.setLocation(entry.location)
         storage.setInputFormat(_INPUT)
         storage.setOutputFormat(_OUTPUT)

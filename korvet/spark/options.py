@@ -191,7 +191,7 @@ def _topics(found: Mapping[str, str]) -> TopicChoice:
         case "topic":
             return TopicChoice((text,))
         case "subscribe":
-            names = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+            names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
             if not names:
                 raise ValueError(f"subscribe: {text!r} names no topic")
             return TopicChoice(names)

@@ -136,10 +136,10 @@ class _Views:
     def _create(
         self, topic: str, columns: Collection[str], *, in_database: bool, push_filters: bool = False
     ) -> None:
-        read = StructType([each for each in COLUMNS if each.name in columns])
+        read = StructType([field for field in COLUMNS if field.name in columns])
         every = [
-            col(each.name) if each.name in columns else lit(None).cast(each.dataType).alias(each.name)
-            for each in COLUMNS
+            col(field.name) if field.name in columns else lit(None).cast(field.dataType).alias(field.name)
+            for field in COLUMNS
         ]
         given = {"topic": topic, "pushFilters": str(push_filters)}
         reader = self._session.read.format("korvet").options(**self._options, **given)
@@ -181,7 +181,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever SQL has
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     if isinstance(value, bytearray):
         return bytes(value)
     if value is None or isinstance(value, bool | int | float | str | bytes):
@@ -231,11 +231,13 @@ def _collect_columns(plan: Any, passed: set[int] | None, found: Mapping[str, lis
     if kind in _RELATIONS:
         relation = plan if kind == _RELATIONS[0] else plan.relation()
         columns = {
-            each.name() for each in _each(plan.output()) if passed is None or each.exprId().id() in passed
+            attribute.name()
+            for attribute in _each(plan.output())
+            if passed is None or attribute.exprId().id() in passed
         }
         found[relation.options().get("topic")].append(columns)
         return
-    named = {each.exprId().id() for each in _each(plan.references())}
+    named = {attribute.exprId().id() for attribute in _each(plan.references())}
     match kind:
         case "Project":
             passed = named

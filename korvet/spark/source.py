@@ -109,14 +109,14 @@ def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
     """
     found = dict.fromkeys((PARTITION, OFFSET, TIMESTAMP), _ANY)
     topics: frozenset[str] | None = None
-    for each in filters:
-        attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    for condition in filters:
+        attribute: tuple[str, ...] = getattr(condition, "attribute", ())
         if len(attribute) == 1 and attribute[0] in found:
-            low, high = _range(each)
+            low, high = _range(condition)
             first, last = found[attribute[0]]
             found[attribute[0]] = (max(first, low), min(last, high))
-        elif attribute == (TOPIC,) and isinstance(each, EqualTo | In):
-            names = frozenset(map(str, each.value if isinstance(each, In) else [each.value]))
+        elif attribute == (TOPIC,) and isinstance(condition, EqualTo | In):
+            names = frozenset(map(str, condition.value if isinstance(condition, In) else [condition.value]))
             topics = names if topics is None else topics & names
     return FilterBounds(**found, topics=topics)
 

@@ -96,12 +96,12 @@ class RemoteTier:
         begun = [self._begin(request) for request in requests]
         deadline = self._clock() + self._wait_s
         answers: list[RemoteResponse | KafkaError | None] = []
-        for each in begun:
-            if isinstance(each, _HeldRead):
+        for read in begun:
+            if isinstance(read, _HeldRead):
                 left = max(0.0, deadline - self._clock()) if wait else 0.0
-                answers.append(self._answer(each, left))
+                answers.append(self._answer(read, left))
             else:
-                answers.append(each)
+                answers.append(read)
         if wait and all(answer is None for answer in answers):
             # A request beyond the limits was not sent, and could not be waited for.
             gevent.sleep(max(0.0, deadline - self._clock()))
@@ -148,7 +148,7 @@ class RemoteTier:
             return held
         if held is not None:
             self._drop(held)
-        held_bytes = sum(each.request.bytes_max for each in self._held.values())
+        held_bytes = sum(held_read.request.bytes_max for held_read in self._held.values())
         if len(self._held) >= HELD_MAX or held_bytes + request.bytes_max > HELD_BYTES_MAX:
             return None
         try:

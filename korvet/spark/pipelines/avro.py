@@ -47,9 +47,9 @@ def whole_schema(of: Schema) -> str:
         others: dict[str, Any] = {}
         for text in of.references.values():
             parsed = msgspec.json.decode(text)
-            for each in parsed if isinstance(parsed, list) else [parsed]:
-                if isinstance(each, dict) and "name" in each:
-                    others[_full_name(each, "")] = each
+            for schema in parsed if isinstance(parsed, list) else [parsed]:
+                if isinstance(schema, dict) and "name" in schema:
+                    others[_full_name(schema, "")] = schema
         return msgspec.json.encode(_Inliner(others).inlined(msgspec.json.decode(of.text), "", ())).decode()
     except (msgspec.DecodeError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise PipelineError(f"it is no Avro schema: {error}") from error
@@ -78,7 +78,7 @@ class _Inliner:
         if isinstance(of, str):
             return self._named(of, namespace, within)
         if isinstance(of, list):
-            return [self.inlined(each, namespace, within) for each in of]
+            return [self.inlined(part, namespace, within) for part in of]
         kind = of["type"]
         if kind not in _NAMED:
             inner = {
@@ -95,7 +95,8 @@ class _Inliner:
         found = of | {"name": simple, "namespace": space}
         if "fields" in of:
             found["fields"] = [
-                each | {"type": self.inlined(each["type"], space, (*within, name))} for each in of["fields"]
+                field | {"type": self.inlined(field["type"], space, (*within, name))}
+                for field in of["fields"]
             ]
         return found
 
@@ -104,7 +105,10 @@ class _Inliner:
             return name
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         # As Java's parser: a name without a namespace may be one of none.
-        known = next((each for each in (full, name) if each in self._seen or each in self._others), full)
+        known = next(
+            (candidate for candidate in (full, name) if candidate in self._seen or candidate in self._others),
+            full,
+        )
         if known in within:
             raise PipelineError(f"{known} contains itself: recursive schemas are not supported")
         if known in self._seen or known not in self._others:
@@ -124,7 +128,7 @@ def check(session: SparkSession, reader: str, writer: str) -> str | None:
     """Return why Java cannot read what a schema wrote by another one, None if it can."""
     avro = session._jvm.org.apache.avro  # type: ignore[union-attr]  # noqa: SLF001 - Avro has no interface in PySpark
     try:
-        schemas = [avro.Schema.Parser().parse(each) for each in (reader, writer)]
+        schemas = [avro.Schema.Parser().parse(schema) for schema in (reader, writer)]
         pair = avro.SchemaCompatibility.checkReaderWriterCompatibility(*schemas)
         problems = pair.getResult().getIncompatibilities()
     except Py4JError as error:
@@ -169,8 +173,8 @@ def unread(reader: str, writer: str) -> list[str]:
 def _records(of: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - JSON
     """Yield the records in a schema, each where it is declared."""
     if isinstance(of, list):
-        for each in of:
-            yield from _records(each)
+        for part in of:
+            yield from _records(part)
     elif isinstance(of, dict):
         if "fields" in of:
             yield of

@@ -51,9 +51,11 @@ def _found(
         yield path, condition
     match kind:
         case StructType():
-            for each in kind:
-                at = f"{path}.{each.name}" if path else each.name
-                for inner, found in _found(of[each.name], each.dataType, check, at, nullable=each.nullable):
+            for field in kind:
+                at = f"{path}.{field.name}" if path else field.name
+                for inner, found in _found(
+                    of[field.name], field.dataType, check, at, nullable=field.nullable
+                ):
                     yield inner, of.isNotNull() & found
         case ArrayType():
             yield from _of_elements(of, kind.elementType, check, f"{path}[]", nullable=kind.containsNull)

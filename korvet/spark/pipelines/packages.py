@@ -82,7 +82,7 @@ def configs(spec: PipelineSpec, master: str | None, lake: Lake) -> dict[str, str
     missing = list(_missing(spec, lake))
     if packages := [*spec.spark.packages, *missing]:
         found[_PACKAGES] = ",".join(packages)
-    if any(_AWS in each for each in missing):
+    if any(_AWS in package for package in missing):
         found[_EXCLUDES] = ",".join(_NOT_OF_S3)
     return found | {
         name: value for name, value in spec.spark.conf.items() if name != _EXECUTORS or name not in found
@@ -90,7 +90,7 @@ def configs(spec: PipelineSpec, master: str | None, lake: Lake) -> dict[str, str
 
 
 def _formats(spec: PipelineSpec) -> set[str]:
-    return {each.format for of in spec.sources.values() for each in (of.key, of.value)}
+    return {decoding.format for of in spec.sources.values() for decoding in (of.key, of.value)}
 
 
 def _needs_delta(spec: PipelineSpec) -> bool:
@@ -136,7 +136,7 @@ def _needed(spec: PipelineSpec, lake: Lake) -> dict[str, list[str]]:
         # Protobuf is decoded in Python: its jar is at few mirrors.
         found["spark-avro"] = [f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"]
     # A PySpark without Hadoop runs with one whose version is not known here.
-    hadoop = [each.stem.rpartition("-")[2] for each in _JAR_FILES.glob("hadoop-client-api-*.jar")]
+    hadoop = [jar.stem.rpartition("-")[2] for jar in _JAR_FILES.glob("hadoop-client-api-*.jar")]
     if _bucket(lake) and hadoop:
         parts = (f"{_AWS}:{part}:{_AWS_VERSION}" for part in _AWS_PARTS)
         found["hadoop-aws"] = [f"org.apache.hadoop:hadoop-aws:{hadoop[0]}", *parts]
@@ -146,7 +146,7 @@ def _needed(spec: PipelineSpec, lake: Lake) -> dict[str, list[str]]:
 def _missing(spec: PipelineSpec, lake: Lake) -> Iterator[str]:
     """Yield the packages whose jars neither PySpark nor the file has; raises PipelineError if there is none."""
     given = ",".join([*(spec.spark.conf.get(name, "") for name in (*_JARS, _PACKAGES)), *spec.spark.packages])
-    jars = given + ",".join(each.name for each in _JAR_FILES.glob("*.jar"))
+    jars = given + ",".join(jar.name for jar in _JAR_FILES.glob("*.jar"))
     for name, packages in _needed(spec, lake).items():
         if re.search(rf"\b{name}[_:-]", jars):
             continue

@@ -67,7 +67,7 @@ def plan(session: SparkSession, spec: PipelineSpec, decoded: Frames) -> Plan:
         f" {source.name}:{source.watermark[0]}" for source in spec.sources.values() if source.watermark
     )
     state = "\n".join(filter(None, map(_text, stateful))) + (watermarks if stateful else "")
-    aggregates = any(node.nodeName() == "Aggregate" for each in stateful for node in _nodes(each))
+    aggregates = any(node.nodeName() == "Aggregate" for operator in stateful for node in _nodes(operator))
     if spec.target.mode == "overwrite" and spec.target.replace is None and not aggregates:
         raise PipelineError(
             "target.mode: overwrite would leave of a partition only the rows of the last batch that has some, such as"
@@ -217,7 +217,9 @@ def _module(file: Path) -> ModuleType:
 
 def _place(error: Exception, file: Path) -> str:
     """Return the last line of a file that an error came through."""
-    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file)]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
     return f"{file.name}:{lines[-1]}" if lines else file.name
 
 
@@ -264,8 +266,8 @@ def _nodes(node: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of Java's
 
 
 def _sources(node: Any) -> Iterator[str]:  # noqa: ANN401 - an object of Java's
-    for each in _nodes(node):
-        if (name := _source_of(each)) is not None:
+    for child in _nodes(node):
+        if (name := _source_of(child)) is not None:
             yield name
 
 
@@ -298,12 +300,12 @@ def _stateful(node: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of Java's
 def _text(node: Any) -> str:  # noqa: ANN401 - an object of Java's
     """Return a part of a plan as text that is the same for the same part: without what is below sources."""
     lines = []
-    for each in _nodes(node):
-        name = _source_of(each)
+    for child in _nodes(node):
+        name = _source_of(child)
         if name is not None:
             lines.append(f"source {name}")
-        elif not each.isStreaming():
+        elif not child.isStreaming():
             lines.append("table")
-        elif each.nodeName() not in ("View", "SubqueryAlias"):
-            lines.append(_IDS.sub(r"\1", each.simpleString(10_000)))
+        elif child.nodeName() not in ("View", "SubqueryAlias"):
+            lines.append(_IDS.sub(r"\1", child.simpleString(10_000)))
     return "\n".join([node.schema().catalogString(), *lines])

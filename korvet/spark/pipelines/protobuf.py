@@ -223,8 +223,8 @@ def chosen(of: descriptor_pb2.FileDescriptorSet, name: str | None) -> str:
 def _pool(files: bytes) -> descriptor_pool.DescriptorPool:
     """Return the types of a FileDescriptorSet, in which each file stands after what it imports."""
     pool = descriptor_pool.DescriptorPool()
-    for each in descriptor_pb2.FileDescriptorSet.FromString(files).file:
-        pool.Add(each)
+    for file in descriptor_pb2.FileDescriptorSet.FromString(files).file:
+        pool.Add(file)
     return pool
 
 
@@ -287,7 +287,7 @@ def _field(of: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Con
     kind, make = _single(of, within)
     if not of.is_repeated:
         return kind, make
-    return ArrayType(kind), list if make is _same else lambda of: [make(each) for each in of]
+    return ArrayType(kind), list if make is _same else lambda of: [make(part) for part in of]
 
 
 def _single(of: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Convert]:

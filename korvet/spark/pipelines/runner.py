@@ -591,4 +591,4 @@ def _spark_errors() -> Iterator[None]:
 
 
 def _passes(error: PipelineError) -> bool:
-    return any(each in str(error) for each in _PASSING)
+    return any(text in str(error) for text in _PASSING)

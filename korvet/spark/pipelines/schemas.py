@@ -179,7 +179,8 @@ class Lookup:
             if ids.null_count == len(ids):
                 return pa.nulls(len(ids), pa.string())
             return pa.array(
-                [None if each is None else self.problem(each) for each in ids.to_pylist()], pa.string()
+                [None if schema_id is None else self.problem(schema_id) for schema_id in ids.to_pylist()],
+                pa.string(),
             )
 
         result: Column = arrow_udf(of, "string").asNondeterministic()(schema_ids)  # type: ignore[call-overload]  # by hints

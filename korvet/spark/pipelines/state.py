@@ -61,7 +61,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     def problem(self, now: Begun) -> str | None:
         """Return what has changed that a checkpoint cannot carry, None if nothing has."""
         if [name for name, _ in self.sources] != [name for name, _ in now.sources]:
-            before, after = (", ".join(name for name, _ in each.sources) for each in (self, now))
+            before, after = (", ".join(name for name, _ in state.sources) for state in (self, now))
             return f"the query reads {after}, and did read {before}, in this order"
         for (name, before), (_, after) in zip(self.sources, now.sources, strict=True):
             if gone := sorted(set(before.split(",")) - set(after.split(","))):
@@ -206,7 +206,7 @@ class StateDirectory:
         With `committed` a batch that Spark will repeat does not count.
         """
         directory = self._directory(query)
-        begun, done = (self._last(f"{directory}/{each}") for each in ("offsets", "commits"))
+        begun, done = (self._last(f"{directory}/{kind}") for kind in ("offsets", "commits"))
         last = done if committed else begun
         data = None if last is None else self.read(f"{directory}/offsets/{last}")
         if data is None:
@@ -222,7 +222,7 @@ class StateDirectory:
 
     def pending(self, query: str) -> int | None:
         """Return the number of the batch that a query has begun and not committed, None without one."""
-        begun, committed = (self._last(f"{self._directory(query)}/{each}") for each in ("offsets", "commits"))
+        begun, committed = (self._last(f"{self._directory(query)}/{kind}") for kind in ("offsets", "commits"))
         return None if begun == committed else begun
 
     def withdraw(self, query: str, but: int | None) -> None:

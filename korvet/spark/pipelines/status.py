@@ -146,7 +146,7 @@ class PipelineReporter:
         status = self._status
         with opened(self._source) as store:
             PipelineLease(store, status.name).acquire()
-            before = next((each for each in store.read() if each.name == status.name), None)
+            before = next((pipeline for pipeline in store.read() if pipeline.name == status.name), None)
             if before is not None:
                 self._status = msgspec.structs.replace(
                     status,
@@ -222,8 +222,8 @@ class PipelineReporter:
     def _log_losses(self, query: str, event: Mapping[str, Any]) -> None:
         log = partial(_log.warning, pipeline=self._status.name, query=query)
         for source in event["sources"]:
-            began, ended = (_offset(source.get(each)) for each in ("startOffset", "endOffset"))
-            before, after = (each.get("topics", {}) for each in (began, ended))
+            began, ended = (_offset(source.get(edge)) for edge in ("startOffset", "endOffset"))
+            before, after = (offsets.get("topics", {}) for offsets in (began, ended))
             for topic in sorted(before.keys() - after.keys()):
                 log("a topic was deleted: it is not read any more", topic=topic)
             for topic in sorted(before.keys() & after.keys()):

@@ -99,7 +99,7 @@ class TableUpkeep:
     def _has_tables_below(self) -> bool:
         """Return whether the table's directory has others than those of its partitions."""
         files, path = hadoop(self._session, self._path)
-        below = [str(each.getPath().getName()) for each in files.listStatus(path) if each.isDirectory()]
+        below = [str(status.getPath().getName()) for status in files.listStatus(path) if status.isDirectory()]
         return any("=" not in name and not name.startswith(("_", ".")) for name in below)
 
 

@@ -171,16 +171,22 @@ class DeltaTarget:
         """Return rows in the types of the table, which may be wider."""
         return rows.select(
             *(
-                fitted(col(quoted(each.name)), each.dataType, self._types[each.name.lower()]).alias(each.name)
-                if each.name.lower() in self._types
-                else col(quoted(each.name))
-                for each in rows.schema
+                fitted(col(quoted(field.name)), field.dataType, self._types[field.name.lower()]).alias(
+                    field.name
+                )
+                if field.name.lower() in self._types
+                else col(quoted(field.name))
+                for field in rows.schema
             )
         )
 
     def _written(self, schema: StructType) -> StructType:
         return StructType(
-            [StructField(each.name, each.dataType) for each in schema if each.name != self._spec.delete_when]
+            [
+                StructField(field.name, field.dataType)
+                for field in schema
+                if field.name != self._spec.delete_when
+            ]
         )
 
     def _changes(self, schema: StructType) -> bool:
@@ -215,7 +221,7 @@ class DeltaTarget:
             case StructType(), StructType():
                 fields = by_name(there)
                 # Each is looked at: any of them may be wrong.
-                changes = [self._field_differs(each, fields, at) for each in wanted]
+                changes = [self._field_differs(field, fields, at) for field in wanted]
                 return any(changes)
             case ArrayType(), ArrayType():
                 return self._differs(wanted.elementType, there.elementType, f"{at}.element")
@@ -369,7 +375,7 @@ class ParquetTarget:
 
 def check_place(session: SparkSession, lake: str, path: str, place: str) -> None:
     """Raise PipelineError if a path lies over what the lake has of its own: a VACUUM there would delete it."""
-    root, found = (_normal(location(lake, each)) for each in ("", path))
+    root, found = (_normal(location(lake, below)) for below in ("", path))
     first = found.removeprefix(f"{root}/").partition("/")[0]
     own = f"{root}/".startswith(f"{found.rstrip('/')}/")
     if not own and found.startswith(f"{root}/"):
@@ -390,8 +396,8 @@ def _has_archive(session: SparkSession, directory: str) -> bool:
     files, path = hadoop(session, directory)
     if not files.exists(path):
         return False
-    for each in files.listStatus(path):
-        name = str(each.getPath().getName())
+    for status in files.listStatus(path):
+        name = str(status.getPath().getName())
         with contextlib.suppress(ValueError):
             TopicId.of(name)
             if files.exists(hadoop(session, f"{directory}/{name}/_delta_log")[1]):
@@ -416,7 +422,7 @@ def _transaction(session: SparkSession, batch: Batch) -> Iterator[None]:
 
 def by_name(of: StructType) -> dict[str, StructField]:
     """Return the fields of a struct by their names in lower case: Spark and Delta tell them apart by these."""
-    return {each.name.lower(): each for each in of}
+    return {part.name.lower(): part for part in of}
 
 
 def fitted(value: Column, given: DataType, wanted: DataType) -> Column:
@@ -425,10 +431,10 @@ def fitted(value: Column, given: DataType, wanted: DataType) -> Column:
         case StructType(), StructType():
             fields = by_name(given)
             made = [
-                fitted(value.getField(found.name), found.dataType, each.dataType).alias(each.name)
-                if (found := fields.get(each.name.lower()))
-                else lit(None).cast(each.dataType).alias(each.name)
-                for each in wanted
+                fitted(value.getField(found.name), found.dataType, field.dataType).alias(field.name)
+                if (found := fields.get(field.name.lower()))
+                else lit(None).cast(field.dataType).alias(field.name)
+                for field in wanted
             ]
             return when(value.isNotNull(), struct(*made))
         case ArrayType(), ArrayType():
