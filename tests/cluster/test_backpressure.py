@@ -203,6 +203,7 @@ def test_a_failed_reading_throttles_nobody_and_is_repeated_after_a_pause() -> No
     assert bench.pressure.check() == NO_PRESSURE
 
 
+@ONE_SERVER
 def test_a_refusal_by_redis_itself_throttles_and_has_the_usage_read_soon(
     bench: Bench, redis: Redis, raw: Any
 ) -> None:

@@ -139,6 +139,7 @@ def test_requests_of_one_connection_are_served_one_after_the_other(redis_url: st
     assert under_way == [0, 0, 0]
 
 
+@pytest.mark.embedded
 def test_what_has_begun_is_answered_when_a_worker_drains(redis_url: str) -> None:
     with proxy(redis_url) as network, closing(Scene(network.url, authorizer_class_name="")) as there:
         there.create("orders")
