@@ -176,11 +176,13 @@ def test_a_wait_in_vain_ends_without_another_read_of_quiet_partitions(
     filled(here, 50, 1, 10, storage_format)
     ends = [here.fetch(here.wanted("orders", n))[0].high_watermark for n in range(50)]
     wanted = [here.wanted("orders", n, offset=end) for n, end in enumerate(ends)]
-    here.fetch(*wanted, wait_ms=1)  # from now on their channels are listened to
     with Watch(here.subscriptions, [spec.partition.channel for spec in wanted]) as subscribed:
-        subscribed.listen()  # and confirmed
+        subscribed.listen()
+        # It keeps the channels listened to, also if the machine is busy.
+        other = here.begin_fetch(*wanted)
         with commands_of(raw_redis) as ran:
             found = here.fetch(*wanted, wait_ms=100)
+        other.kill()
     assert ran["hmget"] == 50
     assert [each.high_watermark for each in found] == ends
 
