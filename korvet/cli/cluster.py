@@ -112,34 +112,34 @@ def describe(
     with_log_dirs = with_log_dirs or loads is not None
     described = admin.cluster.describe()
     builds = admin.cluster.builds(described.brokers)
-    found: dict[str, Any] = {"id": described.cluster_id, "controller": described.controller}
-    found["brokers"] = [
+    shown: dict[str, Any] = {"id": described.cluster_id, "controller": described.controller}
+    shown["brokers"] = [
         {"id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
         | msgspec.structs.asdict(builds[broker.broker_id])
         for broker in described.brokers
     ]
     if with_features:
         features = admin.cluster.features()
-        found["features"] = {
+        shown["features"] = {
             "supported": _levels(features.supported),
             "finalized": _levels(features.finalized),
         }
     dirs = admin.partitions.log_dirs() if with_log_dirs else {}
     if with_log_dirs:
-        found["log_dirs"] = _log_dirs(dirs)
+        shown["log_dirs"] = _log_dirs(dirs)
         if loads is not None:
-            for row in found["log_dirs"]:
+            for row in shown["log_dirs"]:
                 # The directory of a node is redis://HOST:PORT/0; one Redis has no name.
                 load = loads.get("") or loads.get(row["path"].partition("://")[2].partition("/")[0], {})
                 row["load"] = {column.name: load.get(column.name) for column in _LOAD}
     outcomes = admin.cluster.apis() if with_apis else {}
     if with_apis:
-        found["apis"] = [
+        shown["apis"] = [
             {"broker": broker, "apis": as_objects(apis.values(), _API)}
             for broker, apis in without_errors(outcomes).items()
         ]
-    if not printed_json(found):
-        _print(found)
+    if not printed_json(shown):
+        _print(shown)
     report_failures("broker", {**dirs, **outcomes})
 
 

@@ -61,10 +61,10 @@ def _name_of(text: str) -> str:
 
 def _row(store: PipelineStore, name: str) -> PipelineStatus:
     """Return a pipeline by its name; raises LakeError if there is none."""
-    found = next((pipeline for pipeline in store.read() if pipeline.name == name), None)
-    if found is None:
+    status = next((pipeline for pipeline in store.read() if pipeline.name == name), None)
+    if status is None:
         raise LakeError(f"there is no pipeline {name}: none of that name has run")
-    return found
+    return status
 
 
 @click.command("list")
@@ -97,17 +97,17 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...]) -> int:
     seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
     """
     with opened_store(target) as store:
-        found = [_row(store, _name_of(pipeline)) for pipeline in pipelines] if pipelines else store.read()
-    lags = _lags(target, found)
-    if not printed_json([_as_json(each, *lag) for each, lag in zip(found, lags, strict=True)]):
-        cells = [_cells(each, *lag) for each, lag in zip(found, lags, strict=True)]
+        statuses = [_row(store, _name_of(pipeline)) for pipeline in pipelines] if pipelines else store.read()
+    lags = _lags(target, statuses)
+    if not printed_json([_as_json(each, *lag) for each, lag in zip(statuses, lags, strict=True)]):
+        cells = [_cells(each, *lag) for each, lag in zip(statuses, lags, strict=True)]
         print_table(_STATUS, cells, numbers=_STATUS[2:-1], empty=_EMPTY)
-        for row in found:
+        for row in statuses:
             for fields, count in row.unread_fields.items():
                 click.echo(printable(f"{row.name}: fields not read: sources.{fields}: {count} records"))
             for expected, count in row.unmet.items():
                 click.echo(printable(f"{row.name}: not as expected: sources.{expected}: {count} records"))
-    broken = [each for each in found if each.state in ("failed", "lost")]
+    broken = [each for each in statuses if each.state in ("failed", "lost")]
     for each in broken:
         place = f" (log: {each.log})" if each.log else ""
         reason = each.error if each.state == "failed" else _LOST.format(each.process.id, each.process.host)
@@ -121,12 +121,12 @@ _Lag = tuple[int | None, int | None]
 """Records, and the age (ms) of the first; None if that is not known."""
 
 
-def _lags(target: LakeTarget, found: list[PipelineStatus]) -> list[_Lag]:
+def _lags(target: LakeTarget, statuses: list[PipelineStatus]) -> list[_Lag]:
     from korvet.spark.pipelines.status import lag_of  # noqa: PLC0415 - other commands start without Delta
 
     lags: list[_Lag] = []
     with target.source.opened() as stores:
-        for each in found:
+        for each in statuses:
             try:
                 lags.append(lag_of(stores, each))
             except (KafkaError, LakeError) as error:
@@ -234,13 +234,13 @@ def start(
 def _flags_of_run() -> list[str]:
     """Return what this command was given, without its own flags."""
     given = iter(click.get_current_context().meta[__name__])
-    found = []
+    flags = []
     for argument in given:
         if argument in (_LOG_DIR, _WAIT):
             next(given)
         elif not argument.startswith((f"{_LOG_DIR}=", f"{_WAIT}=")):
-            found.append(argument)
-    return found
+            flags.append(argument)
+    return flags
 
 
 def _last_line(log: Path, at: int) -> str:
@@ -269,9 +269,9 @@ def _await_begin(
     def is_over() -> bool:
         nonlocal begun
         ended = process.poll()
-        found = next((row for row in store.read() if row.name == name and _is(row, process)), None)
-        if found is not None and (found.state == "running" or (ended == 0 and not found.is_active)):
-            begun = found
+        status = next((row for row in store.read() if row.name == name and _is(row, process)), None)
+        if status is not None and (status.state == "running" or (ended == 0 and not status.is_active)):
+            begun = status
         return begun is not None or ended is not None
 
     _waited(is_over, seconds_max)
@@ -293,23 +293,23 @@ def stop(target: LakeTarget, pipeline: str, timeout: float, *, forget: bool) -> 
     Its checkpoint and its tables stay: when it is started again, it continues where it was.
     """
     with opened_store(target) as store:
-        found = _row(store, _name_of(pipeline))
-        runs = may_run(found)
+        status = _row(store, _name_of(pipeline))
+        runs = may_run(status)
         if runs:
-            _end(store, found, timeout)
+            _end(store, status, timeout)
         elif not forget:
-            raise LakeError(f"pipeline {found.name} does not run: it is {found.state}")
-        after = _row(store, found.name)
+            raise LakeError(f"pipeline {status.name} does not run: it is {status.state}")
+        after = _row(store, status.name)
         if forget:
-            store.forget(found.name)
+            store.forget(status.name)
     if runs and after.state == "failed":
-        raise LakeError(f"pipeline {found.name} failed at its end: {after.error}")
-    if printed_json({"name": found.name, "state": after.state, "forgotten": forget}):
+        raise LakeError(f"pipeline {status.name} failed at its end: {after.error}")
+    if printed_json({"name": status.name, "state": after.state, "forgotten": forget}):
         return
     if runs:
-        click.echo(printable(f"stopped {found.name}"))
+        click.echo(printable(f"stopped {status.name}"))
     if forget:
-        click.echo(printable(f"removed {found.name} from the list"))
+        click.echo(printable(f"removed {status.name} from the list"))
 
 
 def may_run(status: PipelineStatus) -> bool:
@@ -318,12 +318,12 @@ def may_run(status: PipelineStatus) -> bool:
     return status.is_active or (status.state == "lost" and process.is_here and not process.has_ended)
 
 
-def _end(store: PipelineStore, found: PipelineStatus, seconds_max: float) -> None:
+def _end(store: PipelineStore, status: PipelineStatus, seconds_max: float) -> None:
     """End the process of a pipeline in order; raises LakeError if it is not here, or does not end."""
-    process = found.process
+    process = status.process
     if not process.is_here:
         raise LakeError(
-            f"pipeline {found.name} runs on {process.host}, as process {process.id}: stop it there"
+            f"pipeline {status.name} runs on {process.host}, as process {process.id}: stop it there"
         )
     try:
         os.kill(process.id, signal.SIGTERM)
@@ -331,18 +331,18 @@ def _end(store: PipelineStore, found: PipelineStatus, seconds_max: float) -> Non
         pass
     except PermissionError as error:
         raise LakeError(
-            f"process {process.id} of pipeline {found.name} is another user's: stop it as that user"
+            f"process {process.id} of pipeline {status.name} is another user's: stop it as that user"
         ) from error
     with waiting("stopping the pipeline"):
         if not _waited(lambda: process.has_ended, seconds_max):
             raise LakeError(
-                f"process {process.id} of pipeline {found.name} has not ended within {seconds_max:g} s"
+                f"process {process.id} of pipeline {status.name} has not ended within {seconds_max:g} s"
             )
     # One that was killed, or was starting, has said nothing.
-    after = _row(store, found.name)
-    if after.holder == found.holder and after.state not in ("stopped", "completed", "failed"):
+    after = _row(store, status.name)
+    if after.holder == status.holder and after.state not in ("stopped", "completed", "failed"):
         store.write(msgspec.structs.replace(after, state="stopped", since_ms=time.time_ns() // 1_000_000))
-        store.lease(found.name).release(found.holder)
+        store.lease(status.name).release(status.holder)
 
 
 def _waited(holds: Callable[[], bool], seconds_max: float) -> bool:

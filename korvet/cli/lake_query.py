@@ -90,19 +90,19 @@ def query(
         _print_rows(answer._replace(rows=chain(first, answer.rows)), as_csv=as_csv, as_json=json_wanted())
 
 
-def _print_rows(found: Result, *, as_csv: bool, as_json: bool) -> None:
+def _print_rows(result: Result, *, as_csv: bool, as_json: bool) -> None:
     if as_json:
-        for row in found.rows:
-            values = {title: _for_json(value) for title, value in zip(found.titles, row, strict=True)}
+        for row in result.rows:
+            values = {title: _for_json(value) for title, value in zip(result.titles, row, strict=True)}
             click.echo(json.dumps(values, ensure_ascii=False))
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(found.titles)
+        writer.writerow(result.titles)
         # NULL is empty, as usual in CSV.
-        writer.writerows(["" if value is None else _text(value) for value in row] for row in found.rows)
+        writer.writerows(["" if value is None else _text(value) for value in row] for row in result.rows)
     else:
-        rows = [[_NULL if value is None else _text(value) for value in row] for row in found.rows]
-        print_table(found.titles, rows, numbers=found.numbers, empty="no rows")
+        rows = [[_NULL if value is None else _text(value) for value in row] for row in result.rows]
+        print_table(result.titles, rows, numbers=result.numbers, empty="no rows")
 
 
 def _text(value: object) -> str:

@@ -256,7 +256,7 @@ def without_errors(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
 
 def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
     """Read `orders` and `orders:0,1` as topic -> partitions; an empty list stands for all partitions."""
-    found: dict[str, list[int]] = {}
+    partitions: dict[str, list[int]] = {}
     for text in texts:
         match = _TOPIC.fullmatch(text)
         if match is None:
@@ -264,10 +264,10 @@ def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
         indexes = [int(index) for index in (match["indexes"] or "").split(",") if index]
         if any(index > INT32_MAX for index in indexes):
             raise click.UsageError(f"{flag} {text}: a partition is at most {INT32_MAX}")
-        if match["name"] in found:
+        if match["name"] in partitions:
             raise click.UsageError(f"{flag} names {match['name']} twice")
-        found[match["name"]] = indexes
-    return found
+        partitions[match["name"]] = indexes
+    return partitions
 
 
 def parse_brokers(flag: str, text: str) -> list[int]:
@@ -280,15 +280,15 @@ def parse_brokers(flag: str, text: str) -> list[int]:
 
 def parse_settings(flag: str, texts: Sequence[str]) -> dict[str, str]:
     """Read NAME=VALUE, each name once."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.UsageError(f"{flag} takes NAME=VALUE, not {text!r}")
-        if name in found:
+        if name in settings:
             raise click.UsageError(f"{flag} names {name} twice")
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 def parse_time(text: str) -> int:

@@ -300,11 +300,11 @@ async def deliver(
 async def _partitions(producer: Any, topic: str, seconds_max: float) -> set[int]:  # noqa: ANN401 - carries no types
     try:
         async with asyncio.timeout(min(seconds_max, _TOPIC_SECONDS_MAX)):
-            found: set[int] = await producer.partitions_for(topic)
+            partitions: set[int] = await producer.partitions_for(topic)
     except TimeoutError as error:
         message = f"topic {topic}: UNKNOWN_TOPIC_OR_PARTITION: it does not exist and was not created"
         raise NotDeliveredError(message) from error
-    return found
+    return partitions
 
 
 async def _send(producer: Any, topic: str, partitions: set[int], record: NewRecord) -> Future[Any]:  # noqa: ANN401 - the same
@@ -435,8 +435,8 @@ def _text_parser(options: Mapping[str, Any], common: Headers, partition: int | N
     def parse(content: bytes) -> NewRecord:
         if separator is None:
             return NewRecord(one_key, part(content), common, partition=partition)
-        key, found, value = content.partition(separator)
-        if not found:
+        key, separated, value = content.partition(separator)
+        if not separated:
             raise RecordError(f"no {os.fsdecode(separator)!r} between key and value")
         return NewRecord(part(key), part(value), common, partition=partition)
 

@@ -125,12 +125,12 @@ class ApiClients:
 
         Raises AdminError if the own broker fails.
         """
-        found: dict[TopicPartition, int] = {}
+        bytes_by_partition: dict[TopicPartition, int] = {}
         for dirs in self.log_dirs(client, partitions) if partitions else ():
-            found |= log_sizes(dirs)
-            if len(found) == len(partitions):
+            bytes_by_partition |= log_sizes(dirs)
+            if len(bytes_by_partition) == len(partitions):
                 break
-        return found
+        return bytes_by_partition
 
     def log_dirs(
         self, client: ApiClient, partitions: Sequence[TopicPartition] | None = None

@@ -83,13 +83,13 @@ class ConsoleMetrics:
 
     def totals(self) -> BrokerTotals:
         """Return the sums over all labels, by the names that the console has for them, and the refused batches."""
-        found = dict.fromkeys(_TOTALS.values(), 0.0)
+        sums = dict.fromkeys(_TOTALS.values(), 0.0)
         batches: Counter[str] = Counter()
         refused_at: dict[str, float] = {}
         for metric in self._counted.collect():
             for sample in metric.samples:
                 if sample.name in _TOTALS:
-                    found[_TOTALS[sample.name]] += sample.value
+                    sums[_TOTALS[sample.name]] += sample.value
                 if sample.name == _REFUSED:
                     batches[sample.labels["error"]] += int(sample.value)
                 elif sample.name == _REFUSED_AT:
@@ -98,7 +98,7 @@ class ConsoleMetrics:
             {"error": error, "batches": many, "last": int(refused_at.get(error, 0) * 1000)}
             for error, many in batches.items()
         ]
-        return BrokerTotals(found, sorted(rows, key=lambda row: row["last"], reverse=True))
+        return BrokerTotals(sums, sorted(rows, key=lambda row: row["last"], reverse=True))
 
     def traffic(self) -> dict[str, dict[str, int]]:
         """Return the traffic of each topic through this broker."""
@@ -194,7 +194,7 @@ def cluster(
     ]
     listed = client.topics.list()
     partitions = sum(each.partitions for each in listed)
-    found = {
+    page = {
         "id": described.cluster_id,
         "brokers": brokers,
         "topics": len(listed),
@@ -207,20 +207,20 @@ def cluster(
         # Last, and not for long: a broker waits for a node that hangs, and the rest is known.
         client.begin(min(client.deadline().left(), _NODES_SECONDS_MAX))
         with contextlib.suppress(AdminError):
-            found["nodes"] = _nodes(clients, client)
-    return found
+            page["nodes"] = _nodes(clients, client)
+    return page
 
 
 def _nodes(clients: ApiClients, client: ApiClient) -> dict[str, dict[str, int]]:
     """Return for each node of the Redis Cluster, HOST:PORT, how many partitions it has, and their bytes."""
-    found: dict[str, dict[str, int]] = {}
+    nodes: dict[str, dict[str, int]] = {}
     for dirs in clients.log_dirs(client):
         for directory in dirs:
             # A log directory is redis://HOST:PORT/0; each broker reports what it leads.
-            node = found.setdefault(directory.path.split("/")[2], {"partitions": 0, "bytes": 0})
+            node = nodes.setdefault(directory.path.split("/")[2], {"partitions": 0, "bytes": 0})
             node["partitions"] += len(directory.partitions)
             node["bytes"] += sum(log.size_bytes for log in directory.partitions.values())
-    return found
+    return nodes
 
 
 def topics(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def topics(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, quer
                 "traffic": topic_traffic.get(row.name),
                 "configs": {}
                 if isinstance(config, AdminError)
-                else {name: found.value for name, found in config.items()},
+                else {name: setting.value for name, setting in config.items()},
             }
         )
     return {"topics": rows, "total": total, "now": _now_ms()}
@@ -296,9 +296,11 @@ def groups(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str
     """Return a page of groups. Raises AdminError."""
     page, total = Page.of(query, _GROUPS_MAX).cut(client.groups.list(), lambda each: each.group_id)
     described = client.groups.describe([row.group_id for row in page])
-    found = [description for description in described.values() if isinstance(description, GroupDescription)]
+    descriptions = [
+        description for description in described.values() if isinstance(description, GroupDescription)
+    ]
     counted = metrics.counted()
-    progress = progress_of(client, found, counted.lags, assigned_only=True)
+    progress = progress_of(client, descriptions, counted.lags, assigned_only=True)
     rows = [
         _summary(row.group_id, described[row.group_id], progress.get(row.group_id, ()), row.state, counted)
         | {"type": row.type}
@@ -406,8 +408,8 @@ def transactions(clients: ApiClients, client: ApiClient, query: Query) -> dict[s
     return {"transactions": rows, "total": total, "unanswered": unanswered, "now": _now_ms()}
 
 
-def _transaction(listed: Transaction, found: TransactionDescription | AdminError) -> dict[str, Any]:
-    described = None if isinstance(found, AdminError) else found  # it may have expired meanwhile
+def _transaction(listed: Transaction, description: TransactionDescription | AdminError) -> dict[str, Any]:
+    described = None if isinstance(description, AdminError) else description  # it may have expired meanwhile
     return {
         "name": listed.transactional_id,
         "state": described.state if described else listed.state,
@@ -454,9 +456,9 @@ def lake(client: ApiClient) -> dict[str, Any]:
     return {"partitions": rows, "left_out": left_out}
 
 
-def _offset_text(found: LogOffset | AdminError, after: int = 0) -> str | None:
+def _offset_text(offset: LogOffset | AdminError, after: int = 0) -> str | None:
     """Return an offset as text, or the one `after` it; None if there is none."""
-    return None if isinstance(found, AdminError) or found.offset < 0 else str(found.offset + after)
+    return None if isinstance(offset, AdminError) or offset.offset < 0 else str(offset.offset + after)
 
 
 def _now_ms() -> int:

@@ -86,8 +86,8 @@ class Page(NamedTuple):
     def cut(self, rows: Sequence[T], name: Callable[[T], str]) -> tuple[list[T], int]:
         """Return the rows on the page, and the number of rows on all pages."""
         wanted = self.text.casefold()
-        found = [row for row in rows if wanted in name(row).casefold()]
-        return found[self.first : self.first + self.length], len(found)
+        matching = [row for row in rows if wanted in name(row).casefold()]
+        return matching[self.first : self.first + self.length], len(matching)
 
 
 def body(request: Request, kind: type[T]) -> T:

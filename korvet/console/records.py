@@ -77,8 +77,8 @@ def records(client: ApiClient, query: Query) -> dict[str, Any]:
             partition: min(max(begin[partition], logs[partition].start), logs[partition].end)
             for partition in partitions
         }
-        found, problems = _read(client, at, logs, max(1, count // len(at)))
-        rows = list(chain.from_iterable(found.values()))
+        rows_by_partition, problems = _read(client, at, logs, max(1, count // len(at)))
+        rows = list(chain.from_iterable(rows_by_partition.values()))
         unfinished: list[int] = []
     else:
         rows, at, problems, unfinished = _newest(client, logs, count)
@@ -141,12 +141,12 @@ def _logs(client: ApiClient, partitions: list[TopicPartition]) -> dict[TopicPart
 def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Parse `0:17,1:4`. Raises BadRequestError."""
     pairs = [word.partition(":") for word in text.split(",")]
-    found = {
+    positions = {
         whole(index, "at", 0, _PARTITION_MAX): whole(offset, "at", 0, _OFFSET_MAX)
         for index, _, offset in pairs
     }
     # Partitions that were added since are read from their first record.
-    return {partition: found.get(partition.partition, 0) for partition in partitions}
+    return {partition: positions.get(partition.partition, 0) for partition in partitions}
 
 
 def _seek(
@@ -159,10 +159,10 @@ def _seek(
         return dict.fromkeys(logs, query.number("to", None, 0, _OFFSET_MAX))
     if seek == "time":
         timestamp = query.number("to", None, 0, _OFFSET_MAX)
-        found = settled(client.offsets.at(dict.fromkeys(logs, timestamp)))
+        offsets = settled(client.offsets.at(dict.fromkeys(logs, timestamp)))
         # -1 if all records are older.
         return {
-            each: found[each].offset if found[each].offset >= 0 else log.end for each, log in logs.items()
+            each: offsets[each].offset if offsets[each].offset >= 0 else log.end for each, log in logs.items()
         }
     raise BadRequestError("seek must be earliest, newest, offset or time")
 
@@ -177,16 +177,18 @@ def _newest(
     share = -(-count // len(logs))
     at = {each: _offset_of_last(client, each, log, share) for each, log in logs.items()}
     earlier = {each: _LogRange(logs[each].start, begin) for each, begin in at.items()}
-    found, problems = _read(client, at, logs, share, rounds_max=_OFFSET_MAX)
+    rows_by_partition, problems = _read(client, at, logs, share, rounds_max=_OFFSET_MAX)
     unfinished: list[int] = []
     if client.deadline().left() < _SECONDS_KEPT:
         unfinished += [
-            key.partition for key, log in logs.items() if at[key] < log.end and len(found[key]) < share
+            key.partition
+            for key, log in logs.items()
+            if at[key] < log.end and len(rows_by_partition[key]) < share
         ]
-    rows = _newest_of(found, count)
+    rows = _newest_of(rows_by_partition, count)
     known = {(row["partition"], row["offset"]) for row in rows}
     for each, log in earlier.items():
-        last = found[each]
+        last = rows_by_partition[each]
         left = count - len(last)
         if not last or not left or log.start == log.end or (each.partition, last[0]["offset"]) not in known:
             continue
@@ -197,7 +199,7 @@ def _newest(
         more, failed = _read(client, begin, {each: log}, left, rounds_max=_OFFSET_MAX)
         last[:0] = more[each]
         problems += failed
-    return _newest_of(found, count), at, problems, unfinished
+    return _newest_of(rows_by_partition, count), at, problems, unfinished
 
 
 def _offset_of_last(client: ApiClient, partition: TopicPartition, log: _LogRange, count: int) -> int:
@@ -206,8 +208,8 @@ def _offset_of_last(client: ApiClient, partition: TopicPartition, log: _LogRange
     )
 
 
-def _newest_of(found: Mapping[TopicPartition, list[Row]], count: int) -> list[Row]:
-    return sorted(chain.from_iterable(found.values()), key=_age)[-count:]
+def _newest_of(rows_by_partition: Mapping[TopicPartition, list[Row]], count: int) -> list[Row]:
+    return sorted(chain.from_iterable(rows_by_partition.values()), key=_age)[-count:]
 
 
 def _age(row: Row) -> tuple[int, int, int]:
@@ -226,7 +228,7 @@ def _read(
 
     Each partition has its share of the page, so that none starves the others.
     """
-    found: dict[TopicPartition, list[Row]] = {partition: [] for partition in at}
+    rows_by_partition: dict[TopicPartition, list[Row]] = {partition: [] for partition in at}
     problems: list[str] = []
     wanted = {partition: offset for partition, offset in at.items() if offset < logs[partition].end}
     wait_ms = 0
@@ -246,20 +248,20 @@ def _read(
                 else:
                     failed.add(partition)
                 continue
-            room, end = share - len(found[partition]), logs[partition].end
+            room, end = share - len(rows_by_partition[partition]), logs[partition].end
             taken = [each for each in outcome.records[:room] if each.offset < end]
             # Only what is shown of them is kept: all of a page may be large.
-            found[partition] += [_row(partition, each) for each in taken]
+            rows_by_partition[partition] += [_row(partition, each) for each in taken]
             more = len(outcome.records) > len(taken)
             at[partition] = outcome.records[len(taken)].offset if more else outcome.next_offset
         wanted = {
             partition: at[partition]
             for partition in wanted
             if partition not in failed
-            and len(found[partition]) < share
+            and len(rows_by_partition[partition]) < share
             and at[partition] < logs[partition].end
         }
-    return found, problems
+    return rows_by_partition, problems
 
 
 def _moves(outcome: LogSlice | AdminError, offset: int) -> bool:

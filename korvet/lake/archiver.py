@@ -402,8 +402,8 @@ def _opened(
 def _check_shared(uri: str, data_files: FileSystem, written: Sequence[TableFile | KeptFile]) -> None:
     """Raise LakeError if a task has written to a directory that has the same name on another machine."""
     with lake_errors(uri):
-        found = data_files.get_file_info([file.path for file in written])
-    for each, info in zip(written, found, strict=True):
+        infos = data_files.get_file_info([file.path for file in written])
+    for each, info in zip(written, infos, strict=True):
         if info.size != each.size_bytes:
             message = f"{each.path} is not where it was written: all machines must share the directory"
             raise LakeError(f"{uri}: {message}")
@@ -463,10 +463,10 @@ def _tasks(topic_plan: TopicPlan, *, by_date: bool) -> list[ArchiveTask]:
 
 
 def _lost_ranges(planned: PartitionPlan, outcomes: Sequence[TaskOutcome]) -> list[LostRange]:
-    found = [planned.resume.gap] if planned.resume.gap is not None else []
-    found += [gap for outcome in outcomes for gap in outcome.gaps]
+    gaps = [planned.resume.gap] if planned.resume.gap is not None else []
+    gaps += [gap for outcome in outcomes for gap in outcome.gaps]
     partition = planned.partition
-    return [LostRange(partition.topic, partition.index, *gap) for gap in found]
+    return [LostRange(partition.topic, partition.index, *gap) for gap in gaps]
 
 
 def _unreadable(partition: Partition, outcomes: Sequence[TaskOutcome]) -> list[UnreadableBatches]:

@@ -79,13 +79,13 @@ class _Overlap(NamedTuple):
 
 def merges(files: Sequence[TableFile]) -> list[Merge]:
     """Return the merges that a table needs; `files` are in the order of partition and offset."""
-    found: list[Merge] = []
+    planned: list[Merge] = []
     for partition, of_partition in groupby(files, key=lambda each: each.partition):
         for run in _runs(map(_overlap, group_overlapping(of_partition))):
             members = tuple(file for overlap in run for file in overlap.files)
             size = sum(member.size_bytes for member in members)
-            found.append(Merge(partition, members, max(1, -(-size // FILE_BYTES_MAX))))
-    return found
+            planned.append(Merge(partition, members, max(1, -(-size // FILE_BYTES_MAX))))
+    return planned
 
 
 def is_own(path: str) -> bool:

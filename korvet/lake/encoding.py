@@ -153,10 +153,10 @@ def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
     The hash is read as a number that is not negative (org.apache.kafka.common.utils.Utils, BuiltInPartitioner).
     """
     positive = murmur2(keys).astype(np.int64) & 0x7FFFFFFF
-    found: Partitions = positive % count
+    partitions: Partitions = positive % count
     if keys.null_count:
-        found[np.asarray(keys.is_null())] = NO_KEY
-    return found
+        partitions[np.asarray(keys.is_null())] = NO_KEY
+    return partitions
 
 
 def murmur2(keys: pa.BinaryArray) -> Hashes:
@@ -165,12 +165,12 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
     at = np.frombuffer(offsets_buffer, dtype=np.int32)[keys.offset :][: len(keys) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
     lengths = np.diff(at)
-    found: Hashes = np.zeros(len(keys), dtype=np.uint32)
+    hashes: Hashes = np.zeros(len(keys), dtype=np.uint32)
     # Keys of one length take the same steps.
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
-        found[rows] = _murmur2(data[at[rows][:, None] + np.arange(length)], length)
-    return found
+        hashes[rows] = _murmur2(data[at[rows][:, None] + np.arange(length)], length)
+    return hashes
 
 
 def _murmur2(keys: npt.NDArray[np.uint8], length: int) -> Hashes:
@@ -264,15 +264,15 @@ def batch_ends(
 
 def record_sizes(rows: pa.RecordBatch) -> Ints:
     """Return how many bytes each row takes as a record, or more."""
-    found: Ints = _RECORD_BYTES_MAX + _lengths(rows.column(KEY)) + _lengths(rows.column(VALUE))
+    sizes: Ints = _RECORD_BYTES_MAX + _lengths(rows.column(KEY)) + _lengths(rows.column(VALUE))
     headers = rows.column(HEADERS)
     if headers.null_count < len(headers):
         each = headers.flatten()
         of_header = _HEADER_BYTES_MAX + _lengths(each.field(0)) + _lengths(each.field(1))
         upto = np.concatenate(([0], np.cumsum(of_header)))
         at = np.concatenate(([0], np.cumsum(headers.value_lengths().fill_null(0).to_numpy())))
-        found = found + upto[at[1:]] - upto[at[:-1]]
-    return found
+        sizes = sizes + upto[at[1:]] - upto[at[:-1]]
+    return sizes
 
 
 def encode_batch(rows: pa.RecordBatch, codec: int) -> bytes:
@@ -294,11 +294,11 @@ def by_partition(rows: pa.RecordBatch, partitions: Partitions) -> dict[int, pa.R
     """Return the rows of each partition, in their order."""
     order = np.argsort(partitions, kind="stable")
     sorted_rows = rows.take(pa.array(order))
-    found, starts = np.unique(partitions[order], return_index=True)
+    indexes, starts = np.unique(partitions[order], return_index=True)
     stops = [*starts[1:].tolist(), rows.num_rows]
     return {
         partition: sorted_rows.slice(start, stop - start)
-        for partition, start, stop in zip(found.tolist(), starts.tolist(), stops, strict=True)
+        for partition, start, stop in zip(indexes.tolist(), starts.tolist(), stops, strict=True)
     }
 
 

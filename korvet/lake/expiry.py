@@ -266,14 +266,14 @@ def gone(stores: LakeStores) -> list[LakeTopic]:
     likely that this is not the Redis or not the namespace of the lake.
     """
     # Tables first: a topic that is created after this has none of them.
-    found = stores.lake.tables()
+    tables = stores.lake.tables()
     registry = stores.topics.load()
     rows = registry.rows.values()
-    if found and not rows:
+    if tables and not rows:
         raise ValueError("there is no topic at all: do Redis and namespace belong to this lake?")
     known = {LakeTopic(row.name, row.id) for row in rows}
     unknown = stores.archives(
-        (table for table in found if table not in known and table.topic not in registry.unreadable), known
+        (table for table in tables if table not in known and table.topic not in registry.unreadable), known
     )
     # The row of a topic may be lost (a failover): its log shows that there is one.
     partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]

@@ -383,8 +383,8 @@ class IcebergTables:
     def _tidy(self, table: Table, files: FileSystem, hours: int) -> None:
         """Delete the files below METADATA that are older than `hours` and that no snapshot names."""
         before = datetime.fromtimestamp(time.time() - hours * 3600, UTC)
-        found = files.get_file_info(FileSelector(METADATA, recursive=True, allow_not_found=True))
-        old = [each.path for each in found if each.is_file and each.mtime < before]
+        infos = files.get_file_info(FileSelector(METADATA, recursive=True, allow_not_found=True))
+        old = [each.path for each in infos if each.is_file and each.mtime < before]
         if not old:
             return
         table.refresh()

@@ -184,9 +184,9 @@ class _OpenTable:
         """See Reader.first_from."""
         for window in self._windows_from(position, timestamp * 1000):
             offsets, stamps = self._stamps(window, position.offset)
-            found = np.flatnonzero(stamps >= timestamp)
-            if len(found):
-                return RecordTimestamp(int(offsets[found[0]]), int(stamps[found[0]]))
+            places = np.flatnonzero(stamps >= timestamp)
+            if len(places):
+                return RecordTimestamp(int(offsets[places[0]]), int(stamps[places[0]]))
         return None
 
     def largest(self, position: ReadPosition) -> RecordTimestamp | None:
@@ -199,9 +199,9 @@ class _OpenTable:
             if not len(stamps):
                 continue
             at = int(stamps.argmax())
-            found = RecordTimestamp(int(offsets[at]), int(stamps[at]))
-            if found.timestamp != NO_TIMESTAMP and (best is None or _precedes(found, best)):
-                best = found
+            record = RecordTimestamp(int(offsets[at]), int(stamps[at]))
+            if record.timestamp != NO_TIMESTAMP and (best is None or _precedes(record, best)):
+                best = record
         return best
 
     def _windows_from(self, position: ReadPosition, bound_min: float = -np.inf) -> Iterator[Window]:

@@ -142,12 +142,12 @@ class Replay:
         self._spec = spec
         self._transactional = transactional
         topic = stores.topic(spec.source)
-        found = (
+        logs = (
             snapshots(stores, topic)
             if spec.as_of is msgspec.UNSET
             else snapshots_as_of(stores, topic, spec.as_of)
         )
-        self._logs = {each.partition.index: each for each in found}
+        self._logs = {each.partition.index: each for each in logs}
         self._target_id, self._target_count = self._described(topic.id)
         self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, spec.target) or BATCH_BYTES)
         self.states = self._load()
@@ -157,7 +157,7 @@ class Replay:
     @property
     def ranges(self) -> list[ReplayRange]:
         """The work, partition by partition, and how far it is done."""
-        found = {
+        begun = {
             index: ReplayRange(
                 partition=index,
                 first=each.note.first,
@@ -167,7 +167,7 @@ class Replay:
             )
             for index, each in self.states.items()
         }
-        return [each for _, each in sorted((self._planned | found).items())]
+        return [each for _, each in sorted((self._planned | begun).items())]
 
     def run(self, rate: RecordRate, codec: int, on_progress: OnProgress) -> None:
         """Replay what is left; calls `on_progress` with records and bytes, uncompressed, as they are appended.
@@ -269,8 +269,8 @@ class Replay:
 
     def _offset(self, log: PartitionSnapshot, edge: ReplayEdge, otherwise: int) -> int:
         if edge.timestamp is not None:
-            found = first_offset_from(self._stores, log, edge.timestamp)
-            return log.end if found is None else found
+            offset = first_offset_from(self._stores, log, edge.timestamp)
+            return log.end if offset is None else offset
         wanted = otherwise if edge.offset is None else edge.offset
         return min(max(wanted, log.start), log.end)
 

@@ -123,7 +123,7 @@ def load_states(
         progress = admin.offsets.committed(name)
     except BrokerError as error:
         raise ReplayError(f"group {name} does not give the progress of the replay: {error}") from error
-    found = {}
+    states = {}
     for place, committed in progress.items():
         try:
             note = msgspec.json.decode(committed.metadata, type=ReplayNote)
@@ -145,12 +145,12 @@ def load_states(
             raise ReplayError(
                 f"{name} was begun {begun} --transactional, and cannot go on {now} it: choose another --name"
             )
-        found[place.partition] = ReplayState(committed.offset, note)
-    if any(len(found) != each.note.partitions for each in found.values()):
+        states[place.partition] = ReplayState(committed.offset, note)
+    if any(len(states) != each.note.partitions for each in states.values()):
         raise ReplayError(
             f"{name}: group {name} has lost offsets that the replay had committed: choose another --name"
         )
-    return found
+    return states
 
 
 def save_states(
@@ -203,7 +203,7 @@ def landed(
         producers = settled(admin.partitions.producers(targets))
     except BrokerError as error:
         raise ReplayError(f"{name}: {targets[0].topic} does not say which records it has: {error}") from error
-    found = []
+    complete = []
     for target, sequence, count in zip(targets, note.sequences, note.counts, strict=True):
         last = [
             producer.last_sequence
@@ -218,8 +218,8 @@ def landed(
                 f"{name}: {target} has the replay's records up to number {last[0]}, where {sequence - 1} or"
                 f" {sequence + count - 1} is expected: it runs elsewhere now, or {target.topic} has lost records"
             )
-        found.append(not count or ahead == count)
-    return found
+        complete.append(not count or ahead == count)
+    return complete
 
 
 def _check_remembered(

@@ -79,7 +79,7 @@ def rewind(source: LakeSource, names: Sequence[str], *, dry_run: bool) -> Rewind
     A failure affects no other topic. Raises KafkaError and StorageUnavailableError; LakeError; ValueError for a name of
     no topic with a remote tier, and if there are tables and no topic at all.
     """
-    found: list[RewoundPartition] = []
+    rewound: list[RewoundPartition] = []
     iceberg = source.iceberg_tables()
     with contextlib.ExitStack() as closing:
         stores = closing.enter_context(source.opened())
@@ -89,12 +89,12 @@ def rewind(source: LakeSource, names: Sequence[str], *, dry_run: bool) -> Rewind
             stores.writable_lake().claim()
         for topic in stores.remote_topics(names, ids={table.topic_id for table in stores.lake.tables()}):
             try:
-                found += _TableRewind(stores, topic).rewound(dry_run=dry_run)
+                rewound += _TableRewind(stores, topic).rewound(dry_run=dry_run)
                 if iceberg is not None and not dry_run:
                     iceberg.sync(topic.of)
             except LakeError as error:
-                found.append(RewoundPartition(topic=topic.name, partition=-1, error=str(error)))
-        return RewindRound(found, [] if names else expiry.gone(stores))
+                rewound.append(RewoundPartition(topic=topic.name, partition=-1, error=str(error)))
+        return RewindRound(rewound, [] if names else expiry.gone(stores))
 
 
 class _TableRewind:

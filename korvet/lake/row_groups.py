@@ -115,10 +115,10 @@ class RowCache:
 
     def get(self, key: Hashable) -> pa.RecordBatch | None:
         """Return the rows, None if they are not cached."""
-        found = self._rows.get(key)
-        if found is not None:
+        rows = self._rows.get(key)
+        if rows is not None:
             self._rows.move_to_end(key)
-        return found
+        return rows
 
     def put(self, key: Hashable, rows: pa.RecordBatch) -> None:
         """Cache rows that are not cached yet, and drop older ones if that is too much; these stay, however large."""
@@ -153,12 +153,12 @@ class DataFiles:
 
     def group_rows(self, group: RowGroup) -> pa.RecordBatch:
         """Return the rows of a group; raises LakeError."""
-        found = self._cache.get((self._uri, group))
-        if found is None:
+        rows = self._cache.get((self._uri, group))
+        if rows is None:
             begun = self._cache.begun.pop((self._uri, group), None)
-            found = self._read(group, self._columns) if begun is None else begun.result()
-            self._cache.put((self._uri, group), found)
-        return found
+            rows = self._read(group, self._columns) if begun is None else begun.result()
+            self._cache.put((self._uri, group), rows)
+        return rows
 
     def group_stamps(self, group: RowGroup) -> pa.RecordBatch:
         """Return offsets and timestamps of the rows of a group; raises LakeError."""
@@ -179,13 +179,13 @@ class DataFiles:
 
     def rows(self, window: Window) -> pa.RecordBatch:
         """Return the rows in the order of their offsets; raises LakeError."""
-        found = self._cache.get((self._uri, window))
-        if found is None:
-            found = self._in_order(window, self.group_rows)
+        ordered = self._cache.get((self._uri, window))
+        if ordered is None:
+            ordered = self._in_order(window, self.group_rows)
             # The rows of a whole row group are cached as such.
-            if self._cache.get((self._uri, window.groups[0])) is not found:
-                self._cache.put((self._uri, window), found)
-        return found
+            if self._cache.get((self._uri, window.groups[0])) is not ordered:
+                self._cache.put((self._uri, window), ordered)
+        return ordered
 
     def count(self, window: Window) -> int:
         """Return how many rows there are, of a whole row group by what its file's footer says; raises LakeError."""
@@ -230,13 +230,13 @@ class DataFiles:
         groups = sorted(
             (group for path in paths for group in self.groups(path)), key=lambda each: each.first_offset
         )
-        found: list[Window] = []
+        windows: list[Window] = []
         for members in group_overlapping(groups):
             if len(members) == 1:
-                found.append(_window(members[0].first_offset, members[0].last_offset, members))
+                windows.append(_window(members[0].first_offset, members[0].last_offset, members))
             else:
-                found += self._split(members)
-        return found
+                windows += self._split(members)
+        return windows
 
     def _split(self, groups: list[RowGroup]) -> Iterator[Window]:
         """Yield windows of row groups that overlap, each of as many rows as a row group of Korvet's has."""

@@ -178,7 +178,7 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
         lambda files: sum(file.rows for file in files),
         wanted.records_max,
     )
-    found = [
+    bounds = [
         (
             max(group[0][0].first_offset, first),
             min(max(each.last_offset for each in group[-1]) + 1, end),
@@ -191,7 +191,7 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
         begin = min(there[0].first, end) if there else end
         if local_first < begin:
             # It has left Redis since the snapshot: the reader finds it in the lake, or that it was deleted.
-            found.append((local_first, begin, False))
+            bounds.append((local_first, begin, False))
         intervals = [
             interval
             for interval in there
@@ -201,7 +201,7 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
             and (interval.bound + 1) * 1000 > wanted.times.first
         ]
         runs = _grouped(intervals, lambda _: BYTES_PER_ROW, lambda _: RECORDS_PER_ROW, wanted.records_max)
-        found += [(max(run[0].first, local_first), min(run[-1].end, end), False) for run in runs]
+        bounds += [(max(run[0].first, local_first), min(run[-1].end, end), False) for run in runs]
     return [
         ScanPart(
             topic=log.topic,
@@ -212,7 +212,7 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
             times=wanted.times,
             version=log.version,
         )
-        for part_first, part_end, remote in found
+        for part_first, part_end, remote in bounds
     ]
 
 
@@ -321,18 +321,18 @@ class PartReader:
             self._check_start(part, reader.removed[0].first)
 
     def _check_start(self, part: ScanPart, first: int) -> None:
-        found = self._stores.bounds(part.partition)
-        if found.log_start > first:
-            raise data_loss_error(part.topic.name, part.partition.index, found, first)
+        bounds = self._stores.bounds(part.partition)
+        if bounds.log_start > first:
+            raise data_loss_error(part.topic.name, part.partition.index, bounds, first)
 
     def _between_entries(self, part: ScanPart) -> int:
         """Return the offset after the entry that holds the last record: a batch may hold others after it."""
         if part.partition.format != "batch":
             return part.end
-        [found] = self._stores.logs.read([Read(part.partition, part.end - 1, 1)])
-        if isinstance(found, KafkaError):
-            raise found
-        return max(part.end, found.next_offset or 0)
+        [fetched] = self._stores.logs.read([Read(part.partition, part.end - 1, 1)])
+        if isinstance(fetched, KafkaError):
+            raise fetched
+        return max(part.end, fetched.next_offset or 0)
 
     def _remote(self, part: ScanPart, first: int, end: int) -> Iterator[pa.RecordBatch]:
         failed_at: int | None = None
@@ -432,9 +432,9 @@ def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int
     """
     if log.start < log.archived:
         place = ReadPosition(*log.topic.of, log.partition.index, log.start, log.archived)
-        found = LakeReader(stores.lake, log.version).first_from(place, timestamp)
-        if found is not None:
-            return found.offset
+        record = LakeReader(stores.lake, log.version).first_from(place, timestamp)
+        if record is not None:
+            return record.offset
     at = max(log.start, log.archived)
     # The first of the records that are left, whatever is deleted meanwhile.
     reader = PartReader(stores, fail_on_data_loss=False)
@@ -522,14 +522,14 @@ def _after_local(stores: LakeStores, partition: Partition, at: int, left: int) -
             below = [row.offset for row in rows if row.records - rows[0].records <= left - to_row]
             return below[-1]
     while left:
-        [found] = stores.logs.read([Read(partition, at, left)])
-        if isinstance(found, KafkaError):
-            raise found
-        if found.next_offset is None:
+        [fetched] = stores.logs.read([Read(partition, at, left)])
+        if isinstance(fetched, KafkaError):
+            raise fetched
+        if fetched.next_offset is None:
             # Nothing lies there, unless it has moved to the lake meanwhile, or is still to be read.
-            moved = found.more or at < (found.remote_end or 0)
-            return at if moved else found.high_watermark
-        at, left = found.next_offset, left - len(found)
+            moved = fetched.more or at < (fetched.remote_end or 0)
+            return at if moved else fetched.high_watermark
+        at, left = fetched.next_offset, left - len(fetched)
     return at
 
 

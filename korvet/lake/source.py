@@ -266,8 +266,8 @@ class LakeStores(NamedTuple):
 
         Raises KafkaError and StorageUnavailableError; ValueError if there is none of that name.
         """
-        [found] = self.named([name])
-        return found
+        [topic] = self.named([name])
+        return topic
 
     def named(self, names: Collection[str]) -> list[SourceTopic]:
         """Return topics, with a remote tier or without; raises as `topic`."""
@@ -286,20 +286,20 @@ class LakeStores(NamedTuple):
         """
         [altered] = self.configs.load(DEFAULT)
         default = self.source.retention
-        found = {}
+        limits = {}
         for row in self._rows():
             # A topic's own config, else the dynamic default of brokers, else what they were started with.
             own = {f"log.{name}": text for name, text in row.configs.items()}
             ms, size, policies = (own.get(name, altered.get(name)) for name in _RETENTION)
             try:
-                found[row.id] = RetentionLimits(
+                limits[row.id] = RetentionLimits(
                     default.ms if ms is None else int(ms),
                     default.bytes if size is None else int(size),
                     default.delete if policies is None else "delete" in listed(policies),
                 )
             except ValueError as error:
                 _log.error("a topic's retention cannot be read", topic=row.name, reason=error)
-        return found
+        return limits
 
     def held_bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return where logs begin and end as far as replicas have them; an error if that is not known."""
@@ -312,10 +312,10 @@ class LakeStores(NamedTuple):
 
     def bounds(self, partition: Partition) -> Bounds:
         """Return where a log begins and ends now; raises KafkaError and StorageUnavailableError."""
-        [found] = self.logs.bounds([partition])
-        if isinstance(found, KafkaError):
-            raise found
-        return found
+        [log_bounds] = self.logs.bounds([partition])
+        if isinstance(log_bounds, KafkaError):
+            raise log_bounds
+        return log_bounds
 
 
 def has_remote_tier(row: TopicRow) -> bool:

@@ -170,10 +170,10 @@ class ArchiveTable:
 
     def files_by_partition(self) -> dict[int, list[TableFile]]:
         """Return the files of each partition, in the order of their offsets; raises as `files`."""
-        found: dict[int, list[TableFile]] = defaultdict(list)
+        by_partition: dict[int, list[TableFile]] = defaultdict(list)
         for file in self.files():
-            found[file.partition].append(file)
-        return found
+            by_partition[file.partition].append(file)
+        return by_partition
 
     def files(self) -> list[TableFile]:
         """Return the table's files, by partition and offset.
@@ -186,10 +186,10 @@ class ArchiveTable:
             columns = [_column(actions, column) for column in _FILE_COLUMNS]
             dates = map(date_name, actions.column(f"partition.{DATE}").to_pylist()) if self.by_date else ()
             columns.append([*dates] or [""] * actions.num_rows)
-            found = [TableFile(*each) for each in zip(*columns, strict=True)]
-            if any(None in (each.rows, each.first_offset, each.last_offset) for each in found):
+            rows = [TableFile(*each) for each in zip(*columns, strict=True)]
+            if any(None in (each.rows, each.first_offset, each.last_offset) for each in rows):
                 raise TypeError("it has no statistics")  # noqa: TRY301 - as of a column that is not there
-            return sorted(found, key=lambda each: (each.partition, each.first_offset))
+            return sorted(rows, key=lambda each: (each.partition, each.first_offset))
         except (KeyError, TypeError, pa.ArrowInvalid) as error:
             raise LakeError(f"{self.uri}: a file is not as Korvet writes them: {error!r}") from error
 
@@ -516,16 +516,16 @@ class Lake(NamedTuple):
         oldest = time.time() - hours * 3600
         with lake_errors(self.path):
             below = Path(self.uri(of)).rglob("*#[0-9]*")
-            found = [file for file in below if _STAGED.search(file.name) and file.stat().st_mtime < oldest]
-            for each in () if dry_run else found:
+            staged = [file for file in below if _STAGED.search(file.name) and file.stat().st_mtime < oldest]
+            for each in () if dry_run else staged:
                 each.unlink(missing_ok=True)
-        return [str(each) for each in found]
+        return [str(each) for each in staged]
 
     def stored_files(self, of: LakeTopic) -> StoredFiles:
         """Return the files of a table, with all that lies below it; raises LakeError."""
         with lake_errors(self.path):
-            found = _below(self.filesystem(of))
-        return StoredFiles(len(found), sum(each.size or 0 for each in found))
+            infos = _below(self.filesystem(of))
+        return StoredFiles(len(infos), sum(each.size or 0 for each in infos))
 
     def remove_table(self, of: LakeTopic) -> StoredFiles:
         """Delete a topic's table with all that lies below it; returns what was deleted.
@@ -535,7 +535,7 @@ class Lake(NamedTuple):
         """
         if not self.is_archive(of):
             raise LakeError(f"{self.uri(of)}: this is no table of records that Korvet has archived")
-        found = self.stored_files(of)
+        stored = self.stored_files(of)
         with lake_errors(self.path):
             files = self.filesystem(of)
             paths = [file.path for file in _below(files)]
@@ -544,7 +544,7 @@ class Lake(NamedTuple):
             if "://" not in self.path:
                 # deltalake knows files only; here they are in directories.
                 shutil.rmtree(Path(self.path, *of))
-        return found
+        return stored
 
     def write_problem(self) -> str:
         """Return in one line why the lake cannot be written, "" if it can; creates a directory that is missing."""

@@ -120,34 +120,34 @@ def split(
 
     `points` lie above `first`, and rise. Without any, all is one range.
     """
-    found: list[OffsetRange] = []
+    ranges: list[OffsetRange] = []
     if first >= end.offset:
-        return found
+        return ranges
     known = [point for point in points if first < point.offset < end.offset]
     below = known[0].bytes if known else end.bytes
     for point in known:
-        if len(found) == count_max:
-            return found
+        if len(ranges) == count_max:
+            return ranges
         if point.bytes - below >= target:
-            found.append(OffsetRange(first, point.offset, point.bytes - below))
+            ranges.append(OffsetRange(first, point.offset, point.bytes - below))
             first, below = point.offset, point.bytes
     rest = OffsetRange(first, end.offset, max(end.bytes - below, 0))
     # More than that lies after the last known point: the next plan knows more.
-    if len(found) < count_max and (not found or rest.bytes <= 2 * target):
-        found.append(rest)
-    return found
+    if len(ranges) < count_max and (not ranges or rest.bytes <= 2 * target):
+        ranges.append(rest)
+    return ranges
 
 
 def bins(sizes: Sequence[int], count_max: int) -> list[list[int]]:
     """Spread tasks of these sizes, named by their places, over up to `count_max` bins that are about equally full."""
-    found: list[list[int]] = [[] for _ in range(min(count_max, len(sizes)))]
-    full = [0] * len(found)
+    groups: list[list[int]] = [[] for _ in range(min(count_max, len(sizes)))]
+    full = [0] * len(groups)
     for place in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
         least = full.index(min(full))
-        found[least].append(place)
+        groups[least].append(place)
         # Each costs something, however small it is.
         full[least] += sizes[place] + 1
-    return found
+    return groups
 
 
 def alternating(groups: Sequence[Sequence[T]]) -> list[T]:
@@ -320,88 +320,88 @@ class RangeReader:
         entries = _ENTRIES_FIRST
         written = 0
         while self.next_offset < self._end and written <= self._rows_bytes_max:
-            found = self._read(self.next_offset, entries)
-            if isinstance(found, KafkaError):
-                self._fail(found)
+            fetched = self._read(self.next_offset, entries)
+            if isinstance(fetched, KafkaError):
+                self._fail(fetched)
                 return
-            self._pass_removed(found)
+            self._pass_removed(fetched)
             at = self.next_offset
-            if found.next_offset is None:
+            if fetched.next_offset is None:
                 if entries == _ENTRIES_MAX:
-                    self._skip(found)
+                    self._skip(fetched)
                 if self.error is not None:
                     return
                 # Fewer may have been nothing but external entries, with batches after them.
                 entries = _ENTRIES_MAX
                 continue
             size = 0
-            for rows, next_offset in self._rows_of(found):
+            for rows, next_offset in self._rows_of(fetched):
                 size += rows.nbytes
                 # A batch may hold others.
                 yield between(rows, at, self._end)
                 self.next_offset = next_offset
             if self._partition.is_dense:
-                self.holes += [hole for hole in _holes(at, found) if hole.end <= self.next_offset]
+                self.holes += [hole for hole in _holes(at, fetched) if hole.end <= self.next_offset]
             if self.error is not None:
                 return
-            if not found.more:
-                self._pass_rest(found)
+            if not fetched.more:
+                self._pass_rest(fetched)
             # Columns that nobody wants are no part of the rows.
-            size = max(size, found.size_bytes)
+            size = max(size, fetched.size_bytes)
             written += size
-            entries = _next_entries(len(found), size)
+            entries = _next_entries(len(fetched), size)
 
     def _read(self, offset: int, entries: int) -> Fetched | KafkaError:
         try:
-            [found] = self._logs.read([Read(self._partition, offset, entries, self._end, committed=True)])
+            [fetched] = self._logs.read([Read(self._partition, offset, entries, self._end, committed=True)])
         except StorageUnavailableError as error:
             return error
-        return found
+        return fetched
 
-    def _pass_removed(self, found: Fetched) -> None:
-        after = min(found.log_start, self._end)
+    def _pass_removed(self, fetched: Fetched) -> None:
+        after = min(fetched.log_start, self._end)
         if after > self.next_offset:
             self.removed.append(OffsetGap(self.next_offset, after))
             self.next_offset = after
 
-    def _skip(self, found: Fetched) -> None:
+    def _skip(self, fetched: Fetched) -> None:
         """Continue after offsets that are gone, or never were."""
-        if found.remote_end is not None and self.next_offset < found.remote_end:
-            after = min(found.remote_end, self._end)
+        if fetched.remote_end is not None and self.next_offset < fetched.remote_end:
+            after = min(fetched.remote_end, self._end)
             self.gaps.append(OffsetGap(self.next_offset, after))
             self.next_offset = after
-        elif not found.more:
-            self._pass_rest(found)
+        elif not fetched.more:
+            self._pass_rest(fetched)
 
-    def _pass_rest(self, found: Fetched) -> None:
+    def _pass_rest(self, fetched: Fetched) -> None:
         end = self._end
-        if found.high_watermark < end:
-            message = f"the log ends at {found.high_watermark}: Redis has lost records"
+        if fetched.high_watermark < end:
+            message = f"the log ends at {fetched.high_watermark}: Redis has lost records"
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message))
             return
-        first = max(self.next_offset, found.compacted_end)
+        first = max(self.next_offset, fetched.compacted_end)
         if self._partition.is_dense and first < end:
             self.holes.append(OffsetGap(first, end))
         self.next_offset = max(self.next_offset, end)
 
-    def _rows_of(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _rows_of(self, fetched: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows, each with the offset just past them; none of a batch that does not decode."""
         with refusals():
-            seen = found.visible()
-        next_offset = found.next_offset or self.next_offset
-        if len(seen) < len(found):
+            seen = fetched.visible()
+        next_offset = fetched.next_offset or self.next_offset
+        if len(seen) < len(fetched):
             self.left_out = min(next_offset, self._end)
         try:
             yield self._as_rows(seen), next_offset
         except KafkaError:
             yield from self._one_by_one(seen)
 
-    def _as_rows(self, found: Fetched) -> pa.RecordBatch:
+    def _as_rows(self, fetched: Fetched) -> pa.RecordBatch:
         append_time = self._log_append_time
-        return to_arrow(self._partition.index, found, self._columns, log_append_time=append_time)
+        return to_arrow(self._partition.index, fetched, self._columns, log_append_time=append_time)
 
-    def _one_by_one(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
-        for batch in found.each():
+    def _one_by_one(self, fetched: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
+        for batch in fetched.each():
             [(first, last)] = batch.spans()
             try:
                 rows = self._as_rows(batch)
@@ -426,10 +426,10 @@ class RangeReader:
 _NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, type_) for type_ in SCHEMA.types], schema=SCHEMA)
 
 
-def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:
+def _holes(first: int, fetched: Fetched) -> Iterator[OffsetGap]:
     """Yield offsets from `first` on that should have been found in a dense log, and are in no batch and no record."""
-    at = max(first, found.compacted_end)
-    for begin, last in found.spans():
+    at = max(first, fetched.compacted_end)
+    for begin, last in fetched.spans():
         if begin > at:
             yield OffsetGap(at, begin)
         at = max(at, last + 1)

@@ -102,23 +102,23 @@ class BatchKeeper:
 def kept_files(files: FileSystem) -> list[KeptFile]:
     """Return the files of kept batches of a table, by partition and offset; raises OSError."""
     infos = files.get_file_info(FileSelector(DIRECTORY, recursive=True, allow_not_found=True))
-    found = []
+    kept = []
     for info in infos:
         if match := _PATH.fullmatch(info.path):
             partition, first, end, timestamp_ms = map(int, match.groups())
-            found.append(KeptFile(info.path, partition, info.size or 0, first, end, timestamp_ms))
-    return sorted(found, key=lambda each: (each.partition, each.first_offset))
+            kept.append(KeptFile(info.path, partition, info.size or 0, first, end, timestamp_ms))
+    return sorted(kept, key=lambda each: (each.partition, each.first_offset))
 
 
 def merged(ranges: Iterable[KeptRange]) -> list[KeptRange]:
     """Return the same offsets as ranges that are disjoint and rise."""
-    found: list[KeptRange] = []
+    joined: list[KeptRange] = []
     for following in sorted(ranges, key=lambda one: one.first):
-        if found and following.first <= found[-1].end:
-            found[-1] = KeptRange(found[-1].first, max(found[-1].end, following.end))
+        if joined and following.first <= joined[-1].end:
+            joined[-1] = KeptRange(joined[-1].first, max(joined[-1].end, following.end))
         else:
-            found.append(following)
-    return found
+            joined.append(following)
+    return joined
 
 
 def batch_ranges(files: FileSystem, kept: KeptFile) -> list[KeptRange]:

@@ -129,22 +129,24 @@ def _view(
     bounds: Bounds,
     start: int,
 ) -> _PartitionView:
-    found = table.files_by_partition()[partition.index]
+    table_files = table.files_by_partition()[partition.index]
     next_offset = table.next_offset(partition.index) or 0
     with lake_errors(table.uri):
         files = stores.lake.filesystem(topic.of)
-        infos = files.get_file_info([each.path for each in found])
+        infos = files.get_file_info([each.path for each in table_files])
         # What lies after that is of a commit that never came.
         kept = [kept_file for kept_file in kept_files(files) if kept_file.partition == partition.index]
         holes, damaged = _holes(files, [each for each in kept if each.first_offset < next_offset])
     sizes = {info.path: info.size for info in infos if info.size is not None}
     if start == NOT_ARCHIVED:
         # Until Redis knows that the log is archived, only the table knows its start.
-        start = min((each.first_offset for each in found), default=next_offset)
+        start = min((each.first_offset for each in table_files), default=next_offset)
     data = stores.lake.data_files(topic.of)
     sparse_end = max(bounds.compacted_end, table.left_out(partition.index))
     return _PartitionView(
-        *(partition, bounds, start, found, next_offset, data, sizes, sparse_end), holes=holes, damaged=damaged
+        *(partition, bounds, start, table_files, next_offset, data, sizes, sparse_end),
+        holes=holes,
+        damaged=damaged,
     )
 
 
@@ -266,8 +268,8 @@ def _check_file(view: _PartitionView, file: TableFile, *, alone: bool) -> int:
         without += part.column(TIMESTAMP).null_count
         extremes = pc.min_max(part.column(TIMESTAMP).view(pa.int64())).values()
         times += [extreme.as_py() for extreme in extremes if extreme.is_valid]
-    said, found = (file.rows, file.rows_without_timestamp, file.last_offset), (rows, without, last)
-    if said != found:
+    said, actual = (file.rows, file.rows_without_timestamp, file.last_offset), (rows, without, last)
+    if said != actual:
         message = (
             f"{file.path}: the table says {file.rows} rows, {file.rows_without_timestamp} without a timestamp, up to"
             f" {file.last_offset}, and it has {rows}, {without}, {last}"
@@ -424,32 +426,32 @@ def status(source: LakeSource, names: Sequence[str] = ()) -> list[PartitionStatu
     Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a remote tier.
     """
     with source.opened() as stores:
-        found = []
+        statuses = []
         for topic in stores.remote_topics(names):
             # Before the table is opened: Redis is updated after a commit, so the table holds what Redis says now.
             known = stores.logs.bounds(topic.partitions)
             try:
-                found += _of_topic(stores, topic, source.lake.open(topic.of), known)
+                statuses += _of_topic(stores, topic, source.lake.open(topic.of), known)
             except LakeError as error:
-                found += [_failed(partition, str(error)) for partition in topic.partitions]
-        return found
+                statuses += [_failed(partition, str(error)) for partition in topic.partitions]
+        return statuses
 
 
 def _of_topic(
     stores: LakeStores, topic: SourceTopic, table: ArchiveTable | None, known: Sequence[Bounds | KafkaError]
 ) -> list[PartitionStatus]:
     by_partition = {} if table is None else table.files_by_partition()
-    found = []
+    statuses = []
     now = stores.logs.bounds(topic.partitions)
     for partition, before, bounds in zip(topic.partitions, known, now, strict=True):
         next_offset = None if table is None else table.next_offset(partition.index)
         if isinstance(bounds, KafkaError):
-            found.append(_failed(partition, bounds.message))
+            statuses.append(_failed(partition, bounds.message))
             continue
         files = by_partition.get(partition.index, [])
         first = max(next_offset or 0, bounds.redis_start)
         lag_records, lag_ms = _lag(stores, partition, first, bounds)
-        found.append(
+        statuses.append(
             PartitionStatus(
                 topic=topic.name,
                 partition=partition.index,
@@ -466,7 +468,7 @@ def _of_topic(
                 error=None if isinstance(before, KafkaError) else another_lake(before.archived, next_offset),
             )
         )
-    return found
+    return statuses
 
 
 def _lag(

@@ -333,8 +333,8 @@ class Compactor:
         rows: Sequence[Row] = ()
         if needs_rows(state, config):
             rows = self._store.rows(partition, dirty_start(state), state.end, _INDEX_ROWS_MAX)
-        found = due(state, config, ages, rows)
-        return None if found is None else CompactionPlan(partition, config, state, *found)
+        plan = due(state, config, ages, rows)
+        return None if plan is None else CompactionPlan(partition, config, state, *plan)
 
     def _timestamp(self, partition: Partition, offset: int) -> int | None:
         """Return the timestamp (ms) of the first record from `offset` on, None without one."""
@@ -343,12 +343,12 @@ class Compactor:
             [fetched] = self._logs.read([Read(partition, offset, 1)])
             if isinstance(fetched, KafkaError):
                 raise fetched
-            found = fetched.first_timestamp
-            if found is None:
+            timestamp = fetched.first_timestamp
+            if timestamp is None:
                 return None
             if len(self._timestamps) >= _REMEMBERED_MAX:
                 self._timestamps.clear()
-            self._timestamps[place] = found
+            self._timestamps[place] = timestamp
         return self._timestamps[place]
 
     def _tidy(self, partition: Partition, state: CompactionState, check: CheckStep, *, is_due: bool) -> None:

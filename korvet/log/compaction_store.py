@@ -303,8 +303,8 @@ def _state(
 
 
 def _history(text: bytes) -> tuple[Period, ...]:
-    found = [_PERIOD.fullmatch(word) for word in text.split()]
-    if None in found:
+    matches = [_PERIOD.fullmatch(word) for word in text.split()]
+    if None in matches:
         msg = f"{text!r} is no history"
         raise ValueError(msg)
-    return tuple(Period(int(each[1]), int(each[2])) for each in found if each)
+    return tuple(Period(int(each[1]), int(each[2])) for each in matches if each)

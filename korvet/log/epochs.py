@@ -312,8 +312,8 @@ _LATER = re.compile(r" has leader epoch (\d+), not ")
 
 def later_epoch(error: KafkaError) -> int:
     """Return the epoch that a script (lua/shared/leader_epoch.lua) found in a log, later than the worker's."""
-    found = _LATER.search(error.message)
-    return int(found[1]) if found else NO_EPOCH
+    match = _LATER.search(error.message)
+    return int(match[1]) if match else NO_EPOCH
 
 
 class KnownEnds:

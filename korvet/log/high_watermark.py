@@ -108,20 +108,22 @@ class HighWatermarks:
     def limit(
         self,
         histories: Histories,
-        found: list[tuple[R, Fetched | KafkaError]],
+        results: list[tuple[R, Fetched | KafkaError]],
         partition_of: Callable[[R], Partition],
     ) -> list[tuple[R, Fetched | KafkaError]]:
         """Return what was found by reads since `begin` returned `histories`, up to the high watermarks."""
         replicas = self._replicas
-        if replicas is None or not any(self._wanted(partition_of(read)) for read, _ in found):
-            return found
-        ends = [_end_of(partition_of(read), each) for read, each in found if not isinstance(each, KafkaError)]
+        if replicas is None or not any(self._wanted(partition_of(read)) for read, _ in results):
+            return results
+        ends = [
+            _end_of(partition_of(read), each) for read, each in results if not isinstance(each, KafkaError)
+        ]
         self._advance(histories, ends, replicas)
         return [
             (read, each)
             if isinstance(each, KafkaError) or not self._wanted(partition_of(read))
             else (read, each.limit(*self._held(partition_of(read), histories)))
-            for read, each in found
+            for read, each in results
         ]
 
     def limits(self, asked: Sequence[tuple[int | None, str, LogEnd]]) -> list[tuple[int, int] | None]:
@@ -157,17 +159,17 @@ class HighWatermarks:
         replicas = self._replicas
         if replicas is None or not any(map(self._wanted, partitions)):
             return read()
-        found = self._bounds_once(partitions, read, replicas)
+        bounded = self._bounds_once(partitions, read, replicas)
         for _ in range(_BOUNDS_RETRIES):
             unknown = [
                 partition
-                for partition, each in zip(partitions, found, strict=True)
+                for partition, each in zip(partitions, bounded, strict=True)
                 if isinstance(each, Bounds) and each.high_watermark < 0
             ]
             if all(self._has_too_few(partition, replicas) for partition in unknown):
                 break
-            found = self._bounds_once(partitions, read, replicas)
-        return found
+            bounded = self._bounds_once(partitions, read, replicas)
+        return bounded
 
     def _bounds_once(
         self,
@@ -176,10 +178,10 @@ class HighWatermarks:
         replicas: Replicas,
     ) -> list[Bounds | KafkaError]:
         histories = self.begin(partitions)
-        found = list(zip(partitions, read(), strict=True))
+        pairs = list(zip(partitions, read(), strict=True))
         ends = [
             LogEnd(partition, each.high_watermark, each.stable_offset, each.high_watermark)
-            for partition, each in found
+            for partition, each in pairs
             if not isinstance(each, KafkaError)
         ]
         self._advance(histories, ends, replicas)
@@ -187,7 +189,7 @@ class HighWatermarks:
             each
             if isinstance(each, KafkaError) or not self._wanted(partition)
             else cut_bounds(each, *self._held(partition, histories))
-            for partition, each in found
+            for partition, each in pairs
         ]
 
     def _advance(self, histories: Histories, ends: Sequence[LogEnd], replicas: Replicas) -> None:
@@ -333,10 +335,10 @@ class _NodeWatermarks:
             )
 
 
-def _end_of(partition: Partition, found: Fetched) -> LogEnd:
+def _end_of(partition: Partition, fetched: Fetched) -> LogEnd:
     # A committed read may have asked no more than whether there is something.
-    shown = found.next_offset or (found.stable_offset if found.is_committed else 0)
-    return LogEnd(partition, found.high_watermark, found.stable_offset, shown, found.is_committed)
+    shown = fetched.next_offset or (fetched.stable_offset if fetched.is_committed else 0)
+    return LogEnd(partition, fetched.high_watermark, fetched.stable_offset, shown, fetched.is_committed)
 
 
 def _was_vain(round_: Round | None, count: int) -> bool:

@@ -308,9 +308,9 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
 
 def read_rows(partition: Partition, reply: Reply) -> list[Row]:
     """Return the rows of an answer WITHSCORES; raises KafkaError KAFKA_STORAGE_ERROR if one is malformed."""
-    found = cast("list[bytes]", listed(partition.index_key, reply))
+    members = cast("list[bytes]", listed(partition.index_key, reply))
     rows: list[Row] = []
-    for member, score in zip(found[::2], found[1::2], strict=True):
+    for member, score in zip(members[::2], members[1::2], strict=True):
         fields = _ROW.fullmatch(member)
         if fields is None:
             raise malformed(partition.index_key, "a row")
@@ -320,8 +320,8 @@ def read_rows(partition: Partition, reply: Reply) -> list[Row]:
 
 def _result(partition: Partition, reply: Reply) -> SearchResult | KafkaError:
     def read(numbers: list[bytes]) -> SearchResult:
-        start, end, searched, *found = map(int, numbers)
-        return SearchResult(start, end, searched, list(zip(found[::2], found[1::2], strict=True)))
+        start, end, searched, *edges = map(int, numbers)
+        return SearchResult(start, end, searched, list(zip(edges[::2], edges[1::2], strict=True)))
 
     return parsed(partition.state, "the answer of lua/index/find.lua", reply, read)
 

@@ -188,13 +188,15 @@ class IndexRepair:
         while first < end:
             check()
             with refusals():
-                found = weights(partition, read_range(self._redis, partition, stream, first, end, count))
-            if not found:
+                entry_weights = weights(
+                    partition, read_range(self._redis, partition, stream, first, end, count)
+                )
+            if not entry_weights:
                 return
-            yield from found
-            average = sum(size for _, _, size, _ in found) // len(found) + 1
+            yield from entry_weights
+            average = sum(size for _, _, size, _ in entry_weights) // len(entry_weights) + 1
             count = max(1, min(ENTRIES_MAX, BYTES_PER_READ // average))
-            first = found[-1][0]
+            first = entry_weights[-1][0]
 
     def _first_interval(self, partition: Partition, state: IndexState, check: CheckStep) -> tuple[int, int]:
         """Return the first row after the start and the largest timestamp up to it; -1 if the row is right.

@@ -118,15 +118,17 @@ class OffsetLookup:
         """
         bounds = self._log.bounds([partition for partition, _ in partitions])
         answers: list[OffsetFound | KafkaError] = []
-        for (partition, epoch), found in zip(partitions, bounds, strict=True):
+        for (partition, epoch), log_bounds in zip(partitions, bounds, strict=True):
             try:
-                if isinstance(found, KafkaError):
-                    raise found
-                current = self._log.check_epoch(partition, NO_EPOCH, found.epochs)
+                if isinstance(log_bounds, KafkaError):
+                    raise log_bounds
+                current = self._log.check_epoch(partition, NO_EPOCH, log_bounds.epochs)
             except KafkaError as error:
                 answers.append(error.without_frames())
                 continue
-            last, end = epoch_end(found.epochs, epoch, current, found.log_start, found.high_watermark)
+            last, end = epoch_end(
+                log_bounds.epochs, epoch, current, log_bounds.log_start, log_bounds.high_watermark
+            )
             answers.append(OffsetFound(end, leader_epoch=last))
         return answers
 
@@ -138,28 +140,28 @@ class OffsetLookup:
         try:
             if query.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
                 return self._first_from(search, intervals)
-            found = OffsetFound()
+            answer = OffsetFound()
             if search.timestamp < OFFSETS_END:
-                found = self._first_from(search, intervals)
+                answer = self._first_from(search, intervals)
             # Nothing: the record that had the largest timestamp has left the log.
-            return self._largest(search.partition, search.offset) if found.offset < 0 else found
+            return self._largest(search.partition, search.offset) if answer.offset < 0 else answer
         except KafkaError as error:
             return error.without_frames()
 
-    def _first_from(self, search: Search, found: SearchResult) -> OffsetFound:
+    def _first_from(self, search: Search, result: SearchResult) -> OffsetFound:
         partition, timestamp, start = search
         while True:
-            for first, end in found.intervals:
+            for first, end in result.intervals:
                 for fetched in self._read(partition, first, end):
                     if stamp := fetched.first_since(timestamp, max(first, start)):
                         return OffsetFound(*stamp)
-            if found.searched >= found.end:
+            if result.searched >= result.end:
                 return OffsetFound()
             # The records that the index knows of have left the log.
-            [following] = self._index.find([search._replace(offset=found.searched)])
+            [following] = self._index.find([search._replace(offset=result.searched)])
             if isinstance(following, KafkaError):
                 raise following
-            found = following
+            result = following
 
     def _largest(self, partition: Partition, start: int) -> OffsetFound:
         """Return the first record from `start` on with the largest timestamp, from the most promising interval on."""
@@ -216,14 +218,16 @@ def _of_both(
     archived = OffsetFound(*stamp)
     if by_time or archived.timestamp >= bounds.max_timestamp < OFFSETS_END:
         return archived
-    found = look()
-    return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived
+    local = look()
+    return local if isinstance(local, KafkaError) or local.timestamp > archived.timestamp else archived
 
 
-def _visible(query: OffsetQuery, bounds: Bounds, found: OffsetFound | KafkaError) -> OffsetFound | KafkaError:
+def _visible(
+    query: OffsetQuery, bounds: Bounds, answer: OffsetFound | KafkaError
+) -> OffsetFound | KafkaError:
     """Return what was found if consumers may see it, as Kafka does; what only the remote tier holds they may."""
-    if isinstance(found, KafkaError) or found.offset < max(query.end(bounds), bounds.local_start):
-        return found
+    if isinstance(answer, KafkaError) or answer.offset < max(query.end(bounds), bounds.local_start):
+        return answer
     return OffsetFound() if bounds.high_watermark >= 0 else high_watermark.unknown()
 
 

@@ -31,7 +31,7 @@ class PartitionFinder:
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         lost = stale.keys() - self._topics.refresh_stale(dict.fromkeys(stale, gone), stale)
         outage = self.refresh_for(refs)
-        found: list[KafkaError | None] = []
+        errors: list[KafkaError | None] = []
         # A change of a topic makes the core forget its partitions: they are put when all is read.
         for place, (ref, index) in enumerate(in_turns(refs)):
             try:
@@ -41,10 +41,10 @@ class PartitionFinder:
                 if outage is not None and self._known(ref, index) is None:
                     raise outage
                 self._appends.put(topic.partition(index), topic)
-                found.append(None)
+                errors.append(None)
             except KafkaError as error:
-                found.append(error.without_frames())
-        return found
+                errors.append(error.without_frames())
+        return errors
 
     def topic(self, ref: TopicRef, outage: KafkaError | None) -> Topic:
         """Return a topic as of the last refresh, which may have failed; raises KafkaError."""

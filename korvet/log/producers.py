@@ -106,7 +106,10 @@ class ProducerRows:
                     errors[at] = error.without_frames()
                 if at in errors or cursors[at] == b"0":
                     del cursors[at]
-        return [errors.get(at) or [found[each] for each in sorted(found)] for at, found in enumerate(rows)]
+        return [
+            errors.get(at) or [producers[each] for each in sorted(producers)]
+            for at, producers in enumerate(rows)
+        ]
 
 
 def _take(partition: Partition, topic_id: Reply, scanned: Reply, rows: dict[int, ActiveProducer]) -> bytes:

@@ -142,16 +142,16 @@ class Replicas:
             return None
         node = self._appends.node_of(partition.stream)
         replicas = self.of(node)
-        history, found = node.history, replicas.insync()
-        if found <= wanted:
+        history, insync = node.history, replicas.insync()
+        if insync <= wanted:
             setting = (
                 f"replicas is {wanted}"
                 if wanted > partition.replicas
                 else f"min.insync.replicas is {wanted + 1}"
             )
-            message = f"{found} servers of Redis are in sync, and {setting}"
+            message = f"{insync} servers of Redis are in sync, and {setting}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-        return InSync(node.number, history, found, replicas.counted_at + INSYNC_AGE_S)
+        return InSync(node.number, history, insync, replicas.counted_at + INSYNC_AGE_S)
 
     def confirm_call(
         self,
@@ -381,12 +381,12 @@ class _Rounds:
 
     def _ends(self, round_: _OpenRound, held: int, info: Reply) -> bool:
         """End a round if replicas have its write, if they cannot have it any more, or if its time is over."""
-        found = replication_info(info)
-        history = history_in(found)
+        replication = replication_info(info)
+        history = history_in(replication)
         if round_.offset < 0:
-            round_.history, round_.offset = history, int(found.get("master_repl_offset", 0))
+            round_.history, round_.offset = history, int(replication.get("master_repl_offset", 0))
         else:
-            acknowledged = [int(replica.get("offset", 0)) for replica in replicas_in(found)]
+            acknowledged = [int(replica.get("offset", 0)) for replica in replicas_in(replication)]
             held = sum(offset >= round_.offset for offset in acknowledged) if history == round_.history else 0
         if held < self._count and history == round_.history != "" and time.monotonic() < round_.until:
             return False

@@ -304,8 +304,8 @@ class LogStore:
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError.
         """
-        found = self._bounds_once(partitions)
-        return [self._settled(*pair) for pair in zip(partitions, found, strict=True)]
+        once = self._bounds_once(partitions)
+        return [self._settled(*pair) for pair in zip(partitions, once, strict=True)]
 
     def visible_bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return the bounds as consumers see them: the high watermark is what replicas have, -1 if that is unknown.
@@ -314,15 +314,15 @@ class LogStore:
         """
         return self.watermarks.bounds(partitions, lambda: self.bounds(partitions))
 
-    def _settled(self, partition: Partition, found: Bounds | KafkaError | None) -> Bounds | KafkaError:
+    def _settled(self, partition: Partition, bounds: Bounds | KafkaError | None) -> Bounds | KafkaError:
         for _ in range(ROUNDS_MAX):
-            if found is not None:
-                return found
+            if bounds is not None:
+                return bounds
             refusal = self.external.settle(partition)
             if refusal is not None:
                 return refusal
-            [found] = self._bounds_once([partition])
-        return found or outrun(partition)
+            [bounds] = self._bounds_once([partition])
+        return bounds or outrun(partition)
 
     def _bounds_once(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError | None]:
         if not partitions:
@@ -333,13 +333,13 @@ class LogStore:
             commands += self._core.bounds_commands(partition)
             ends.append(len(commands))
         replies = _answers(self._reads.begin_raw(commands).result(), ends)
-        found: list[Bounds | KafkaError | None] = []
+        all_bounds: list[Bounds | KafkaError | None] = []
         for partition, reply in zip(partitions, replies, strict=True):
             bounds = self._bounds_of(partition, reply)
             if isinstance(bounds, Bounds) and (current := self._known_epoch(partition)) != NO_EPOCH:
                 self.ends.note(partition, current, bounds.high_watermark, bounds.epochs)
-            found.append(bounds)
-        return found
+            all_bounds.append(bounds)
+        return all_bounds
 
     def _bounds_of(self, partition: Partition, reply: RawReply | KafkaError) -> Bounds | KafkaError | None:
         """Return the bounds; None if what other clients wrote is not in the log yet."""

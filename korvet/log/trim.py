@@ -173,11 +173,11 @@ class Trimmer:
         for at in range(0, len(starts), _FIRST_RECORDS_PER_READ):
             some = starts[at : at + _FIRST_RECORDS_PER_READ]
             fetched = self._log.read([Read(start.partition, start.offset, 1) for start in some])
-            for (partition, offset), found in zip(some, fetched, strict=True):
+            for (partition, offset), result in zip(some, fetched, strict=True):
                 first = -1
                 # After an error the script, which reads the same key, reports what is wrong.
-                if not isinstance(found, KafkaError) and found.first is not None:
-                    first = max(found.first, offset)
+                if not isinstance(result, KafkaError) and result.first is not None:
+                    first = max(result.first, offset)
                 trims.append(Trim(partition, offset, first))
         outcomes = self._store.trim(trims)
         for outcome in outcomes:
@@ -257,17 +257,17 @@ class RecordDeletion:
         starts: dict[int, LogPosition] = {}
         archived: set[int] = set()
         bounds = self._log.visible_bounds([end.partition for end in ends])
-        for place, (end, found) in enumerate(zip(ends, bounds, strict=True)):
-            if isinstance(found, KafkaError):
-                answers.append(found)
+        for place, (end, log_bounds) in enumerate(zip(ends, bounds, strict=True)):
+            if isinstance(log_bounds, KafkaError):
+                answers.append(log_bounds)
                 continue
-            target = _target(end.offset, found)
+            target = _target(end.offset, log_bounds)
             if not isinstance(target, KafkaError):
-                if target > found.log_start:
+                if target > log_bounds.log_start:
                     starts[place] = LogPosition(end.partition, target)
-                    if found.archived > 0:
+                    if log_bounds.archived > 0:
                         archived.add(place)
-                target = max(target, found.first_offset)
+                target = max(target, log_bounds.first_offset)
             answers.append(target)
         for place, error in self._delete(starts, archived):
             answers[place] = error

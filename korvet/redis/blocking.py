@@ -116,7 +116,7 @@ class Masters:
             except redis.RedisError as error:
                 failure = error
                 continue
-            found: list[SlotRange] = []
+            slot_ranges: list[SlotRange] = []
             clients: dict[str, redis.Redis] = {}
             for first, last, (host, port, _, *more), *_ in answer:
                 # If a node is to be called by its hostname, and was given none, its other names stand last.
@@ -127,15 +127,15 @@ class Masters:
                 known = name.decode(errors="replace") if name else asked.rpartition(":")[0].strip("[]")
                 address = self._target.at(known, port)
                 clients[str(address)] = self._client(address)
-                found.append(SlotRange(first, last, str(address)))
+                slot_ranges.append(SlotRange(first, last, str(address)))
             # One that was taken out of the cluster answers too.
-            if found:
+            if slot_ranges:
                 self.answered = asked
                 # Another thread may do the same at the same time.
                 for name in set(self._clients) - set(clients):
                     if (former := self._clients.pop(name, None)) is not None:
                         former.close()
-                return found, clients
+                return slot_ranges, clients
         raise failure or redis.ConnectionError("the nodes have no slots")
 
     def _askable(self) -> Iterator[tuple[str, redis.Redis]]:

@@ -374,8 +374,8 @@ class Redis:
         cursor, seen = b"0", set[bytes]()
         while True:
             [reply] = self.pipeline([("ZSCAN", key, cursor, "COUNT", page)])
-            cursor, found = cast("list[Any]", listed(key, reply))
-            fresh = [member for member in found[::2] if member not in seen]
+            cursor, pairs = cast("list[Any]", listed(key, reply))
+            fresh = [member for member in pairs[::2] if member not in seen]
             seen.update(fresh)
             for at in range(0, len(fresh), page):
                 yield fresh[at : at + page]

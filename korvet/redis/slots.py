@@ -30,17 +30,17 @@ def tag_of(slot: int) -> str:
 @cache
 def slot_tags() -> Sequence[str]:
     """Return a slot tag of each slot, by its number: letters and digits; some 20 ms once in a process."""
-    found: dict[int, str] = {}
+    tags: dict[int, str] = {}
     characters = [character.encode() for character in string.digits + string.ascii_letters]
     for first in product(characters, repeat=TAG_LENGTH - 1):
         beginning = b"".join(first)
         checksum = crc_hqx(beginning, 0)
         for last in characters:
-            if (slot := crc_hqx(last, checksum) % SLOTS) not in found:
-                found[slot] = (beginning + last).decode()
-        if len(found) == SLOTS:
+            if (slot := crc_hqx(last, checksum) % SLOTS) not in tags:
+                tags[slot] = (beginning + last).decode()
+        if len(tags) == SLOTS:
             break
-    return [found[slot] for slot in range(SLOTS)]
+    return [tags[slot] for slot in range(SLOTS)]
 
 
 def spread_tags(masters: Sequence[int | None], taken: Sequence[str], more: int, seed: str) -> list[str]:
@@ -60,9 +60,9 @@ def spread_tags(masters: Sequence[int | None], taken: Sequence[str], more: int, 
     order = choice.sample(list(slots), len(slots))
     fewest = [(counts[master], place) for place, master in enumerate(order)]
     heapq.heapify(fewest)
-    tags, found = slot_tags(), []
+    tags, chosen = slot_tags(), []
     for _ in range(more):
         keys, place = fewest[0]
         heapq.heapreplace(fewest, (keys + 1, place))
-        found.append(tags[choice.choice(slots[order[place]])])
-    return found
+        chosen.append(tags[choice.choice(slots[order[place]])])
+    return chosen

@@ -197,7 +197,7 @@ def _sentinel(
 
 
 def _addresses(login: RedisAddress, hosts: str, port: int) -> tuple[RedisAddress, ...]:
-    found = []
+    addresses = []
     for text in hosts.split(","):
         # `redis://` and `redis://:7000` are this machine, as for redis-py; in a list a name is missing.
         whole = f"localhost{text}" if text[:1] in {"", ":"} and text == hosts else text
@@ -208,8 +208,8 @@ def _addresses(login: RedisAddress, hosts: str, port: int) -> tuple[RedisAddress
             raise ConfigError("redis.url is malformed: its host or port cannot be read") from None
         if not address.port:
             raise ConfigError(f"redis.url: the port must lie between 1 and {_PORT_MAX}")
-        found.append(msgspec.structs.replace(login, host=address.host, port=address.port))
-    return tuple(found)
+        addresses.append(msgspec.structs.replace(login, host=address.host, port=address.port))
+    return tuple(addresses)
 
 
 def _db(options: dict[str, str], path: str) -> int:

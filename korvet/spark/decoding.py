@@ -285,19 +285,21 @@ class _Avro(Decoder):
 
     def problem(self, parsed: Column, data: Column) -> Column:
         value = parsed["parsed"][avro.VALUE]
-        found = f.when(f.lit(False), "")  # noqa: FBT003 - a value of Spark's
+        problems = f.when(f.lit(False), "")  # noqa: FBT003 - a value of Spark's
         malformed: Column = f.lit("not one record of the schema")
         if self._lookup is not None:
             head = header(data)
-            found = found.when(head.isNull(), NO_HEADER).when(
+            problems = problems.when(head.isNull(), NO_HEADER).when(
                 parsed["unknown"].isNotNull(), parsed["unknown"]
             )
             for of, writer in self._writers.items():
                 if writer.problem is not None:
-                    found = found.when(head == header_of(of), f.lit(f"schema id {of}: {writer.problem}"))
+                    problems = problems.when(
+                        head == header_of(of), f.lit(f"schema id {of}: {writer.problem}")
+                    )
             malformed = f.concat(f.lit("not one record of schema id "), id_in(head).cast("string"))
         return (
-            found.when(~avro.is_complete(parsed["parsed"]), malformed)
+            problems.when(~avro.is_complete(parsed["parsed"]), malformed)
             .when(value.isNull(), f.lit("null"))
             .otherwise(
                 f.coalesce(

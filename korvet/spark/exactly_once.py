@@ -237,12 +237,12 @@ def _tidy(staging: Lake, transaction: StagedTransaction) -> None:
         return
     files = _files(staging)
     with contextlib.suppress(OSError):
-        found = files.get_file_info(
+        infos = files.get_file_info(
             FileSelector(transaction.application, recursive=True, allow_not_found=True)
         )
-        of_version = {each.path: each.path.split("/")[1] for each in found}
+        of_version = {each.path: each.path.split("/")[1] for each in infos}
         done = [path for path, number in of_version.items() if int(number) <= transaction.version]
-        _delete(files, [each.path for each in found if each.type == FileType.File and each.path in done])
+        _delete(files, [each.path for each in infos if each.type == FileType.File and each.path in done])
         if "://" not in staging.path:
             # deltalake knows files only; here they are in directories, and what was not finished is not listed.
             for number in {of_version[path] for path in done}:

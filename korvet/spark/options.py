@@ -127,48 +127,48 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
     Spark gives their names in any case, and may add its own.
     """
-    found = _known(given, _NAMES, {"path"}, "known")
-    topics = _topics(found)
-    starting = _read_edge(found, "starting")
-    ending = _read_edge(found, "ending")
+    options = _known(given, _NAMES, {"path"}, "known")
+    topics = _topics(options)
+    starting = _read_edge(options, "starting")
+    ending = _read_edge(options, "ending")
     if ending is not None and ending.edge == "earliest":
         raise ValueError("endingOffsets cannot be earliest")
-    strategy = found.get("startingoffsetsbytimestampstrategy", "error").lower()
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise ValueError(f"startingOffsetsByTimestampStrategy: {strategy!r} is neither error nor latest")
     return ReadOptions(
         source=LakeSource(
-            redis_url=_redis_url(found),
-            lake=Lake.of(found.get("lake", ""), found.get("lake.storage.options", "")),
-            namespace=found.get("namespace", "korvet"),
-            replicas=_count(found, "replicas") or 0,
-            min_insync_replicas=_count(found, "min.insync.replicas") or 1,
+            redis_url=_redis_url(options),
+            lake=Lake.of(options.get("lake", ""), options.get("lake.storage.options", "")),
+            namespace=options.get("namespace", "korvet"),
+            replicas=_count(options, "replicas") or 0,
+            min_insync_replicas=_count(options, "min.insync.replicas") or 1,
         ),
         topics=topics,
         starting=starting,
-        position=found.get("startingposition"),
-        last_position=found.get("endingposition"),
+        position=options.get("startingposition"),
+        last_position=options.get("endingposition"),
         ending=ending or ReadEdge("latest"),
         after_end=strategy == "latest",
-        records_per_partition=_count(found, "maxRecordsPerPartition"),
-        partitions_min=_count(found, "minPartitions") or 0,
-        trigger=_trigger(found),
-        fail_on_data_loss=_truth(found, "failOnDataLoss", default=True),
-        as_of=_as_of(found),
-        tiers=_tiers(found),
-        push_filters=_truth(found, "pushFilters", default=False),
+        records_per_partition=_count(options, "maxRecordsPerPartition"),
+        partitions_min=_count(options, "minPartitions") or 0,
+        trigger=_trigger(options),
+        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        as_of=_as_of(options),
+        tiers=_tiers(options),
+        push_filters=_truth(options, "pushFilters", default=False),
     )
 
 
-def _tiers(found: Mapping[str, str]) -> Tiers:
-    text = found.get("tiers", "both")
+def _tiers(options: Mapping[str, str]) -> Tiers:
+    text = options.get("tiers", "both")
     if text not in get_args(Tiers):
         raise ValueError(f"tiers: {text!r} is none of {', '.join(get_args(Tiers))}")
     return cast("Tiers", text)
 
 
-def _as_of(found: Mapping[str, str]) -> AsOf | None:
-    version, time = found.get("versionasof"), found.get("timestampasof")
+def _as_of(options: Mapping[str, str]) -> AsOf | None:
+    version, time = options.get("versionasof"), options.get("timestampasof")
     if version is not None and time is not None:
         raise ValueError("versionAsOf and timestampAsOf exclude each other")
     if version is not None and not version.isdigit():
@@ -182,8 +182,8 @@ def _as_of(found: Mapping[str, str]) -> AsOf | None:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-def _topics(found: Mapping[str, str]) -> TopicChoice:
-    given = [(name, text) for name in _TOPICS if (text := found.get(name.lower()))]
+def _topics(options: Mapping[str, str]) -> TopicChoice:
+    given = [(name, text) for name in _TOPICS if (text := options.get(name.lower()))]
     if len(given) != 1:
         raise ValueError(f"one of the options {', '.join(_TOPICS)} is required, and no more")
     [(name, text)] = given
@@ -211,14 +211,14 @@ def _topics(found: Mapping[str, str]) -> TopicChoice:
     return TopicChoice(tuple(partitions), partitions=partitions)
 
 
-def _trigger(found: Mapping[str, str]) -> TriggerLimits:
-    maxima = [_count(found, name) for name in ("maxRecordsPerTrigger", "maxOffsetsPerTrigger")]
+def _trigger(options: Mapping[str, str]) -> TriggerLimits:
+    maxima = [_count(options, name) for name in ("maxRecordsPerTrigger", "maxOffsetsPerTrigger")]
     if None not in maxima:
         raise ValueError("maxRecordsPerTrigger and maxOffsetsPerTrigger exclude each other")
-    records_max, records_min = maxima[0] or maxima[1], _count(found, "minOffsetsPerTrigger")
+    records_max, records_min = maxima[0] or maxima[1], _count(options, "minOffsetsPerTrigger")
     if records_max is not None and records_min is not None and records_max < records_min:
         raise ValueError(f"minOffsetsPerTrigger {records_min} is more than the maximum of {records_max}")
-    text = found.get("maxtriggerdelay", _TRIGGER_DELAY)
+    text = options.get("maxtriggerdelay", _TRIGGER_DELAY)
     parsed = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if parsed is None or (parsed[2] or "ms") not in _UNITS_S:
         raise ValueError(f"maxTriggerDelay: {text!r} is no time as 15m; units are {', '.join(_UNITS_S)}")
@@ -227,21 +227,21 @@ def _trigger(found: Mapping[str, str]) -> TriggerLimits:
 
 def _known(given: Mapping[str, str], names: Sequence[str], of_spark: set[str], known: str) -> dict[str, str]:
     """Return options by their names in lower case; raises ValueError for one that is unknown."""
-    found = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(found.keys() - {name.lower() for name in names} - of_spark)
+    options = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(options.keys() - {name.lower() for name in names} - of_spark)
     if unknown:
         raise ValueError(f"unknown option {unknown[0]}; {known} are {', '.join(names)}")
-    return found
+    return options
 
 
-def _redis_url(found: Mapping[str, str]) -> str:
+def _redis_url(options: Mapping[str, str]) -> str:
     """Return where the log is; a password is read here, and goes to Spark's workers with their tasks."""
-    url, password_file = found.get("redis.url", ""), found.get("redis.password.file")
-    return with_password(url, password_file) if password_file else url or _embedded(found)
+    url, password_file = options.get("redis.url", ""), options.get("redis.password.file")
+    return with_password(url, password_file) if password_file else url or _embedded(options)
 
 
-def _embedded(found: Mapping[str, str]) -> str:
-    directory = Path(found.get("data.dir") or Settings().data_dir).expanduser().absolute()
+def _embedded(options: Mapping[str, str]) -> str:
+    directory = Path(options.get("data.dir") or Settings().data_dir).expanduser().absolute()
     url = running_url(directory)
     if url is None:
         raise ValueError(
@@ -250,15 +250,15 @@ def _embedded(found: Mapping[str, str]) -> str:
     return url
 
 
-def _read_edge(found: Mapping[str, str], which: Literal["starting", "ending"]) -> ReadEdge | None:
+def _read_edge(options: Mapping[str, str], which: Literal["starting", "ending"]) -> ReadEdge | None:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
     by_times = f"{by_offset}ByTimestamp"
-    given = [name for name in (by_offset, by_time, by_times) if name.lower() in found]
+    given = [name for name in (by_offset, by_time, by_times) if name.lower() in options]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} exclude each other")
     if not given:
         return None
-    [name], text = given, found[given[0].lower()]
+    [name], text = given, options[given[0].lower()]
     if name == by_time:
         if not text.isdigit():
             raise ValueError(f"{by_time}: {text!r} is no timestamp in milliseconds")
@@ -277,16 +277,16 @@ def _by_partition(text: str, least: int, wrong: str) -> dict[str, dict[int, int]
     """Return numbers by topic and partition; raises ValueError, which says what is `wrong`."""
     try:
         parsed = msgspec.json.decode(text, type=dict[str, dict[str, int]])
-        found = {topic: {int(at): number for at, number in of.items()} for topic, of in parsed.items()}
+        offsets = {topic: {int(at): number for at, number in of.items()} for topic, of in parsed.items()}
     except ValueError as error:
         raise ValueError(wrong) from error
-    if any(number < least for of in found.values() for number in of.values()):
+    if any(number < least for of in offsets.values() for number in of.values()):
         raise ValueError(wrong)
-    return found
+    return offsets
 
 
-def _count(found: Mapping[str, str], name: str) -> int | None:
-    text = found.get(name.lower())
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
     if text is None:
         return None
     if not text.isdigit() or not int(text):
@@ -294,8 +294,8 @@ def _count(found: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _truth(found: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = found.get(name.lower(), str(default)).lower()
+def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).lower()
     if text not in ("true", "false"):
         raise ValueError(f"{name}: {text!r} is neither true nor false")
     return text == "true"
@@ -349,26 +349,26 @@ def sink_options(given: Mapping[str, str], *, streaming: bool = False) -> SinkOp
     """
     clients = {name: value for name, value in given.items() if name.lower().startswith(_CLIENTS)}
     others = {name: value for name, value in given.items() if name not in clients}
-    found = _known(others, _SINK_NAMES, _ADDED_BY_SPARK, "known for writing")
-    if not found.get(_BOOTSTRAP):
+    options = _known(others, _SINK_NAMES, _ADDED_BY_SPARK, "known for writing")
+    if not options.get(_BOOTSTRAP):
         raise ValueError(f"the option {_BOOTSTRAP} is required")
-    codec = found.get(_COMPRESSION, Codec.none.name)
+    codec = options.get(_COMPRESSION, Codec.none.name)
     if codec not in Codec.__members__:
         raise ValueError(f"{_COMPRESSION}: {codec!r} is none of {', '.join(Codec.__members__)}")
     return SinkOptions(
-        bootstrap_servers=found[_BOOTSTRAP],
+        bootstrap_servers=options[_BOOTSTRAP],
         security=from_configs({name.lower().removeprefix(_CLIENT): each for name, each in clients.items()}),
-        topic=found.get(_TOPIC) or None,
+        topic=options.get(_TOPIC) or None,
         codec=Codec[codec],
-        timeout=(_count(found, _TIMEOUT) or _TIMEOUT_DEFAULT_MS) / 1000,
-        exactly_once=_exactly_once(found, streaming=streaming),
+        timeout=(_count(options, _TIMEOUT) or _TIMEOUT_DEFAULT_MS) / 1000,
+        exactly_once=_exactly_once(options, streaming=streaming),
     )
 
 
-def _exactly_once(found: Mapping[str, str], *, streaming: bool) -> ExactlyOnce | None:
-    if not _truth(found, _EXACTLY_ONCE, default=False):
+def _exactly_once(options: Mapping[str, str], *, streaming: bool) -> ExactlyOnce | None:
+    if not _truth(options, _EXACTLY_ONCE, default=False):
         return None
-    application, version = found.get(_APPLICATION.lower()), found.get(_VERSION.lower(), "")
+    application, version = options.get(_APPLICATION.lower()), options.get(_VERSION.lower(), "")
     if streaming and (application is not None or version):
         raise ValueError(
             f"{_APPLICATION} and {_VERSION} are for batches: a stream has its query's id and its batches' numbers"
@@ -379,16 +379,16 @@ def _exactly_once(found: Mapping[str, str], *, streaming: bool) -> ExactlyOnce |
             f" {_VERSION}, a number that rises with each batch"
         )
     return ExactlyOnce(
-        staging=_staging(found),
-        timeout_ms=_count(found, _TRANSACTION_TIMEOUT) or TIMEOUT_MS_MAX,
+        staging=_staging(options),
+        timeout_ms=_count(options, _TRANSACTION_TIMEOUT) or TIMEOUT_MS_MAX,
         application=application,
         version=int(version or 0),
     )
 
 
-def _staging(found: Mapping[str, str]) -> Lake:
+def _staging(options: Mapping[str, str]) -> Lake:
     """Return where rows are staged, by default beside a stream's checkpoint; raises ValueError."""
-    path, checkpoint = found.get(_STAGING), found.get(_CHECKPOINT)
+    path, checkpoint = options.get(_STAGING), options.get(_CHECKPOINT)
     if not path and checkpoint:
         path = f"{checkpoint.rstrip('/')}/korvet-staging"
     if not path:
@@ -396,4 +396,4 @@ def _staging(found: Mapping[str, str]) -> Lake:
     if (parts := urlsplit(path)).scheme == "file":
         # Hadoop writes file:/directory.
         path = parts.path
-    return Lake.of(path, found.get(_STORAGE, ""))
+    return Lake.of(path, options.get(_STORAGE, ""))

@@ -97,8 +97,8 @@ class StreamPosition(msgspec.Struct, frozen=True, omit_defaults=True):
             },
             {name: dict(sorted(partitions.items())) for name, partitions in sorted(self.lost.items())},
         )
-        found: dict[str, Any] = msgspec.to_builtins(ordered, str_keys=True)
-        return found
+        fields: dict[str, Any] = msgspec.to_builtins(ordered, str_keys=True)
+        return fields
 
 
 class DataLoss(NamedTuple):

@@ -211,14 +211,14 @@ _RELATIONS = ("DataSourceV2Relation", "DataSourceV2ScanRelation")
 
 def _columns_of_reads(session: SparkSession, frame: DataFrame) -> Mapping[str, Sequence[set[str]]]:
     """Return the columns that a query needs of each topic, for each place of its plan that reads the topic."""
-    found: defaultdict[str, list[set[str]]] = defaultdict(list)
+    columns: defaultdict[str, list[set[str]]] = defaultdict(list)
     # The plan alone is wanted, and no look into Redis. The frame keeps this plan.
     session.conf.set(PUSHDOWN, "false")
     try:
-        _collect_columns(frame._jdf.queryExecution().optimizedPlan(), None, found)  # noqa: SLF001 - PySpark has no way
+        _collect_columns(frame._jdf.queryExecution().optimizedPlan(), None, columns)  # noqa: SLF001 - PySpark has no way
     finally:
         session.conf.set(PUSHDOWN, "true")
-    return found
+    return columns
 
 
 def _collect_columns(plan: Any, passed: set[int] | None, found: Mapping[str, list[set[str]]]) -> None:  # noqa: ANN401 - of Java

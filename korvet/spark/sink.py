@@ -241,16 +241,16 @@ class _WriteTask:
             count = _partition_count(self._metadata_client, topic)
             limit = batch_bytes_max(self._metadata_client, topic) or BATCH_BYTES
             known = self._topics[topic] = _TargetTopic(count, min(BATCH_BYTES, limit))
-        found = partitions_of(records.column(KEY), known.partitions)
-        found[found == NO_KEY] = next(self._turns) % known.partitions
+        indexes = partitions_of(records.column(KEY), known.partitions)
+        indexes[indexes == NO_KEY] = next(self._turns) % known.partitions
         if PARTITION in rows.schema.names:
             named = rows.column(PARTITION)
             given = named.fill_null(NO_KEY).to_numpy(zero_copy_only=False)
             wrong = (~np.asarray(named.is_null())) & ((given < 0) | (given >= known.partitions))
             if wrong.any():
                 raise LakeError(f"there is no partition {topic}:{given[wrong][0]}")
-            found = np.where(given == NO_KEY, found, given)
-        return found
+            indexes = np.where(given == NO_KEY, indexes, given)
+        return indexes
 
 
 def _partition_count(client: AdminClient, topic: str) -> int:

@@ -107,18 +107,18 @@ def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
 
     They may be wider, never narrower: Spark evaluates each filter again on the rows that it gets.
     """
-    found = dict.fromkeys((PARTITION, OFFSET, TIMESTAMP), _ANY)
+    bounds = dict.fromkeys((PARTITION, OFFSET, TIMESTAMP), _ANY)
     topics: frozenset[str] | None = None
     for condition in filters:
         attribute: tuple[str, ...] = getattr(condition, "attribute", ())
-        if len(attribute) == 1 and attribute[0] in found:
+        if len(attribute) == 1 and attribute[0] in bounds:
             low, high = _range(condition)
-            first, last = found[attribute[0]]
-            found[attribute[0]] = (max(first, low), min(last, high))
+            first, last = bounds[attribute[0]]
+            bounds[attribute[0]] = (max(first, low), min(last, high))
         elif attribute == (TOPIC,) and isinstance(condition, EqualTo | In):
             names = frozenset(map(str, condition.value if isinstance(condition, In) else [condition.value]))
             topics = names if topics is None else topics & names
-    return FilterBounds(**found, topics=topics)
+    return FilterBounds(**bounds, topics=topics)
 
 
 def _range(each: Filter) -> tuple[float, float]:
@@ -288,7 +288,7 @@ class _BatchReader(DataSourceReader):
             begin = options.starting or ReadEdge("earliest")
             starts = _edge_offsets(stores, logs, begin, after_end=options.after_end)
             ends = _edge_offsets(stores, logs, options.ending, after_end=True)
-            found: list[ScanPart] = []
+            parts: list[ScanPart] = []
             for log in logs:
                 key = PartitionKey.of(log)
                 if not low <= log.partition.index <= high or key.topic not in (wanted.topics or [key.topic]):
@@ -300,8 +300,8 @@ class _BatchReader(DataSourceReader):
                 wanted_range = ScanRange(
                     first, end, TimestampRange(*wanted.timestamp), options.records_per_partition
                 )
-                found += scan_parts(stores, log, wanted_range)
-            return _inputs(stores, split_parts(found, options.partitions_min)) or [InputPartition(None)]
+                parts += scan_parts(stores, log, wanted_range)
+            return _inputs(stores, split_parts(parts, options.partitions_min)) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
@@ -371,7 +371,7 @@ def _edge_offsets(
             raise ValueError(
                 f"offsets and timestamps are given for all partitions: {'-'.join(map(str, other[0]))} {problem}"
             )
-    found: dict[PartitionKey, int] = {}
+    offsets: dict[PartitionKey, int] = {}
     for log in logs:
         key = PartitionKey.of(log)
         timestamp = place.timestamp if place.timestamps is None else place.timestamps[key.topic][key.number]
@@ -382,13 +382,13 @@ def _edge_offsets(
                     f"{key.topic}-{key.number} has no record from timestamp {timestamp} on"
                     " (startingOffsetsByTimestampStrategy=latest begins at its end)"
                 )
-            found[key] = log.end if offset is None else offset
+            offsets[key] = log.end if offset is None else offset
             continue
         offset = EARLIEST if place.edge == "earliest" else LATEST
         if place.offsets is not None:
             offset = place.offsets[key.topic][key.number]
-        found[key] = {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
-    return found
+        offsets[key] = {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
+    return offsets
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -523,7 +523,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held = ended
         options = self._options
         with options.source.opened() as stores:
-            found: list[ScanPart] = []
+            parts: list[ScanPart] = []
             logs = self._logs(stores, began)
             self._passed = self._allowed(lost_within(began, ended, logs))
             for log in logs:
@@ -533,8 +533,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 first, stop = began.offset(key, log.start), ended.offset(key, 0)
                 wanted_range = ScanRange(first, stop, records_max=options.records_per_partition)
-                found += scan_parts(stores, log, wanted_range)
-            return _inputs(stores, split_parts(found, options.partitions_min))
+                parts += scan_parts(stores, log, wanted_range)
+            return _inputs(stores, split_parts(parts, options.partitions_min))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)

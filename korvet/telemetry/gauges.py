@@ -78,9 +78,9 @@ class MetricTable:
             yield family
 
     def _read(self, row: object) -> list[str]:
-        found = [getattr(row, label) for label in self._labels]
+        labels = [getattr(row, label) for label in self._labels]
         # Prometheus drops an empty label, so that it means the same as none.
-        return ["" if value is None else str(value) for value in found]
+        return ["" if value is None else str(value) for value in labels]
 
 
 _ABOVE = " Above metrics.partitions.max partitions it is "

@@ -99,8 +99,8 @@ class ProcessTable:
 
     def row(self, index: int) -> ProcessRow:
         """Return one row."""
-        found = self._shared.rows[index]
-        return ProcessRow(index, ProcessState(found.state), found.pid, found.started_at_ms)
+        process_row = self._shared.rows[index]
+        return ProcessRow(index, ProcessState(process_row.state), process_row.pid, process_row.started_at_ms)
 
     @property
     def draining(self) -> bool:

@@ -177,9 +177,9 @@ class RedisCollector(Collector):
             return ServerState(node, None)
         info, slow = answer
         # A user may lack the permission for either.
-        found = info if isinstance(info, Mapping) else {}
-        newest = self._newest_of(node, found.get("run_id"), slow) if isinstance(slow, list) else None
-        return ServerState(node, found, newest)
+        fields = info if isinstance(info, Mapping) else {}
+        newest = self._newest_of(node, fields.get("run_id"), slow) if isinstance(slow, list) else None
+        return ServerState(node, fields, newest)
 
     def _newest_of(self, node: str, run_id: object, slow: Entries) -> Entries:
         """Return the newest entry, also if SLOWLOG has been reset since: its ids go on."""
@@ -239,13 +239,13 @@ def _shown(answer: list[Any] | redis.RedisError, replicas_wanted: int) -> dict[s
 
 def redis_families(states: Sequence[ServerState], replicas_wanted: int = 0) -> Iterator[Family]:
     """Yield every metric, each with a value for each server that has one."""
-    found = [(node, info or {}) for node, info, _ in states]
+    infos = [(node, info or {}) for node, info, _ in states]
     yield from UP.families([(node, info is not None) for node, info, _ in states])
-    yield from REPLICAS_WANTED.families([(node, replicas_wanted) for node, _ in found])
-    yield from FIELDS.families(found)
+    yield from REPLICAS_WANTED.families([(node, replicas_wanted) for node, _ in infos])
+    yield from FIELDS.families(infos)
     yield from PERSISTENCE.families(
         (node, action, info[field] == "ok")
-        for node, info in found
+        for node, info in infos
         for action, field in _STATUSES.items()
         if field in info
     )
@@ -261,6 +261,6 @@ def redis_families(states: Sequence[ServerState], replicas_wanted: int = 0) -> I
             for server in ("valkey", "redis")
             if (name := f"{server}_version") in info
         ]
-        for node, info in found
+        for node, info in infos
     ]
     yield from VERSION.families(version[0] for version in versions if version)

@@ -70,12 +70,12 @@ class _StoredTopic(msgspec.Struct):
 
 def traffic(directory: Path) -> dict[str, list[TopicTraffic]]:
     """Return what each worker, living or not, has counted, by the name of its process."""
-    found = {}
+    counts = {}
     for path in sorted(directory.glob(TrafficSnapshot.FILE.format("*"))):
         snapshot = read(path, TrafficSnapshot)
         if snapshot is not None:
-            found[path.stem.partition("_")[2]] = snapshot.topics
-    return found
+            counts[path.stem.partition("_")[2]] = snapshot.topics
+    return counts
 
 
 class TopicCollector(Collector):

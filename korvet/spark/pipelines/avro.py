@@ -92,13 +92,13 @@ class _Inliner:
         name = _full_name(of, namespace)
         space, _, simple = name.rpartition(".")
         self._seen.add(name)
-        found = of | {"name": simple, "namespace": space}
+        named = of | {"name": simple, "namespace": space}
         if "fields" in of:
-            found["fields"] = [
+            named["fields"] = [
                 field | {"type": self.inlined(field["type"], space, (*within, name))}
                 for field in of["fields"]
             ]
-        return found
+        return named
 
     def _named(self, name: str, namespace: str, within: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
         if name in _PRIMITIVE:

@@ -85,17 +85,17 @@ def decode(frame: DataFrame, source: SourceSpec, state: DecoderState) -> DataFra
 
 def digest(source: SourceSpec, decoded: DataFrame, pins: Pins) -> str:
     """Return a text that is another one if a source is decoded in another way."""
-    found = hashlib.sha256(msgspec.json.encode(source.headers, order="sorted"))
+    hashed = hashlib.sha256(msgspec.json.encode(source.headers, order="sorted"))
     for part, of in (("key", source.key), ("value", source.value)):
         content = b"" if of.schema_file is None else Path(of.schema_file).read_bytes()
         # Not how a version was asked for, but which one it is.
         version = reader_id(f"sources.{source.name}.{part}", pins) or of.version
         same = msgspec.structs.replace(of, schema_file=None, version=version)
-        found.update(msgspec.json.encode(same, order="sorted"))
-        found.update(hashlib.sha256(content).digest())
+        hashed.update(msgspec.json.encode(same, order="sorted"))
+        hashed.update(hashlib.sha256(content).digest())
     # What files import has its part in it, too.
-    found.update(decoded.schema.simpleString().encode())
-    return found.hexdigest()
+    hashed.update(decoded.schema.simpleString().encode())
+    return hashed.hexdigest()
 
 
 def _headers(declared: Mapping[str, str]) -> tuple[Column, Column]:

@@ -30,7 +30,7 @@ def with_variables(value: Any, environment: Mapping[str, str], place: str = "") 
     """Return a value of TOML with the variables in its texts replaced, at any depth; keys stay as they are."""
     match value:
         case str():
-            return _VARIABLE.sub(lambda found: _replaced(found, environment, place), value)
+            return _VARIABLE.sub(lambda match: _replaced(match, environment, place), value)
         case dict():
             return {
                 key: with_variables(inner, environment, f"{place}.{key}" if place else key)
@@ -41,10 +41,10 @@ def with_variables(value: Any, environment: Mapping[str, str], place: str = "") 
     return value
 
 
-def _replaced(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
-    dollar, name, default = found.groups()
+def _replaced(match: re.Match[str], environment: Mapping[str, str], place: str) -> str:
+    dollar, name, default = match.groups()
     if dollar:
-        return found[0][1:]
+        return match[0][1:]
     # As in a shell: an empty one counts as unset where there is a default.
     text = environment.get(name, "") or default if default is not None else environment.get(name)
     if text is None:

@@ -65,27 +65,27 @@ def configs(spec: PipelineSpec, master: str | None, lake: Lake) -> dict[str, str
 
     Those of its file win. By spark-submit, what they say of packages and of the driver's Java comes too late (`check`).
     """
-    found = bucket_configs(lake, spec.spark.conf)
+    settings = bucket_configs(lake, spec.spark.conf)
     if _needs_delta(spec):
-        found |= _DELTA
+        settings |= _DELTA
     if not is_submitted() if master is None else master.startswith("local"):
         # As many parts as cores: more cost more than they even out, and a checkpoint keeps their number.
-        found["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1)
+        settings["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1)
     if spec.trigger.available_now:
         # A run that ends soon does not get back what Java's second compiler costs: a third of its CPU.
-        found[_JAVA] = "-XX:TieredStopAtLevel=1"
+        settings[_JAVA] = "-XX:TieredStopAtLevel=1"
     if "avro" in _formats(spec):
         # That of the driver gets them when it decodes; its options say how it logs.
-        found[_EXECUTORS] = " ".join(
+        settings[_EXECUTORS] = " ".join(
             [*(f"-D{name}={most}" for name, most in LIMITS.items()), spec.spark.conf.get(_EXECUTORS, "")]
         ).strip()
     missing = list(_missing(spec, lake))
     if packages := [*spec.spark.packages, *missing]:
-        found[_PACKAGES] = ",".join(packages)
+        settings[_PACKAGES] = ",".join(packages)
     if any(_AWS in package for package in missing):
-        found[_EXCLUDES] = ",".join(_NOT_OF_S3)
-    return found | {
-        name: value for name, value in spec.spark.conf.items() if name != _EXECUTORS or name not in found
+        settings[_EXCLUDES] = ",".join(_NOT_OF_S3)
+    return settings | {
+        name: value for name, value in spec.spark.conf.items() if name != _EXECUTORS or name not in settings
     }
 
 
@@ -118,29 +118,29 @@ def bucket_configs(lake: Lake, given: Iterable[str] = ()) -> dict[str, str]:
     # Credentials go together.
     if own.isdisjoint({*_CREDENTIALS.values(), "aws.credentials.provider"}):
         names |= _CREDENTIALS
-    found = {each: options[name] for name, each in names.items() if name in options}
-    if "endpoint" in found:
+    settings = {each: options[name] for name, each in names.items() if name in options}
+    if "endpoint" in settings:
         # As deltalake does by default.
         by_host = options.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "false").lower() == "true"
-        found = {"endpoint.region": "us-east-1", "path.style.access": str(not by_host).lower()} | found
-    return {of_bucket + name: value for name, value in found.items() if name not in own}
+        settings = {"endpoint.region": "us-east-1", "path.style.access": str(not by_host).lower()} | settings
+    return {of_bucket + name: value for name, value in settings.items() if name not in own}
 
 
 def _needed(spec: PipelineSpec, lake: Lake) -> dict[str, list[str]]:
     """Return the packages that a pipeline needs and PySpark does not have, by the names of their jars."""
     minor = ".".join(pyspark.__version__.split(".")[:2])
-    found = {}
+    packages = {}
     if _needs_delta(spec):
-        found["delta-spark"] = [f"io.delta:delta-spark_{minor}_2.13:{_DELTA_VERSION}"]
+        packages["delta-spark"] = [f"io.delta:delta-spark_{minor}_2.13:{_DELTA_VERSION}"]
     if "avro" in _formats(spec):
         # Protobuf is decoded in Python: its jar is at few mirrors.
-        found["spark-avro"] = [f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"]
+        packages["spark-avro"] = [f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"]
     # A PySpark without Hadoop runs with one whose version is not known here.
     hadoop = [jar.stem.rpartition("-")[2] for jar in _JAR_FILES.glob("hadoop-client-api-*.jar")]
     if _bucket(lake) and hadoop:
         parts = (f"{_AWS}:{part}:{_AWS_VERSION}" for part in _AWS_PARTS)
-        found["hadoop-aws"] = [f"org.apache.hadoop:hadoop-aws:{hadoop[0]}", *parts]
-    return found
+        packages["hadoop-aws"] = [f"org.apache.hadoop:hadoop-aws:{hadoop[0]}", *parts]
+    return packages
 
 
 def _missing(spec: PipelineSpec, lake: Lake) -> Iterator[str]:

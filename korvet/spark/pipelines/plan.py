@@ -189,14 +189,14 @@ def _python(file: Path) -> Transform:
 
     def transform(_: SparkSession, frames: Frames) -> DataFrame:
         try:
-            found = function(*frames.values()) if len(frames) == 1 else function(**frames)
+            result = function(*frames.values()) if len(frames) == 1 else function(**frames)
         except Exception as error:
             raise PipelineError(f"transform.python: {_place(error, file)}: {_said(error)}") from error
-        if not isinstance(found, DataFrame):
+        if not isinstance(result, DataFrame):
             raise PipelineError(
-                f"transform.python: transform returns {type(found).__name__}, not a DataFrame"
+                f"transform.python: transform returns {type(result).__name__}, not a DataFrame"
             )
-        return found
+        return result
 
     return transform
 
@@ -245,8 +245,8 @@ watermarks, which are after their columns."""
 
 
 def _children(node: Any) -> list[Any]:  # noqa: ANN401 - an object of Java's
-    found = node.children()
-    return [found.apply(at) for at in range(found.size())]
+    children = node.children()
+    return [children.apply(at) for at in range(children.size())]
 
 
 def _source_of(node: Any) -> str | None:  # noqa: ANN401 - an object of Java's

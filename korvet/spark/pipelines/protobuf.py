@@ -85,11 +85,11 @@ def compiled(of: Schema, directory: Path | None = None) -> descriptor_pb2.FileDe
 
 def _serialized(text: str, name: str) -> descriptor_pb2.FileDescriptorProto | None:
     try:
-        found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        serialized = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, message.DecodeError):
         return None
-    found.name = name
-    return found
+    serialized.name = name
+    return serialized
 
 
 def _protoc(
@@ -127,21 +127,21 @@ def _protoc(
 
 def _common() -> Path:
     """Return where the files of google/protobuf are."""
-    found = importlib.util.find_spec("grpc_tools")
-    if found is None or found.origin is None:
+    module = importlib.util.find_spec("grpc_tools")
+    if module is None or module.origin is None:
         raise PipelineError("a .proto file needs grpcio-tools, of korvet[protobuf]")
-    return Path(found.origin).parent / "_proto"
+    return Path(module.origin).parent / "_proto"
 
 
 def described(content: bytes) -> descriptor_pb2.FileDescriptorSet:
     """Return what a .desc file has, as protoc writes it; raises PipelineError."""
     try:
-        found = descriptor_pb2.FileDescriptorSet.FromString(content)
+        files = descriptor_pb2.FileDescriptorSet.FromString(content)
     except message.DecodeError as error:
         raise PipelineError("it is no file of descriptors") from error
-    if not found.file:
+    if not files.file:
         raise PipelineError("it has no descriptors")
-    return found
+    return files
 
 
 class MessageWriter(NamedTuple):
@@ -326,8 +326,8 @@ class MessageReader:
         """Return a struct of the value and the problem of bytes, both NULL of NULL."""
         result = StructType([StructField(VALUE, self._kind), StructField(PROBLEM, StringType())])
         decode: Any = arrow_udf(self._decoded, result)  # type: ignore[call-overload]  # Spark reads its hints
-        found: Column = decode.asNondeterministic()(data)
-        return found
+        decoded: Column = decode.asNondeterministic()(data)
+        return decoded
 
     def _decoded(self, records: pa.Array) -> pa.Array:
         descriptor = _pool(self._files).FindMessageTypeByName(self._name)

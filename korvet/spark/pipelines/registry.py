@@ -132,19 +132,19 @@ class SchemaRegistry:
         return self._get(f"subjects/{quote(subject, safe='')}/versions", list[int]) or []
 
     def _with_references(self, of: int, reply: _SchemaReply) -> Schema:
-        found: dict[str, str] = {}
-        self._resolve(reply, found, [])
+        texts: dict[str, str] = {}
+        self._resolve(reply, texts, [])
         return Schema(
-            id=of, kind=reply.schema_type, text=reply.schema, version=reply.version, references=found
+            id=of, kind=reply.schema_type, text=reply.schema, version=reply.version, references=texts
         )
 
-    def _resolve(self, reply: _SchemaReply, found: dict[str, str], path: list[str]) -> None:
+    def _resolve(self, reply: _SchemaReply, texts: dict[str, str], path: list[str]) -> None:
         for reference in reply.references or ():
-            if reference.name in path or len(found) >= _REFERENCES_MAX:
+            if reference.name in path or len(texts) >= _REFERENCES_MAX:
                 raise RegistryError(
                     f"registry {self._name}: {reference.subject} needs itself, or more than {_REFERENCES_MAX} schemas"
                 )
-            if reference.name in found:
+            if reference.name in texts:
                 continue
             where = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
             other = self._get(where, _SchemaReply)
@@ -152,8 +152,8 @@ class SchemaRegistry:
                 raise RegistryError(
                     f"registry {self._name} has no version {reference.version} of {reference.subject}"
                 )
-            self._resolve(other, found, [*path, reference.name])
-            found[reference.name] = other.schema
+            self._resolve(other, texts, [*path, reference.name])
+            texts[reference.name] = other.schema
 
     def _get(self, path: str, kind: type[_T]) -> _T | None:
         """Return what is at a path, None if the registry says that nothing is."""

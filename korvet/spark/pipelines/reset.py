@@ -106,22 +106,22 @@ class PipelineReset:
     def notes(self) -> list[str]:
         """Return what a reset does to the target besides: one sentence each."""
         target, again = self._spec.target, any(partition.again for partition in self.partitions)
-        found = []
+        lines = []
         if not self._is_level:
-            found.append(
+            lines.append(
                 "The last run was not stopped in order: rows of records from these offsets on may be written already."
             )
         if self._keeps_state:
-            found.append("Aggregates, joins and deduplication begin without what they have kept.")
+            lines.append("Aggregates, joins and deduplication begin without what they have kept.")
         if again and target.mode == "merge":
-            found.append("Rows of records that are read again replace those of their keys.")
+            lines.append("Rows of records that are read again replace those of their keys.")
         elif again and target.mode == "overwrite":
-            found.append("Partitions of rows that are read again have only these rows afterwards.")
+            lines.append("Partitions of rows that are read again have only these rows afterwards.")
         elif again:
-            found.append("Rows of records that are read again are appended once more.")
+            lines.append("Rows of records that are read again are appended once more.")
         if again and self._spec.has_dead_letters:
-            found.append("Dead letters that are read again are appended once more.")
-        return found
+            lines.append("Dead letters that are read again are appended once more.")
+        return lines
 
     def execute(self) -> dict[str, QueryPosition]:
         """Let the pipeline go on there when it is started; return the positions by topic."""

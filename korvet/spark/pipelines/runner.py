@@ -331,18 +331,18 @@ class Pipeline:
     def _behind(self) -> list[str]:
         """Return the queries that have read less of a source than another one, and set where they have to end."""
         ends: dict[str, SourcePosition] = {}
-        found: dict[str, QueryProgress] = {}
+        behind: dict[str, QueryProgress] = {}
         for query, sources in self._reads.items():
             progress = self.state.progress(query, sources)
             if progress is None:
                 return []
-            found[query] = progress
+            behind[query] = progress
             for name, position in progress.positions:
                 ends[name] = merged(max, ends.get(name, position), position)
         self._ends = {name: _text(each) for name, each in ends.items()}
         return [
             query
-            for query, progress in found.items()
+            for query, progress in behind.items()
             if not progress.committed
             or any(position != ends[name] for name, position in progress.positions)
             or (not progress.positions and any(name in ends for name in self._reads[query]))
@@ -436,13 +436,13 @@ class Pipeline:
         assert table is not None  # noqa: S101 - a source that keeps them has a table for them
 
         def write(rows: DataFrame, number: int) -> None:
-            found = rows.persist()
+            persisted = rows.persist()
             try:
-                if records := found.count():
-                    table.write(found, self._batch(name, number))
+                if records := persisted.count():
+                    table.write(persisted, self._batch(name, number))
                     reporter.dead_letters(records)
             finally:
-                found.unpersist()
+                persisted.unpersist()
 
         rows = bad(self._plan.decoded[source], self._spec.sources[source])
         return self._start(name, rows, self._each_batch(name, write), "append")

@@ -62,8 +62,8 @@ class NewSchemaError(PipelineError):
     @classmethod
     def of(cls, error: BaseException) -> NewSchemaError | None:
         """Return the one that ended a query, None if something else did."""
-        found = re.search(r"new schema: ([\w.]+): id (\d+)", str(error))
-        return None if found is None else cls(found[1], int(found[2]))
+        match = re.search(r"new schema: ([\w.]+): id (\d+)", str(error))
+        return None if match is None else cls(match[1], int(match[2]))
 
 
 def met_unknown_schema(error: PipelineError) -> bool:
@@ -189,8 +189,8 @@ class Lookup:
 
 def header(data: Column) -> Column:
     """Return the header of a record's bytes, NULL if it has none."""
-    found = f.substring(data, 1, HEADER_BYTES)
-    return f.when((f.length(found) == HEADER_BYTES) & (f.substring(found, 1, 1) == f.lit(b"\0")), found)
+    head = f.substring(data, 1, HEADER_BYTES)
+    return f.when((f.length(head) == HEADER_BYTES) & (f.substring(head, 1, 1) == f.lit(b"\0")), head)
 
 
 def header_of(schema_id: int) -> Column:

@@ -387,10 +387,10 @@ def _transform(spec: PipelineSpec, directory: Path) -> TransformSpec:
         raise PipelineError(f"transform: {' and '.join(given)} exclude each other")
     if not given and len(spec.sources) > 1:
         raise PipelineError("transform: of several sources one row is made by sql, sql_file or python")
-    found = _with_files(of, "transform", directory, "sql_file", "python")
-    if found.sql_file is not None:
-        return msgspec.structs.replace(found, sql=text_of(Path(found.sql_file), "transform.sql_file"))
-    return found
+    transform = _with_files(of, "transform", directory, "sql_file", "python")
+    if transform.sql_file is not None:
+        return msgspec.structs.replace(transform, sql=text_of(Path(transform.sql_file), "transform.sql_file"))
+    return transform
 
 
 def _check_merge(target: TargetSpec) -> None:
@@ -464,12 +464,12 @@ def _check_trigger(trigger: TriggerSpec) -> None:
 
 def _with_files(table: _T, place: str, directory: Path, *names: str) -> _T:
     """Return a table with absolute paths of files; raises PipelineError for one that is not there."""
-    found: Mapping[str, str] = {
+    texts: Mapping[str, str] = {
         name: str(directory / Path(given).expanduser())
         for name in names
         if (given := getattr(table, name)) is not None
     }
-    for name, path in found.items():
+    for name, path in texts.items():
         if not Path(path).is_file():
             raise PipelineError(f"{place}.{name}: there is no file {path}")
-    return msgspec.structs.replace(table, **found)
+    return msgspec.structs.replace(table, **texts)

@@ -37,11 +37,11 @@ def start_file(source: str) -> str:
 
 def location(lake: str, path: str) -> str:
     """Return a path of a pipeline's file as Spark takes it: below the lake's unless absolute or a URI."""
-    found = path if "://" in path or path.startswith("/") else f"{lake.rstrip('/')}/{path}"
-    if "://" not in found:
-        return str(Path(found).absolute())
+    absolute = path if "://" in path or path.startswith("/") else f"{lake.rstrip('/')}/{path}"
+    if "://" not in absolute:
+        return str(Path(absolute).absolute())
     # Hadoop's client of S3 has a name of its own.
-    return f"s3a{found.removeprefix('s3')}" if found.startswith("s3://") else found
+    return f"s3a{absolute.removeprefix('s3')}" if absolute.startswith("s3://") else absolute
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):

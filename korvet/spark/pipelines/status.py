@@ -351,8 +351,8 @@ def _ms_of(timestamp: str) -> int:
 
 def _offset(offset: object) -> dict[str, Any]:
     """Return an offset of the format `korvet`, empty for one of another source."""
-    found = json.loads(offset) if isinstance(offset, str) else offset
-    return found if isinstance(found, dict) and isinstance(found.get("topics"), dict) else {}
+    parsed = json.loads(offset) if isinstance(offset, str) else offset
+    return parsed if isinstance(parsed, dict) and isinstance(parsed.get("topics"), dict) else {}
 
 
 def _positions(offset: Mapping[str, Any]) -> Iterator[tuple[str, QueryPosition]]:

@@ -197,11 +197,11 @@ class DeltaTarget:
                 if name not in schema.names:
                     raise PipelineError(f"{self._place}.{setting}: the result has no column {name}")
         if spec.delete_when is not None:
-            found = (
+            changes = (
                 schema[spec.delete_when].dataType.simpleString() if spec.delete_when in schema.names else None
             )
-            if found != "boolean":
-                is_type = "does not exist" if found is None else f"is {found}"
+            if changes != "boolean":
+                is_type = "does not exist" if changes is None else f"is {changes}"
                 raise PipelineError(
                     f"{self._place}.delete_when: the column {spec.delete_when} is no boolean: it {is_type}"
                 )
@@ -240,9 +240,9 @@ class DeltaTarget:
 
     def _field_differs(self, wanted: StructField, there: Mapping[str, StructField], at: str) -> bool:
         name = f"{at}.{wanted.name}" if at else wanted.name
-        found = there.get(wanted.name.lower())
-        if found is not None:
-            return self._differs(wanted.dataType, found.dataType, name)
+        field = there.get(wanted.name.lower())
+        if field is not None:
+            return self._differs(wanted.dataType, field.dataType, name)
         if self._spec.schema_evolution == "none":
             raise PipelineError(
                 f'{self._place}.schema_evolution: {self.path} has no column {name}; "add_columns" adds it'
@@ -277,8 +277,10 @@ class DeltaTarget:
                 given = by_name(wanted)
                 return StructType(
                     [
-                        StructField(field.name, self._widened(found.dataType, field.dataType), field.nullable)
-                        if (found := given.get(field.name.lower()))
+                        StructField(
+                            field.name, self._widened(source.dataType, field.dataType), field.nullable
+                        )
+                        if (source := given.get(field.name.lower()))
                         else field
                         for field in there
                     ]
@@ -375,14 +377,14 @@ class ParquetTarget:
 
 def check_place(session: SparkSession, lake: str, path: str, place: str) -> None:
     """Raise PipelineError if a path lies over what the lake has of its own: a VACUUM there would delete it."""
-    root, found = (_normal(location(lake, below)) for below in ("", path))
-    first = found.removeprefix(f"{root}/").partition("/")[0]
-    own = f"{root}/".startswith(f"{found.rstrip('/')}/")
-    if not own and found.startswith(f"{root}/"):
+    root, target = (_normal(location(lake, below)) for below in ("", path))
+    first = target.removeprefix(f"{root}/").partition("/")[0]
+    own = f"{root}/".startswith(f"{target.rstrip('/')}/")
+    if not own and target.startswith(f"{root}/"):
         own = first == PIPELINES or _has_archive(session, f"{root}/{first}")
     if own:
         raise PipelineError(
-            f"{place}.path: {found} lies over archived topics or pipelines of the lake: give another, as tables/NAME"
+            f"{place}.path: {target} lies over archived topics or pipelines of the lake: give another, as tables/NAME"
         )
 
 
@@ -431,8 +433,8 @@ def fitted(value: Column, given: DataType, wanted: DataType) -> Column:
         case StructType(), StructType():
             fields = by_name(given)
             made = [
-                fitted(value.getField(found.name), found.dataType, field.dataType).alias(field.name)
-                if (found := fields.get(field.name.lower()))
+                fitted(value.getField(source.name), source.dataType, field.dataType).alias(field.name)
+                if (source := fields.get(field.name.lower()))
                 else lit(None).cast(field.dataType).alias(field.name)
                 for field in wanted
             ]
