@@ -139,5 +139,5 @@ def _brokers(cluster: ClusterTarget) -> dict[str, str]:
     }
     return {
         "bootstrap.servers": cluster.bootstrap_server,
-        **{f"kafka.{name}": each for name, each in configs.items() if each},
+        **{f"kafka.{name}": value for name, value in configs.items() if value},
     }

@@ -99,19 +99,21 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...]) -> int:
     with opened_store(target) as store:
         statuses = [_row(store, _name_of(pipeline)) for pipeline in pipelines] if pipelines else store.read()
     lags = _lags(target, statuses)
-    if not printed_json([_as_json(each, *lag) for each, lag in zip(statuses, lags, strict=True)]):
-        cells = [_cells(each, *lag) for each, lag in zip(statuses, lags, strict=True)]
+    if not printed_json([_as_json(status, *lag) for status, lag in zip(statuses, lags, strict=True)]):
+        cells = [_cells(status, *lag) for status, lag in zip(statuses, lags, strict=True)]
         print_table(_STATUS, cells, numbers=_STATUS[2:-1], empty=_EMPTY)
         for row in statuses:
             for fields, count in row.unread_fields.items():
                 click.echo(printable(f"{row.name}: fields not read: sources.{fields}: {count} records"))
             for expected, count in row.unmet.items():
                 click.echo(printable(f"{row.name}: not as expected: sources.{expected}: {count} records"))
-    broken = [each for each in statuses if each.state in ("failed", "lost")]
-    for each in broken:
-        place = f" (log: {each.log})" if each.log else ""
-        reason = each.error if each.state == "failed" else _LOST.format(each.process.id, each.process.host)
-        print_error(f"{each.name}: {reason}{place}")
+    broken = [status for status in statuses if status.state in ("failed", "lost")]
+    for status in broken:
+        place = f" (log: {status.log})" if status.log else ""
+        reason = (
+            status.error if status.state == "failed" else _LOST.format(status.process.id, status.process.host)
+        )
+        print_error(f"{status.name}: {reason}{place}")
     return FAILED if broken else 0
 
 
@@ -126,41 +128,41 @@ def _lags(target: LakeTarget, statuses: list[PipelineStatus]) -> list[_Lag]:
 
     lags: list[_Lag] = []
     with target.source.opened() as stores:
-        for each in statuses:
+        for status in statuses:
             try:
-                lags.append(lag_of(stores, each))
+                lags.append(lag_of(stores, status))
             except (KafkaError, LakeError) as error:
-                print_error(f"{each.name}: its lag is not known: {error}")
+                print_error(f"{status.name}: its lag is not known: {error}")
                 lags.append((None, None))
     return lags
 
 
-def _as_json(each: PipelineStatus, lag_records: int | None, lag_ms: int | None) -> dict[str, Any]:
-    process = each.process
+def _as_json(status: PipelineStatus, lag_records: int | None, lag_ms: int | None) -> dict[str, Any]:
+    process = status.process
     more = {"lag_records": lag_records, "lag_ms": lag_ms, "host": process.host, "process": process.id}
-    fields: dict[str, Any] = msgspec.to_builtins(each, str_keys=True)
+    fields: dict[str, Any] = msgspec.to_builtins(status, str_keys=True)
     del fields["holder"]
     return fields | more
 
 
-def _cells(each: PipelineStatus, lag_records: int | None, lag_ms: int | None) -> tuple[str, ...]:
-    now_ms, batch = time.time_ns() // 1_000_000, each.last_batch
+def _cells(status: PipelineStatus, lag_records: int | None, lag_ms: int | None) -> tuple[str, ...]:
+    now_ms, batch = time.time_ns() // 1_000_000, status.last_batch
     return (
-        each.name,
-        each.state,
-        f"{max(now_ms - each.since_ms, 0) // 1000}",
+        status.name,
+        status.state,
+        f"{max(now_ms - status.since_ms, 0) // 1000}",
         cell(lag_records),
         cell(None if lag_ms is None else f"{lag_ms / 1000:.1f}"),
-        str(each.records),
+        str(status.records),
         cell(None if batch.ended_ms is None else f"{batch.records_per_second:.1f}"),
         *(
             cell(None if time_ms is None else max(now_ms - time_ms, 0) // 1000)
-            for time_ms in (batch.ended_ms, each.polled_ms)
+            for time_ms in (batch.ended_ms, status.polled_ms)
         ),
-        str(each.dead_letters),
-        str(sum(each.lost_offsets().values())),
-        str(each.restarts),
-        f"{each.process.id} on {each.process.host}",
+        str(status.dead_letters),
+        str(sum(status.lost_offsets().values())),
+        str(status.restarts),
+        f"{status.process.id} on {status.process.host}",
     )
 
 

@@ -115,13 +115,13 @@ def _to(place: str, offsets: str | None, moment: str | None) -> str | dict[tuple
         return format_time(parse_time_of("--time", moment))
     if offsets is None:
         return place
-    found: dict[tuple[str, int], int] = {}
+    targets: dict[tuple[str, int], int] = {}
     for text in offsets.split(","):
         parsed = _OFFSET.fullmatch(text.strip())
         if parsed is None:
             raise click.UsageError(f"--offsets takes orders:0=23,orders:1=42, not {text!r}")
         key = parsed[1], int(parsed[2])
-        if key in found:
+        if key in targets:
             raise click.UsageError(f"--offsets names {key[0]}:{key[1]} twice")
-        found[key] = int(parsed[3])
-    return found
+        targets[key] = int(parsed[3])
+    return targets

@@ -102,10 +102,10 @@ class ConsoleMetrics:
 
     def traffic(self) -> dict[str, dict[str, int]]:
         """Return the traffic of each topic through this broker."""
-        found: dict[str, Counter[str]] = defaultdict(Counter)
+        by_topic: dict[str, Counter[str]] = defaultdict(Counter)
         for row in chain.from_iterable(traffic(self._directory).values()):
-            found[row.topic].update({name: getattr(row, name) for name in _TRAFFIC})
-        return {topic: dict(counts) for topic, counts in found.items()}
+            by_topic[row.topic].update({name: getattr(row, name) for name in _TRAFFIC})
+        return {topic: dict(counts) for topic, counts in by_topic.items()}
 
     def counted(self) -> Counted:
         """Return what the keeper has counted last; nothing if another broker's does."""
@@ -376,7 +376,7 @@ def _summary(
         "lag": sum(known) if known else None,
         "lag_unknown": len(lags) - len(known),
         "uncommitted_count": len(uncommitted),
-        "uncommitted": sum(each or 0 for each in uncommitted) if None not in uncommitted else None,
+        "uncommitted": sum(records or 0 for records in uncommitted) if None not in uncommitted else None,
     }
 
 

@@ -84,10 +84,15 @@ def records(client: ApiClient, query: Query) -> dict[str, Any]:
         rows, at, problems, unfinished = _newest(client, logs, count)
     return {
         "records": sorted(rows, key=_age),
-        "next": ",".join(f"{each.partition}:{offset}" for each, offset in at.items()),
+        "next": ",".join(f"{position.partition}:{offset}" for position, offset in at.items()),
         "logs": [
-            {"partition": each.partition, "start": str(log.start), "end": str(log.end), "at": str(at[each])}
-            for each, log in logs.items()
+            {
+                "partition": position.partition,
+                "start": str(log.start),
+                "end": str(log.end),
+                "at": str(at[position]),
+            }
+            for position, log in logs.items()
         ],
         "problems": problems,
         "unfinished": sorted(unfinished),
@@ -175,8 +180,8 @@ def _newest(
     Each partition gives its last ones in equal shares. One whose whole share is among the newest may have more of them.
     """
     share = -(-count // len(logs))
-    at = {each: _offset_of_last(client, each, log, share) for each, log in logs.items()}
-    earlier = {each: _LogRange(logs[each].start, begin) for each, begin in at.items()}
+    at = {partition: _offset_of_last(client, partition, log, share) for partition, log in logs.items()}
+    earlier = {partition: _LogRange(logs[partition].start, begin) for partition, begin in at.items()}
     rows_by_partition, problems = _read(client, at, logs, share, rounds_max=_OFFSET_MAX)
     unfinished: list[int] = []
     if client.deadline().left() < _SECONDS_KEPT:
@@ -187,17 +192,22 @@ def _newest(
         ]
     rows = _newest_of(rows_by_partition, count)
     known = {(row["partition"], row["offset"]) for row in rows}
-    for each, log in earlier.items():
-        last = rows_by_partition[each]
+    for partition, log in earlier.items():
+        last = rows_by_partition[partition]
         left = count - len(last)
-        if not last or not left or log.start == log.end or (each.partition, last[0]["offset"]) not in known:
+        if (
+            not last
+            or not left
+            or log.start == log.end
+            or (partition.partition, last[0]["offset"]) not in known
+        ):
             continue
         if client.deadline().left() < _SECONDS_KEPT:
-            unfinished.append(each.partition)
+            unfinished.append(partition.partition)
             continue
-        begin = {each: _offset_of_last(client, each, log, left)}
-        more, failed = _read(client, begin, {each: log}, left, rounds_max=_OFFSET_MAX)
-        last[:0] = more[each]
+        begin = {partition: _offset_of_last(client, partition, log, left)}
+        more, failed = _read(client, begin, {partition: log}, left, rounds_max=_OFFSET_MAX)
+        last[:0] = more[partition]
         problems += failed
     return _newest_of(rows_by_partition, count), at, problems, unfinished
 

@@ -253,7 +253,7 @@ class Archiver:
         topics = [topic for topic in stores.remote_topics(self._names) if topic.copied]
         # What replicas do not have a failover may take back, and put other records at its offsets.
         bounds = iter(stores.held_bounds([partition for topic in topics for partition in topic.partitions]))
-        found: list[TopicPlan] = []
+        planned: list[TopicPlan] = []
         for topic in topics:
             of_topic = [next(bounds) for _ in topic.partitions]
             # If Redis says that all is archived nobody has to look into the lake, which may be far away: but once, for
@@ -262,19 +262,19 @@ class Archiver:
                 continue
             failures = len(done.failures)
             try:
-                found.append(_opened(stores, topic, of_topic, ends, done))
+                planned.append(_opened(stores, topic, of_topic, ends, done))
             except LakeError as error:
                 done.failed(topic.name, -1, str(error))
             if len(done.failures) == failures:
                 self._seen.add(topic.id)
-        every = [partition for plan in found for partition in plan.partitions]
+        every = [partition for plan in planned for partition in plan.partitions]
         target = range_bytes(sum(each.backlog for each in every), self._cores)
         count_max = max(1, self._cores * RANGES_PER_CORE // max(sum(each.is_waiting for each in every), 1))
         plans = [
             plan._replace(
                 partitions=[partition.with_ranges(target, count_max) for partition in plan.partitions]
             )
-            for plan in found
+            for plan in planned
         ]
         done.more = any(partition.more for plan in plans for partition in plan.partitions)
         return plans
@@ -365,15 +365,15 @@ def _opened(
     reader = PartReader(stores, fail_on_data_loss=False)
     table = stores.lake.open(topic.of)
     plans = []
-    for partition, each in zip(topic.partitions, bounds, strict=True):
+    for partition, bound in zip(topic.partitions, bounds, strict=True):
         next_offset = None if table is None else table.next_offset(partition.index)
-        if isinstance(each, KafkaError):
-            done.refused_by_redis(partition, each)
+        if isinstance(bound, KafkaError):
+            done.refused_by_redis(partition, bound)
             continue
         try:
             # Another archiver may have seen more of the log than these bounds say.
-            late = next_offset is not None and next_offset > each.stable_offset
-            [known] = stores.held_bounds([partition]) if late else [each]
+            late = next_offset is not None and next_offset > bound.stable_offset
+            [known] = stores.held_bounds([partition]) if late else [bound]
             if isinstance(known, KafkaError):
                 raise known
             resume = resume_point(known, next_offset)
@@ -411,9 +411,9 @@ def _check_shared(uri: str, data_files: FileSystem, written: Sequence[TableFile 
 
 def _mirror(stores: LakeStores, archived: Sequence[Archived], done: ArchiveRound) -> None:
     """Report to Redis how far the tables are. A crash before leaves that to the next round."""
-    for each, outcome in zip(archived, stores.remote.mirror(archived) if archived else (), strict=True):
+    for position, outcome in zip(archived, stores.remote.mirror(archived) if archived else (), strict=True):
         if isinstance(outcome, KafkaError):
-            done.refused_by_redis(each.partition, outcome)
+            done.refused_by_redis(position.partition, outcome)
 
 
 def _is_archived(bounds: Bounds | KafkaError) -> bool:
@@ -471,7 +471,7 @@ def _lost_ranges(planned: PartitionPlan, outcomes: Sequence[TaskOutcome]) -> lis
 
 def _unreadable(partition: Partition, outcomes: Sequence[TaskOutcome]) -> list[UnreadableBatches]:
     return [
-        UnreadableBatches(partition.topic, partition.index, *each)
+        UnreadableBatches(partition.topic, partition.index, *batch)
         for outcome in outcomes
-        for each in outcome.unreadable
+        for batch in outcome.unreadable
     ]

@@ -24,7 +24,7 @@ _Binaries = tuple[bytes | None, bytes, memoryview]
 
 def to_arrow(
     partition: int,
-    found: Fetched,
+    fetched: Fetched,
     columns: Collection[str] = (KEY, VALUE, HEADERS),
     *,
     log_append_time: bool = False,
@@ -37,7 +37,7 @@ def to_arrow(
     that cannot be read.
     """
     with refusals():
-        count, offsets, timestamps, kinds, keys, values, headers, producers = found.arrow_columns(
+        count, offsets, timestamps, kinds, keys, values, headers, producers = fetched.arrow_columns(
             PAYLOAD_BYTES_MAX,
             keys=KEY in columns,
             values=VALUE in columns,

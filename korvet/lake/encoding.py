@@ -248,7 +248,7 @@ def batch_ends(
     ends = HEADER_BYTES + np.cumsum(record_sizes(rows))
     timeless = milliseconds_of(rows) == NO_TIMESTAMP
     changes = [*(np.flatnonzero(timeless[1:] != timeless[:-1]) + 1).tolist(), rows.num_rows]
-    found = []
+    batch_end_rows = []
     start = 0
     for change in changes:
         while start < change:
@@ -257,9 +257,9 @@ def batch_ends(
             stop = min(max(stop, start + 1), change)
             if records_max is not None:
                 stop = min(stop, start + records_max)
-            found.append(stop)
+            batch_end_rows.append(stop)
             start = stop
-    return found
+    return batch_end_rows
 
 
 def record_sizes(rows: pa.RecordBatch) -> Ints:
@@ -267,8 +267,8 @@ def record_sizes(rows: pa.RecordBatch) -> Ints:
     sizes: Ints = _RECORD_BYTES_MAX + _lengths(rows.column(KEY)) + _lengths(rows.column(VALUE))
     headers = rows.column(HEADERS)
     if headers.null_count < len(headers):
-        each = headers.flatten()
-        of_header = _HEADER_BYTES_MAX + _lengths(each.field(0)) + _lengths(each.field(1))
+        header = headers.flatten()
+        of_header = _HEADER_BYTES_MAX + _lengths(header.field(0)) + _lengths(header.field(1))
         upto = np.concatenate(([0], np.cumsum(of_header)))
         at = np.concatenate(([0], np.cumsum(headers.value_lengths().fill_null(0).to_numpy())))
         sizes = sizes + upto[at[1:]] - upto[at[:-1]]

@@ -211,12 +211,12 @@ class IcebergTables:
 
     def _sync(self, of: LakeTopic) -> None:
         # Iceberg first: what it has reached is then in Delta's log, unless an older copy of that was restored.
-        found = self._find(of)
+        known = self._find(of)
         delta = self._lake.open(of)
         if delta is None:
             return
         delta.check_rewritable()
-        table = self._with_properties(found or self._found_or_created(of, delta))
+        table = self._with_properties(known or self._found_or_created(of, delta))
         own = _own_snapshot(table)
         changes = self._changes(of, delta, table, own)
         with table.transaction() as transaction:
@@ -384,7 +384,7 @@ class IcebergTables:
         """Delete the files below METADATA that are older than `hours` and that no snapshot names."""
         before = datetime.fromtimestamp(time.time() - hours * 3600, UTC)
         infos = files.get_file_info(FileSelector(METADATA, recursive=True, allow_not_found=True))
-        old = [each.path for each in infos if each.is_file and each.mtime < before]
+        old = [info.path for info in infos if info.is_file and info.mtime < before]
         if not old:
             return
         table.refresh()

@@ -147,7 +147,7 @@ class Replay:
             if spec.as_of is msgspec.UNSET
             else snapshots_as_of(stores, topic, spec.as_of)
         )
-        self._logs = {each.partition.index: each for each in logs}
+        self._logs = {log.partition.index: log for log in logs}
         self._target_id, self._target_count = self._described(topic.id)
         self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, spec.target) or BATCH_BYTES)
         self.states = self._load()
@@ -160,14 +160,14 @@ class Replay:
         begun = {
             index: ReplayRange(
                 partition=index,
-                first=each.note.first,
-                end=each.note.end,
-                next_offset=each.next_offset,
-                records=each.note.records,
+                first=state.note.first,
+                end=state.note.end,
+                next_offset=state.next_offset,
+                records=state.note.records,
             )
-            for index, each in self.states.items()
+            for index, state in self.states.items()
         }
-        return [each for _, each in sorted((self._planned | begun).items())]
+        return [state for _, state in sorted((self._planned | begun).items())]
 
     def run(self, rate: RecordRate, codec: int, on_progress: OnProgress) -> None:
         """Replay what is left; calls `on_progress` with records and bytes, uncompressed, as they are appended.
@@ -276,7 +276,7 @@ class Replay:
 
     def _begin(self) -> None:
         """Commit what will be replayed, before anything is."""
-        for index, each in self._planned.items():
+        for index, planned in self._planned.items():
             identity = Identity(NO_PRODUCER_ID, -1)
             if self.producer is None:
                 try:
@@ -289,14 +289,14 @@ class Replay:
                 partitions=len(self._planned),
                 producer_id=identity.producer_id,
                 epoch=identity.epoch,
-                first=each.first,
-                end=each.end,
-                through=each.first,
+                first=planned.first,
+                end=planned.end,
+                through=planned.first,
                 records=0,
                 at_ms=now_ms(),
                 sequences=() if self._transactional else (0,) * len(self.targets(index)),
             )
-            self.states[index] = ReplayState(each.first, note)
+            self.states[index] = ReplayState(planned.first, note)
         save_states(self.admin, self.name, self._spec.source, self.states, self.producer)
 
     def targets(self, index: int) -> list[TopicPartition]:
@@ -394,9 +394,9 @@ class _PartitionReplay:
             return
         replay = self._replay
         there = landed(replay.admin, replay.name, self._index, self._state, self._targets)
-        counts = [count if each else 0 for count, each in zip(note.counts, there, strict=True)]
+        counts = [count if is_there else 0 for count, is_there in zip(note.counts, there, strict=True)]
         self._sequences = [
-            (each + count) % SEQUENCES for each, count in zip(note.sequences, counts, strict=True)
+            (sequence + count) % SEQUENCES for sequence, count in zip(note.sequences, counts, strict=True)
         ]
         self._state = ReplayState(
             next_offset, msgspec.structs.replace(note, records=note.records + sum(counts))
@@ -431,7 +431,7 @@ class _PartitionReplay:
             self._replay.commit(self._index, self._state)
             self._producer.sequences = dict(zip(self._targets, self._sequences, strict=True))
         outcomes = self._producer.send(
-            {self._targets[place]: each for place, each in stretch.batches.items()}
+            {self._targets[place]: batch for place, batch in stretch.batches.items()}
         )
         for place, outcome in outcomes.items():
             if isinstance(outcome, AdminError):

@@ -146,7 +146,7 @@ def load_states(
                 f"{name} was begun {begun} --transactional, and cannot go on {now} it: choose another --name"
             )
         states[place.partition] = ReplayState(committed.offset, note)
-    if any(len(states) != each.note.partitions for each in states.values()):
+    if any(len(states) != state.note.partitions for state in states.values()):
         raise ReplayError(
             f"{name}: group {name} has lost offsets that the replay had committed: choose another --name"
         )
@@ -166,9 +166,9 @@ def save_states(
     """
     offsets = {
         TopicPartition(source, index): CommittedOffset(
-            each.next_offset, metadata=msgspec.json.encode(each.note).decode()
+            state.next_offset, metadata=msgspec.json.encode(state.note).decode()
         )
-        for index, each in states.items()
+        for index, state in states.items()
     }
     try:
         if producer is None:

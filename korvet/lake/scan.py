@@ -118,7 +118,7 @@ def snapshots(
     table = None if tiers == "hot" else stores.lake.open(topic.of)
     files = {} if table is None else table.files_by_partition()
     bare = topic._replace(partitions=())
-    found = []
+    partitions = []
     for partition, bounds in zip(topic.partitions, all_bounds, strict=True):
         if isinstance(bounds, KafkaError):
             raise bounds
@@ -141,8 +141,10 @@ def snapshots(
         archived = min(archived, end)
         if tiers == "archived":
             end = max(archived, start)
-        found.append(PartitionSnapshot(bare, partition, start, end, archived, files.get(partition.index, [])))
-    return found
+        partitions.append(
+            PartitionSnapshot(bare, partition, start, end, archived, files.get(partition.index, []))
+        )
+    return partitions
 
 
 def snapshots_as_of(stores: LakeStores, topic: SourceTopic, as_of: AsOf) -> list[PartitionSnapshot]:
@@ -151,12 +153,12 @@ def snapshots_as_of(stores: LakeStores, topic: SourceTopic, as_of: AsOf) -> list
     if table is None or not table.version:
         # What a table is created by adds no record.
         raise LakeError(f"nothing of {topic.name} was archived yet as of {as_of}")
-    files, bare, found = table.files_by_partition(), topic._replace(partitions=()), []
+    files, bare, partitions = table.files_by_partition(), topic._replace(partitions=()), []
     for partition in topic.partitions:
         end, mine = table.next_offset(partition.index) or 0, files[partition.index]
         start = min((file.first_offset for file in mine), default=end)
-        found.append(PartitionSnapshot(bare, partition, start, end, end, mine, table.version))
-    return found
+        partitions.append(PartitionSnapshot(bare, partition, start, end, end, mine, table.version))
+    return partitions
 
 
 def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) -> list[ScanPart]:

@@ -124,8 +124,8 @@ def by_date_of(
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     """Return the rows of each date, and those of dates for which there is no `room` beside the `current` ones."""
     dates = rows.column(TIMESTAMP).cast(pa.date32())
-    found = pc.unique(dates)
-    names = [date_name(each.as_py()) for each in found]
+    unique = pc.unique(dates)
+    names = [date_name(each.as_py()) for each in unique]
     if len(names) == 1 and (names[0] in current or room > 0):
         return {names[0]: rows}, None
     new = [each for each in names if each not in current]
@@ -134,8 +134,8 @@ def by_date_of(
     def of(values: pa.Array) -> pa.Table:
         return rows.filter(pc.is_in(dates, value_set=values))
 
-    parts = {name: of(found.slice(at, 1)) for at, name in enumerate(names) if name not in late}
-    return parts, of(found.filter(pa.array([each in late for each in names]))) if late else None
+    parts = {name: of(unique.slice(at, 1)) for at, name in enumerate(names) if name not in late}
+    return parts, of(unique.filter(pa.array([each in late for each in names]))) if late else None
 
 
 def date_name(value: date | None) -> str:

@@ -186,10 +186,10 @@ class ArchiveTable:
             columns = [_column(actions, column) for column in _FILE_COLUMNS]
             dates = map(date_name, actions.column(f"partition.{DATE}").to_pylist()) if self.by_date else ()
             columns.append([*dates] or [""] * actions.num_rows)
-            rows = [TableFile(*each) for each in zip(*columns, strict=True)]
-            if any(None in (each.rows, each.first_offset, each.last_offset) for each in rows):
+            rows = [TableFile(*row) for row in zip(*columns, strict=True)]
+            if any(None in (row.rows, row.first_offset, row.last_offset) for row in rows):
                 raise TypeError("it has no statistics")  # noqa: TRY301 - as of a column that is not there
-            return sorted(rows, key=lambda each: (each.partition, each.first_offset))
+            return sorted(rows, key=lambda row: (row.partition, row.first_offset))
         except (KeyError, TypeError, pa.ArrowInvalid) as error:
             raise LakeError(f"{self.uri}: a file is not as Korvet writes them: {error!r}") from error
 
@@ -525,7 +525,7 @@ class Lake(NamedTuple):
         """Return the files of a table, with all that lies below it; raises LakeError."""
         with lake_errors(self.path):
             infos = _below(self.filesystem(of))
-        return StoredFiles(len(infos), sum(each.size or 0 for each in infos))
+        return StoredFiles(len(infos), sum(info.size or 0 for info in infos))
 
     def remove_table(self, of: LakeTopic) -> StoredFiles:
         """Delete a topic's table with all that lies below it; returns what was deleted.

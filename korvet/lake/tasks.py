@@ -142,7 +142,7 @@ def bins(sizes: Sequence[int], count_max: int) -> list[list[int]]:
     """Spread tasks of these sizes, named by their places, over up to `count_max` bins that are about equally full."""
     groups: list[list[int]] = [[] for _ in range(min(count_max, len(sizes)))]
     full = [0] * len(groups)
-    for place in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+    for place in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         least = full.index(min(full))
         groups[least].append(place)
         # Each costs something, however small it is.

@@ -107,7 +107,7 @@ def kept_files(files: FileSystem) -> list[KeptFile]:
         if match := _PATH.fullmatch(info.path):
             partition, first, end, timestamp_ms = map(int, match.groups())
             kept.append(KeptFile(info.path, partition, info.size or 0, first, end, timestamp_ms))
-    return sorted(kept, key=lambda each: (each.partition, each.first_offset))
+    return sorted(kept, key=lambda file: (file.partition, file.first_offset))
 
 
 def merged(ranges: Iterable[KeptRange]) -> list[KeptRange]:

@@ -133,14 +133,14 @@ def _view(
     next_offset = table.next_offset(partition.index) or 0
     with lake_errors(table.uri):
         files = stores.lake.filesystem(topic.of)
-        infos = files.get_file_info([each.path for each in table_files])
+        infos = files.get_file_info([file.path for file in table_files])
         # What lies after that is of a commit that never came.
         kept = [kept_file for kept_file in kept_files(files) if kept_file.partition == partition.index]
-        holes, damaged = _holes(files, [each for each in kept if each.first_offset < next_offset])
+        holes, damaged = _holes(files, [file for file in kept if file.first_offset < next_offset])
     sizes = {info.path: info.size for info in infos if info.size is not None}
     if start == NOT_ARCHIVED:
         # Until Redis knows that the log is archived, only the table knows its start.
-        start = min((each.first_offset for each in table_files), default=next_offset)
+        start = min((file.first_offset for file in table_files), default=next_offset)
     data = stores.lake.data_files(topic.of)
     sparse_end = max(bounds.compacted_end, table.left_out(partition.index))
     return _PartitionView(
@@ -359,8 +359,8 @@ def _archived(
 ) -> pa.Table:
     """Return the rows of a table from offset `first` to just before `end`."""
 
-    def overlaps(each: TableFile | Window) -> bool:
-        return each.last_offset >= first and each.first_offset < end
+    def overlaps(rows_range: TableFile | Window) -> bool:
+        return rows_range.last_offset >= first and rows_range.first_offset < end
 
     groups = group_overlapping([file for file in files if overlaps(file)])
     windows = [window for overlapping in groups for window in data.windows(overlapping)]

@@ -307,4 +307,4 @@ def _history(text: bytes) -> tuple[Period, ...]:
     if None in matches:
         msg = f"{text!r} is no history"
         raise ValueError(msg)
-    return tuple(Period(int(each[1]), int(each[2])) for each in matches if each)
+    return tuple(Period(int(match[1]), int(match[2])) for match in matches if match)

@@ -201,13 +201,13 @@ class LeaderEpochs:
             # All workers ask for it in the lowest slot that the node has, or in the one that is next in turn.
             turn += not isinstance(reply, MovedError)
         try:
-            found, text = cast("list[bytes]", value_of(reply))
+            new_history, text = cast("list[bytes]", value_of(reply))
         except StorageUnavailableError:
             raise
         except (KafkaError, RespError) as error:
             # That of all logs, not of the one for which it is asked.
             raise StorageUnavailableError(f"{key}: Redis gives no leader epoch: {error}") from error
-        history, epoch = found.decode(), int(text)
+        history, epoch = new_history.decode(), int(text)
         if epoch > of.epoch:
             if of.epoch != NO_EPOCH:
                 self._redis.order.change()

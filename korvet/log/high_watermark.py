@@ -116,14 +116,16 @@ class HighWatermarks:
         if replicas is None or not any(self._wanted(partition_of(read)) for read, _ in results):
             return results
         ends = [
-            _end_of(partition_of(read), each) for read, each in results if not isinstance(each, KafkaError)
+            _end_of(partition_of(read), result)
+            for read, result in results
+            if not isinstance(result, KafkaError)
         ]
         self._advance(histories, ends, replicas)
         return [
-            (read, each)
-            if isinstance(each, KafkaError) or not self._wanted(partition_of(read))
-            else (read, each.limit(*self._held(partition_of(read), histories)))
-            for read, each in results
+            (read, result)
+            if isinstance(result, KafkaError) or not self._wanted(partition_of(read))
+            else (read, result.limit(*self._held(partition_of(read), histories)))
+            for read, result in results
         ]
 
     def limits(self, asked: Sequence[tuple[int | None, str, LogEnd]]) -> list[tuple[int, int] | None]:
@@ -134,7 +136,7 @@ class HighWatermarks:
         """
         replicas = self._replicas
         if replicas is None:
-            return [(each.end, each.stable) for _, _, each in asked]
+            return [(limit.end, limit.stable) for _, _, limit in asked]
         histories: Histories = {}
         current: list[bool] = []
         for number, history, _ in asked:
@@ -163,8 +165,8 @@ class HighWatermarks:
         for _ in range(_BOUNDS_RETRIES):
             unknown = [
                 partition
-                for partition, each in zip(partitions, bounded, strict=True)
-                if isinstance(each, Bounds) and each.high_watermark < 0
+                for partition, bound in zip(partitions, bounded, strict=True)
+                if isinstance(bound, Bounds) and bound.high_watermark < 0
             ]
             if all(self._has_too_few(partition, replicas) for partition in unknown):
                 break
@@ -180,16 +182,16 @@ class HighWatermarks:
         histories = self.begin(partitions)
         pairs = list(zip(partitions, read(), strict=True))
         ends = [
-            LogEnd(partition, each.high_watermark, each.stable_offset, each.high_watermark)
-            for partition, each in pairs
-            if not isinstance(each, KafkaError)
+            LogEnd(partition, bound.high_watermark, bound.stable_offset, bound.high_watermark)
+            for partition, bound in pairs
+            if not isinstance(bound, KafkaError)
         ]
         self._advance(histories, ends, replicas)
         return [
-            each
-            if isinstance(each, KafkaError) or not self._wanted(partition)
-            else cut_bounds(each, *self._held(partition, histories))
-            for partition, each in pairs
+            bound
+            if isinstance(bound, KafkaError) or not self._wanted(partition)
+            else cut_bounds(bound, *self._held(partition, histories))
+            for partition, bound in pairs
         ]
 
     def _advance(self, histories: Histories, ends: Sequence[LogEnd], replicas: Replicas) -> None:
@@ -224,7 +226,7 @@ class HighWatermarks:
         if of is None:
             # Those of nodes that are masters no more would stay with all their logs.
             known = self._reads.known_nodes()
-            self._nodes = {each: kept for each, kept in self._nodes.items() if each in known}
+            self._nodes = {name: kept for name, kept in self._nodes.items() if name in known}
             of = self._nodes[node] = _NodeWatermarks(node, replicas.of(node), self._clock)
         return of
 

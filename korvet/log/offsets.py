@@ -83,8 +83,8 @@ class OffsetLookup:
         bounds = read_bounds([query.partition for query in queries])
         searches = {
             place: search
-            for place, (query, found) in enumerate(zip(queries, bounds, strict=True))
-            if not isinstance(found, KafkaError) and (search := _search(query, found)) is not None
+            for place, (query, bound) in enumerate(zip(queries, bounds, strict=True))
+            if not isinstance(bound, KafkaError) and (search := _search(query, bound)) is not None
         }
         intervals = (
             dict(zip(searches, self._index.find(list(searches.values())), strict=True)) if searches else {}
@@ -92,19 +92,19 @@ class OffsetLookup:
         requests = {
             place: search_request(queries[place].partition, remote, queries[place].earliest)
             for place in searches
-            if not isinstance(found := bounds[place], KafkaError) and (remote := found.remote) is not None
+            if not isinstance(bound := bounds[place], KafkaError) and (remote := bound.remote) is not None
         }
         stamps = dict(zip(requests, self._remote.timestamps(list(requests.values())), strict=True))
         answers: list[OffsetFound | KafkaError] = []
-        for place, (query, found) in enumerate(zip(queries, bounds, strict=True)):
-            if isinstance(found, KafkaError):
-                answers.append(found)
+        for place, (query, bound) in enumerate(zip(queries, bounds, strict=True)):
+            if isinstance(bound, KafkaError):
+                answers.append(bound)
             elif place in searches:
                 look = partial(self._find_in_redis, query, searches[place], intervals[place])
-                visible = _visible(query, found, _of_both(query, found, stamps.get(place), look))
-                answers.append(_with_epoch(found, visible))
+                visible = _visible(query, bound, _of_both(query, bound, stamps.get(place), look))
+                answers.append(_with_epoch(bound, visible))
             else:
-                answers.append(_with_epoch(found, _bound(query, found)))
+                answers.append(_with_epoch(bound, _bound(query, bound)))
         return answers
 
     def check_epoch(self, partition: Partition, epoch: int) -> None:

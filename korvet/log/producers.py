@@ -107,7 +107,7 @@ class ProducerRows:
                 if at in errors or cursors[at] == b"0":
                     del cursors[at]
         return [
-            errors.get(at) or [producers[each] for each in sorted(producers)]
+            errors.get(at) or [producers[producer_id] for producer_id in sorted(producers)]
             for at, producers in enumerate(rows)
         ]
 

@@ -200,7 +200,8 @@ class LogStore:
         grown: list[bool] = []
         for some in in_parts(positions, PARTITIONS_AT_ONCE):
             commands = [
-                ("XRANGE", each.partition.stream, range_start(*each), "+", "COUNT", 1) for each in some
+                ("XRANGE", position.partition.stream, range_start(*position), "+", "COUNT", 1)
+                for position in some
             ]
             grown += [reply != [] for reply in self._reads.pipeline(commands)]
         return grown

@@ -206,8 +206,8 @@ class Watch:
         self._listening = True
         asked = self._failed | self._pending
         indexes = list(asked)
-        found = self._subscriptions.listen_all(list(asked.values()))
-        errors = {indexes[place]: error for place, error in found.items()}
+        outcomes = self._subscriptions.listen_all(list(asked.values()))
+        errors = {indexes[place]: error for place, error in outcomes.items()}
         if errors and len(errors) == len(self._listeners):
             raise errors[indexes[0]]
         self._pending.clear()

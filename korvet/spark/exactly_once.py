@@ -240,9 +240,9 @@ def _tidy(staging: Lake, transaction: StagedTransaction) -> None:
         infos = files.get_file_info(
             FileSelector(transaction.application, recursive=True, allow_not_found=True)
         )
-        of_version = {each.path: each.path.split("/")[1] for each in infos}
+        of_version = {info.path: info.path.split("/")[1] for info in infos}
         done = [path for path, number in of_version.items() if int(number) <= transaction.version]
-        _delete(files, [each.path for each in infos if each.type == FileType.File and each.path in done])
+        _delete(files, [info.path for info in infos if info.type == FileType.File and info.path in done])
         if "://" not in staging.path:
             # deltalake knows files only; here they are in directories, and what was not finished is not listed.
             for number in {of_version[path] for path in done}:

@@ -74,4 +74,4 @@ def database(session: SparkSession) -> str:
 def names_in(sql: str, database_name: str) -> set[str]:
     """Return names that a query may have as `database.name`; some may be in texts or comments."""
     matches = re.finditer(rf"(?i:\b{re.escape(database_name)}`?)\s*\.\s*(?:`((?:[^`]|``)+)`|(\w+))", sql)
-    return {each[2] or each[1].replace("``", "`") for each in matches}
+    return {match[2] or match[1].replace("``", "`") for match in matches}

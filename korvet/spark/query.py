@@ -221,7 +221,7 @@ def _columns_of_reads(session: SparkSession, frame: DataFrame) -> Mapping[str, S
     return columns
 
 
-def _collect_columns(plan: Any, passed: set[int] | None, found: Mapping[str, list[set[str]]]) -> None:  # noqa: ANN401 - of Java
+def _collect_columns(plan: Any, passed: set[int] | None, by_relation: Mapping[str, list[set[str]]]) -> None:  # noqa: ANN401 - of Java
     """Collect the columns that a node of an optimized plan needs, by topic.
 
     As Spark does it for other sources: what a projection and the filters below it name is needed of the relation below
@@ -235,7 +235,7 @@ def _collect_columns(plan: Any, passed: set[int] | None, found: Mapping[str, lis
             for attribute in _each(plan.output())
             if passed is None or attribute.exprId().id() in passed
         }
-        found[relation.options().get("topic")].append(columns)
+        by_relation[relation.options().get("topic")].append(columns)
         return
     named = {attribute.exprId().id() for attribute in _each(plan.references())}
     match kind:
@@ -246,9 +246,9 @@ def _collect_columns(plan: Any, passed: set[int] | None, found: Mapping[str, lis
         case _:
             passed = None
     for child in _each(plan.children()):
-        _collect_columns(child, passed, found)
+        _collect_columns(child, passed, by_relation)
     for subquery in _each(plan.subqueries()):
-        _collect_columns(subquery, None, found)
+        _collect_columns(subquery, None, by_relation)
 
 
 def _each(of: Any) -> Iterator[Any]:  # noqa: ANN401 - of Java

@@ -221,8 +221,8 @@ class _WriteTask:
     def _flush(self) -> None:
         queues: dict[TopicPartition, list[bytes]] = {}
         for topic, held in self._held.items():
-            rows = concat_rows([each for each, _ in held])
-            partitions = np.concatenate([each for _, each in held])
+            rows = concat_rows([held_rows for held_rows, _ in held])
+            partitions = np.concatenate([held_rows for _, held_rows in held])
             for partition, some in by_partition(rows, partitions).items():
                 ends = batch_ends(some, bytes_max=self._topics[topic].bytes_max)
                 queues[TopicPartition(topic, partition)] = [

@@ -121,19 +121,19 @@ def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
     return FilterBounds(**bounds, topics=topics)
 
 
-def _range(each: Filter) -> tuple[float, float]:
+def _range(condition: Filter) -> tuple[float, float]:
     """Return the smallest and the largest value that passes a filter."""
-    value: Any = getattr(each, "value", None)
+    value: Any = getattr(condition, "value", None)
     # NULL, which equals nothing, is none of them.
-    values = [one for one in value if one is not None] if isinstance(each, In) else [value]
+    values = [one for one in value if one is not None] if isinstance(condition, In) else [value]
     numbers = [number for one in values if (number := _number(one)) is not None]
     if not numbers or len(numbers) < len(values):
         return _ANY
-    if isinstance(each, EqualTo | In):
+    if isinstance(condition, EqualTo | In):
         return min(numbers), max(numbers)
-    if isinstance(each, GreaterThan | GreaterThanOrEqual):
+    if isinstance(condition, GreaterThan | GreaterThanOrEqual):
         return numbers[0], math.inf
-    if isinstance(each, LessThan | LessThanOrEqual):
+    if isinstance(condition, LessThan | LessThanOrEqual):
         return -math.inf, numbers[0]
     return _ANY
 

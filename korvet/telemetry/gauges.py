@@ -50,8 +50,8 @@ def counter(name: str, documentation: str, value: Value = float) -> _Metric:
 
 def _number(name: str, divisor: float) -> Callable[[object], float | None]:
     def value(row: object) -> float | None:
-        found = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
-        return found / divisor if isinstance(found, int | float) else None
+        number = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+        return number / divisor if isinstance(number, int | float) else None
 
     return value
 

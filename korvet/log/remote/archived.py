@@ -56,8 +56,8 @@ class RemoteOffsetStore:
         )
         what = "the answer of lake/mirror"
         return [
-            parsed(each.partition.state, what, reply, lambda r: Mirrored(int(r[0]), int(r[1])))
-            for each, reply in zip(archived, replies, strict=True)
+            parsed(position.partition.state, what, reply, lambda r: Mirrored(int(r[0]), int(r[1])))
+            for position, reply in zip(archived, replies, strict=True)
         ]
 
     def expire(self, starts: Sequence[tuple[Partition, int]]) -> list[int | KafkaError]:

@@ -158,8 +158,8 @@ def unread(reader: str, writer: str) -> list[str]:
         fields = {name for field in record["fields"] for name in (field["name"], *field.get("aliases", ()))}
         for name in (_full_name(record, ""), *record.get("aliases", ())):
             # Avro reads a record of another namespace too, by its simple name.
-            for each in (name, name.rpartition(".")[2]):
-                known.setdefault(each, set()).update(fields)
+            for alias in (name, name.rpartition(".")[2]):
+                known.setdefault(alias, set()).update(fields)
     missing = []
     for record in _records(msgspec.json.decode(writer)):
         read = known.get(_full_name(record, ""), known.get(record["name"]))

@@ -72,7 +72,7 @@ def _of_elements(
 ) -> Iterator[tuple[str, Column]]:
     def condition(at: int) -> Callable[[Column], Column]:
         # Spark gives each function a variable of its own for an element.
-        return lambda each: list(_found(each, kind, check, path, nullable=nullable))[at][1]
+        return lambda value: list(_found(value, kind, check, path, nullable=nullable))[at][1]
 
     for at, (inner, _) in enumerate(_found(of, kind, check, path, nullable=nullable)):
         yield inner, f.exists(of, condition(at))

@@ -118,7 +118,7 @@ def bucket_configs(lake: Lake, given: Iterable[str] = ()) -> dict[str, str]:
     # Credentials go together.
     if own.isdisjoint({*_CREDENTIALS.values(), "aws.credentials.provider"}):
         names |= _CREDENTIALS
-    settings = {each: options[name] for name, each in names.items() if name in options}
+    settings = {setting: options[name] for name, setting in names.items() if name in options}
     if "endpoint" in settings:
         # As deltalake does by default.
         by_host = options.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "false").lower() == "true"

@@ -164,7 +164,8 @@ def writer(of: Schema, reader: descriptor_pb2.FileDescriptorSet, name: str) -> M
         if name not in names.values():
             return MessageWriter(names)
         read, written = (
-            _pool(each.SerializeToString()).FindMessageTypeByName(name) for each in (reader, files)
+            _pool(descriptor_set.SerializeToString()).FindMessageTypeByName(name)
+            for descriptor_set in (reader, files)
         )
         return MessageWriter(names, list(_unread(read, written, set())))
     except PipelineError as error:
@@ -207,7 +208,7 @@ def chosen(of: descriptor_pb2.FileDescriptorSet, name: str | None) -> str:
         pool = _pool(of.SerializeToString())
     except TypeError as error:
         raise PipelineError(f"the schema cannot be used: {error}") from error
-    names = [each for path, each in message_names(of).items() if len(path) == 1]
+    names = [full_name for path, full_name in message_names(of).items() if len(path) == 1]
     if name is None:
         if len(names) != 1:
             raise PipelineError(f"message is required: the schema has {', '.join(names) or 'none'}")
@@ -282,7 +283,7 @@ def _field(of: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Con
         key, value = (_single(of.message_type.fields_by_name[name], within) for name in ("key", "value"))
         make_key, make = key[1], value[1]
         return MapType(key[0], value[0]), lambda of: [
-            (make_key(name), make(each)) for name, each in of.items()
+            (make_key(name), make(element)) for name, element in of.items()
         ]
     kind, make = _single(of, within)
     if not of.is_repeated:
@@ -294,7 +295,7 @@ def _single(of: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Co
     if of.message_type is not None:
         return _struct(of.message_type, within)
     if of.enum_type is not None:
-        names = {number: each.name for number, each in of.enum_type.values_by_number.items()}
+        names = {number: enum_value.name for number, enum_value in of.enum_type.values_by_number.items()}
         # One that the reader does not know has a number only.
         return StringType(), lambda number: names.get(number, str(number))
     if of.type == FieldDescriptor.TYPE_BYTES:

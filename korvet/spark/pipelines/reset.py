@@ -126,7 +126,7 @@ class PipelineReset:
     def execute(self) -> dict[str, QueryPosition]:
         """Let the pipeline go on there when it is started; return the positions by topic."""
         self._state.reset(self._starts)
-        return {topic: each for start in self._starts.values() for topic, each in start.topics.items()}
+        return {topic: offsets for start in self._starts.values() for topic, offsets in start.topics.items()}
 
 
 def kept(

@@ -113,7 +113,7 @@ class Pipeline:
         registry = None if spec.registry is None else SchemaRegistry(spec.registry)
         self._pins = UnwrittenPins(self.state)
         self._decoding = DecoderState(
-            self._pins, lambda each: batch_frame(session, place.source, each), registry
+            self._pins, lambda source: batch_frame(session, place.source, source), registry
         )
         self._starts: dict[str, str] = {}
         self._range_ends: dict[str, str] = {}
@@ -339,7 +339,7 @@ class Pipeline:
             behind[query] = progress
             for name, position in progress.positions:
                 ends[name] = merged(max, ends.get(name, position), position)
-        self._ends = {name: _text(each) for name, each in ends.items()}
+        self._ends = {name: _text(end) for name, end in ends.items()}
         return [
             query
             for query, progress in behind.items()
@@ -484,7 +484,7 @@ class Pipeline:
         return {MAIN: self._plan.order} | {dead_letters_of(name): (name,) for name in self._lossy()}
 
     def _lossy(self) -> list[str]:
-        return [name for name, each in self._spec.sources.items() if each.has_dead_letters]
+        return [name for name, source in self._spec.sources.items() if source.has_dead_letters]
 
     def _dead_schema(self) -> StructType:
         name, frame = next(iter(self._plan.decoded.items()))

@@ -269,9 +269,9 @@ def _converted(given: dict[str, Any]) -> PipelineSpec:
     sources = given.get("sources")
     if not isinstance(sources, dict) or not sources:
         raise PipelineError("sources: there is none; [sources.NAME] has topics")
-    parsed = {name: convert(each, SourceTable, f"sources.{name}") for name, each in sources.items()}
+    parsed = {name: convert(table, SourceTable, f"sources.{name}") for name, table in sources.items()}
     spec = convert(given | {"sources": {}}, PipelineSpec, "")
-    named = {name: SourceSpec(name=name, **msgspec.structs.asdict(each)) for name, each in parsed.items()}
+    named = {name: SourceSpec(name=name, **msgspec.structs.asdict(table)) for name, table in parsed.items()}
     return msgspec.structs.replace(spec, sources=named)
 
 
@@ -290,7 +290,7 @@ def _checked(spec: PipelineSpec, directory: Path) -> PipelineSpec:
         registry = _with_files(registry, "registry", directory, "password_file", "ca_file")
         if (registry.user is None) != (registry.password_file is None):
             raise PipelineError("registry: user and password_file need each other")
-    sources = {name: _source(each, directory, registry) for name, each in spec.sources.items()}
+    sources = {name: _source(source, directory, registry) for name, source in spec.sources.items()}
     transform = _transform(spec, directory)
     _check_target(spec.target)
     _check_options(spec.target)

@@ -307,6 +307,6 @@ class UnwrittenPins:
 def target_fields(values: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return what of a target a checkpoint depends on: another table would have only what is new."""
     kept = {name: values[name] for name in ("type", "mode", "key")}
-    return {name: list(each) if isinstance(each, tuple) else each for name, each in kept.items()} | {
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()} | {
         "path": place
     }

@@ -183,7 +183,7 @@ class PipelineReporter:
 
     def started(self, queries: Collection[str]) -> None:
         """Report that the queries of these names run; what others have reported does not count any more."""
-        kept = {name: each for name, each in self._status.queries.items() if name in queries}
+        kept = {name: query for name, query in self._status.queries.items() if name in queries}
         self._become("running", queries=kept)
 
     def progress(self, query: str, event: Mapping[str, Any]) -> None:
@@ -320,8 +320,8 @@ def _log_file() -> str | None:
 def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
     """Return the status of a query after an event, which may be one without records."""
     ends = [_offset(source["endOffset"]) for source in event["sources"]]
-    positions = {name: each for end in ends for name, each in _positions(end)}
-    lost = {topic: each for end in ends for topic, each in _lost(end).items()}
+    positions = {name: position for end in ends for name, position in _positions(end)}
+    lost = {topic: position for end in ends for topic, position in _lost(end).items()}
     if not event["numInputRows"]:
         return msgspec.structs.replace(
             before,
@@ -357,8 +357,8 @@ def _offset(offset: object) -> dict[str, Any]:
 
 def _positions(offset: Mapping[str, Any]) -> Iterator[tuple[str, QueryPosition]]:
     """Yield how far a source has read its topics."""
-    for name, each in offset.get("topics", {}).items():
-        yield name, msgspec.convert(each, QueryPosition, strict=False)
+    for name, position in offset.get("topics", {}).items():
+        yield name, msgspec.convert(position, QueryPosition, strict=False)
 
 
 def _lost(offset: Mapping[str, Any]) -> dict[str, dict[int, LostOffsets]]:

@@ -100,7 +100,7 @@ class DeltaTarget:
             raise PipelineError(f"{self._place}.path: {self.path}: {root_reason(error)}") from error
         if self._spec.table is not None:
             register(self._session, self._spec.table, self.path)
-        self._types = {name: each.dataType for name, each in by_name(self._table()).items()}
+        self._types = {name: field.dataType for name, field in by_name(self._table()).items()}
 
     def _follow(self, schema: StructType) -> None:
         written, changes = self._written(schema), self._changes(schema)
@@ -440,7 +440,7 @@ def fitted(value: Column, given: DataType, wanted: DataType) -> Column:
             ]
             return when(value.isNotNull(), struct(*made))
         case ArrayType(), ArrayType():
-            return transform(value, lambda each: fitted(each, given.elementType, wanted.elementType))
+            return transform(value, lambda element: fitted(element, given.elementType, wanted.elementType))
         case MapType(), MapType():
             keys = fitted(map_keys(value), ArrayType(given.keyType), ArrayType(wanted.keyType))
             values = fitted(map_values(value), ArrayType(given.valueType), ArrayType(wanted.valueType))
