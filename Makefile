@@ -104,6 +104,7 @@ docs: $(VENV)/.docs ## build the documentation as a site in build/docs/site, and
 	@mkdir -p build/docs/pages
 	@cp --parents *.md deploy/*.md deploy/helm/korvet/README.md loadtest/*.md build/docs/pages
 	@cp --recursive docs build/docs/pages
+	@sed -i '1i ---\nsearch:\n  exclude: true\n---\n' build/docs/pages/CHANGELOG.md
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet --strict
 	@echo "==> build/docs/site/index.html"
 

@@ -20,6 +20,7 @@ from korvet.cli.output import json_flag, json_wanted, printed_json
 from korvet.cli.tables import print_table
 from korvet.config import sources
 from korvet.config.definition import ConfigDef
+from korvet.config.documentation import GROUPS
 from korvet.config.dynamic import altered
 from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig
@@ -101,7 +102,7 @@ def parameter(flag: str) -> str:
 @click.command()
 @with_configuration
 @json_flag("One JSON object: name -> value and origin.")
-@click.option("--markdown", is_flag=True, hidden=True, help="All settings as the table of the documentation.")
+@click.option("--markdown", is_flag=True, hidden=True, help="All settings as the documentation has them.")
 def config(load: Loader, *, markdown: bool) -> None:
     """Print the effective configuration with the origin of each value; passwords are masked.
 
@@ -110,7 +111,7 @@ def config(load: Loader, *, markdown: bool) -> None:
     if markdown and json_wanted():
         raise click.UsageError("--json and --markdown exclude each other")
     if markdown:
-        click.echo(markdown_table(SETTINGS.values()), nl=False)
+        click.echo(reference(), nl=False)
         return
     configuration = _as_altered(load())
     settings, origins = configuration.settings, configuration.origins
@@ -152,15 +153,35 @@ def _as_altered(configuration: BrokerConfig) -> BrokerConfig:
 
 
 def markdown_table(table: Iterable[ConfigDef]) -> str:
-    """Write the settings as a Markdown table, one line each."""
+    """Write settings as a Markdown table, one line each."""
     lines = ["| Setting | Default | Altered by | What it is |", "| --- | --- | --- | --- |"]
     for definition in table:
-        texts = definition.choices if definition.type is ConfigType.STRING else ()
-        choices = f" One of {', '.join(f'`{choice}`' for choice in texts)}." if texts else ""
         default = f"`{definition.format(definition.default)}`" if definition.default != "" else ""
-        cells = (f"`{definition.name}`", default, _altered_by(definition), definition.doc + choices)
+        cells = (f"`{definition.name}`", default, _altered_by(definition), _text_of(definition))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def reference() -> str:
+    """Write all settings in Markdown, in their groups, each with a heading."""
+    lines: list[str] = []
+    for group, texts in GROUPS.items():
+        lines += [f"## {group}", ""]
+        for definition in map(SETTINGS.__getitem__, texts):
+            default = definition.format(definition.default)
+            facts = f"Default: `{default}`." if default else "Default: empty."
+            lines += [
+                f"### `{definition.name}`",
+                "",
+                f"{_text_of(definition)} {facts} Altered by: {_altered_by(definition)}.",
+                "",
+            ]
+    return "\n".join(lines)
+
+
+def _text_of(definition: ConfigDef) -> str:
+    choices = definition.choices if definition.type is ConfigType.STRING else ()
+    return definition.doc + (f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else "")
 
 
 def _altered_by(definition: ConfigDef) -> str:

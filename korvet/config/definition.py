@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from korvet.config import values
+from korvet.config.documentation import DOCUMENTATION
 from korvet.errors import ConfigError
 from korvet.protocol.types import ConfigType
 
@@ -188,9 +189,11 @@ def definition_of(each: Field[Value], hint: type) -> ConfigDef:
     config_type = _TYPES.get(hint, described.type)
     if config_type is ConfigType.INT and described.most > INT32_MAX:
         config_type = ConfigType.LONG
+    name = each.name.replace("_", ".")
     return msgspec.structs.replace(
         described,
-        name=each.name.replace("_", "."),
+        doc=DOCUMENTATION[name],
+        name=name,
         attribute=each.name,
         default=each.default,
         choices=get_args(hint) or described.choices,
@@ -198,26 +201,26 @@ def definition_of(each: Field[Value], hint: type) -> ConfigDef:
     )
 
 
-def setting(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+def setting(default: T, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
     """Describe a setting of which SIGHUP applies a new value."""
-    return field(default=default, metadata={"config": ConfigDef(doc, least, most, **more)})
+    return field(default=default, metadata={"config": ConfigDef("", least, most, **more)})
 
 
-def fixed(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+def fixed(default: T, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
     """Describe a setting that is read once, when the supervisor starts."""
-    return setting(default, doc, least, most, reload=False, **more)
+    return setting(default, least, most, reload=False, **more)
 
 
-def dynamic(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+def dynamic(default: T, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
     """Describe a setting that clients may alter while brokers run."""
-    return setting(default, doc, least, most, dynamic=True, **more)
+    return setting(default, least, most, dynamic=True, **more)
 
 
-def of_listener(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+def of_listener(default: T, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
     """Describe a setting that one listener may have otherwise, by `listener.name.<name>.<setting>`."""
-    return setting(default, doc, least, most, per_listener=True, **more)
+    return setting(default, least, most, per_listener=True, **more)
 
 
-def of_mechanism(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+def of_mechanism(default: T, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
     """Describe a setting that one mechanism of a listener may have otherwise too."""
-    return of_listener(default, doc, least, most, per_mechanism=True, **more)
+    return of_listener(default, least, most, per_mechanism=True, **more)

@@ -55,11 +55,13 @@ _INHERITED = {
 }
 _OWN_LEAST = {"retention.ms": -1}
 _OWN_DOC = {
-    "local.retention.bytes": "Bytes that a partition with a remote tier keeps in Redis; -2 is retention.bytes.",
-    "local.retention.ms": "How long a topic with a remote tier keeps records in Redis; -2 is retention.ms.",
-    "retention.ms": "How long records are kept; -1 is without limit.",
-    "redis.placement": "How partitions come to the masters of a Redis Cluster: by the names of their streams, or as "
-    "many to each as to any other, give or take one.",
+    "local.retention.bytes": (
+        "Bytes that a partition of an archived topic keeps in Redis; -2: as many as `retention.bytes`."
+    ),
+    "local.retention.ms": "How long an archived topic keeps records in Redis; -2: as long as `retention.ms`.",
+    "retention.ms": "How long records are kept; -1: without limit.",
+    "redis.placement": "Placement of the partitions on the masters of a Redis Cluster: `name` by the hash of each "
+    "partition's name, `even` with the same number of partitions on each.",
 }
 
 FIXED_AT_CREATION = frozenset(
@@ -103,8 +105,8 @@ def _throttled(role: str) -> ConfigDef:
 
 _OWN = (
     ConfigDef(
-        "How the topic's table is partitioned that is created when the topic is archived for the first time: by the "
-        "topic's partitions, or by the dates of records too.",
+        "Partitioning of the topic's table in the archive, fixed when the topic is archived for the "
+        "first time: by the topic's partitions, or also by the dates of records.",
         name="lake.partitioning",
         default="partition",
         choices=("partition", "date"),
@@ -112,7 +114,7 @@ _OWN = (
     ),
     _flag(
         "remote.log.copy.disable",
-        "Whether nothing more is archived; Redis keeps records by retention.* then.",
+        "Archive no more records; Redis then keeps records as `retention.ms` and `retention.bytes` say.",
     ),
     _flag(
         "remote.log.delete.on.disable",
@@ -120,7 +122,7 @@ _OWN = (
     ),
     _flag(
         "remote.storage.enable",
-        "Whether the topic is archived, so that Redis need keep only its newest records.",
+        "Archive the topic; Redis then keeps only its newest records.",
     ),
     _throttled("follower"),
     _throttled("leader"),

@@ -296,28 +296,27 @@ class Archiver:
         except LakeError as error:
             done.failed(topic_plan.topic.name, -1, str(error))
             return []
-        for partition in topic_plan.partitions:
-            of = sorted(outcomes[partition.partition], key=lambda outcome: outcome.task.first)
-            at, taken = advance(partition.resume.expected, of)
-            at = max(at, partition.passed or 0)
+        for planned in topic_plan.partitions:
+            of = sorted(outcomes[planned.partition], key=lambda outcome: outcome.task.first)
+            at, taken = advance(planned.resume.expected, of)
+            at = max(at, planned.passed or 0)
             discard(data_files, [file for one in of if one not in taken for file in one.files])
-            done.more = done.more or any(at < one.end for one in partition.ranges)
+            done.more = done.more or any(at < one.end for one in planned.ranges)
             for outcome in of:
                 if outcome.error is not None:
                     message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
-                    done.refused(partition.partition, message, gone=outcome.gone)
-            if at > partition.resume.expected:
+                    done.refused(planned.partition, message, gone=outcome.gone)
+            if at > planned.resume.expected:
                 # What is missing where nothing is committed the next round finds again.
-                lost += _lost_ranges(partition, taken)
+                lost += _lost_ranges(planned, taken)
                 files += [file for one in taken for file in one.files]
                 left_out = max((one.left_out for one in taken), default=0)
                 batches = sum(passed.batches for one in taken for passed in one.unreadable)
-                advances.append(
-                    Advance(partition.partition.index, partition.resume.expected, at, left_out, batches)
-                )
-                unreadable += _unreadable(partition.partition, taken)
+                index, expected = planned.partition.index, planned.resume.expected
+                advances.append(Advance(index, expected, at, left_out, batches))
+                unreadable += _unreadable(planned.partition, taken)
                 kept += [file for one in taken for file in one.kept]
-                archived.append(Archived(partition.partition, at, partition.log_start))
+                archived.append(Archived(planned.partition, at, planned.log_start))
         if not advances:
             return []
         before = table.version

@@ -17,7 +17,6 @@ from korvet.cli.main import korvet
 from korvet.config.broker_configs import WITHOUT_EFFECT
 from korvet.config.described import inherited_entries
 from korvet.config.dynamic import Layers
-from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
 from korvet.handlers.registry import HANDLERS
 from korvet.telemetry import gauges, metrics
@@ -93,7 +92,7 @@ def metrics_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "settings": lambda: config.markdown_table(SETTINGS.values()),
+    "settings": config.reference,
     "without-effect": lambda: config.markdown_table(WITHOUT_EFFECT.values()),
     "apis": lambda: cluster.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "topic-configs": topic_config_table,
