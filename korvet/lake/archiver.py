@@ -302,10 +302,9 @@ class Archiver:
             at = max(at, planned.passed or 0)
             discard(data_files, [file for one in of if one not in taken for file in one.files])
             done.more = done.more or any(at < one.end for one in planned.ranges)
-            for outcome in of:
-                if outcome.error is not None:
-                    message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
-                    done.refused(planned.partition, message, gone=outcome.gone)
+            for stopped in (outcome for outcome in of if outcome.error is not None):
+                message = f"stopped at offset {stopped.next_offset}: {stopped.error}"
+                done.refused(planned.partition, message, gone=stopped.gone)
             if at > planned.resume.expected:
                 # What is missing where nothing is committed the next round finds again.
                 lost += _lost_ranges(planned, taken)
