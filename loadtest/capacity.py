@@ -76,7 +76,7 @@ class Cost(NamedTuple):
     redis_kib: float = 0.0
 
 
-# Medians of loadtest/micro/cluster.py with 60 requests under way, less the writes and reads of sockets (below).
+# Medians of loadtest/micro/requests.py with 60 requests under way, less the writes and reads of sockets (below).
 PRODUCE = Cost(worker=56, redis=0)
 APPEND = Cost(worker=43, redis=32, worker_kib=2.7, redis_kib=3.3)
 APPEND_RECORD = Cost(worker=43, redis=32, worker_kib=2.7, redis_kib=5.0)

@@ -19,7 +19,7 @@ _SECTIONS_MAX = 8
 _INCHES_OF_A_ROW, _INCHES_OF_A_PANEL, _INCHES_WIDE = 0.42, 1.1, 12.0
 _BARS = 0.8
 # Distinguishable with every common colour blindness (Okabe and Ito).
-_COLOURS = {"korvet-record": "#E69F00", "korvet-batch": "#0072B2", "redis": "#009E73", "mock": "#999999"}
+_COLOURS = {"korvet-record": "#E69F00", "korvet-batch": "#0072B2", "redis": "#009E73"}
 _COLOURS |= {"korvet-batch-tls": "#56B4E9", "kafka-tls": "#D55E00", BASE: "#000000"}
 _COLOURS |= {"kfake": "#882255", "tansu": "#44AA99"}
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from loadtest.bench.processes import NotAvailableError
-from loadtest.locust import records
+from loadtest.harness import NotAvailableError
+from loadtest.locust import ledger
 from loadtest.locust.ledger import Key, Written
 from loadtest.locust.sequences import UNKNOWN, Sequences
 
@@ -62,7 +62,7 @@ def _read(consumer: Consumer, topics: Iterable[str], sequences: Sequences) -> No
 
 
 def _take(sequences: Sequences, topic: str, partition: int, key: object, value: object) -> None:
-    stamp = records.parse(value) if isinstance(value, bytes) else None
+    stamp = ledger.parse(value) if isinstance(value, bytes) else None
     if stamp is None or not isinstance(key, bytes):
         sequences.faults[UNKNOWN] += 1
     else:

@@ -1,18 +1,77 @@
 """Watches the broker while the load runs: memory and CPU of each process, Redis' own figure, replaced children.
 
-Knows the broker and trends; what is too much, its caller says.
+Knows what the broker logs of its children, /proc by way of psutil, and trends; what is too much, its caller says.
 """
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable
+from pathlib import Path
 
+import psutil
+import redis
+
+from loadtest import harness
+from loadtest.harness import table
 from loadtest.locust import trend
-from loadtest.locust.broker import SERVER, Broker
 from loadtest.locust.trend import Sample
 
+SERVER = "redis"
+"""What the embedded server is called among the processes."""
+
+_STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
+_ERROR = re.compile(r"^\S+Z ERROR +(.*)$", re.MULTILINE)
 _MIB = 1 << 20
 _LEFT_SECONDS_MAX = 120.0
+
+
+class Broker(harness.Broker):
+    """A broker that says of itself what it takes."""
+
+    def __init__(self, directory: Path, settings: Iterable[str] = ()) -> None:
+        super().__init__(directory, settings)
+        self._redis: redis.Redis = redis.Redis(unix_socket_path=str(self.data_dir / "server.sock"))
+
+    def __exit__(self, *_: object) -> None:
+        self._redis.close()
+        super().__exit__()
+
+    def children_started(self) -> int:
+        """Return how many children there have been so far; more than at first means that some were replaced."""
+        return len(_STARTED.findall(self._said()))
+
+    def errors(self) -> list[str]:
+        """Return what it has logged as errors so far, a line each."""
+        return _ERROR.findall(self._said())
+
+    def _said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def samples(self) -> dict[str, Sample]:
+        """Return what each living process takes, by name: supervisor, worker-1, redis; empty once it has ended."""
+        now = time.monotonic()
+        names = {int(pid): name for name, pid in _STARTED.findall(self._said())} | {self.pid: "supervisor"}
+        found = {}
+        try:
+            supervisor = psutil.Process(self.pid)
+            for process in (supervisor, *supervisor.children(recursive=True)):
+                name = names.get(process.pid, SERVER)
+                if name == SERVER and process.parent() != supervisor:
+                    continue  # The server's own child, which rewrites its log.
+                times = process.cpu_times()
+                found[name] = Sample(now, process.memory_info().rss, times.user + times.system)
+        except psutil.NoSuchProcess:
+            return {}
+        return found
+
+    def redis_bytes(self) -> int:
+        """Return what Redis says that it uses (bytes), 0 where it does not answer."""
+        try:
+            return int(self._redis.info("memory")["used_memory"])
+        except redis.RedisError:
+            return 0
 
 
 class Watch:
@@ -27,15 +86,17 @@ class Watch:
 
     def look(self) -> None:
         """Take one sample."""
-        now = time.monotonic()
-        for name, usage in self._broker.usage().items():
-            self._samples.setdefault(name, []).append(Sample(now, usage.resident, usage.cpu))
+        for name, sample in self._broker.samples().items():
+            self._samples.setdefault(name, []).append(sample)
         self._redis_most = max(self._redis_most, self._broker.redis_bytes())
 
     def await_empty(self, left_mib_max: float) -> None:
         """Wait a while for Redis to have freed what deleted topics and groups held."""
         most = self._redis_before + int(left_mib_max * _MIB)
-        self._redis_after = self._broker.await_redis_bytes(most, _LEFT_SECONDS_MAX)
+        deadline = time.monotonic() + _LEFT_SECONDS_MAX
+        while (used := self._broker.redis_bytes()) > most and time.monotonic() < deadline:
+            time.sleep(0.2)
+        self._redis_after = used
 
     def faults(self, growth_mib_max: float | None, left_mib_max: float) -> list[str]:
         """Return what is wrong, in words; growth is not judged where there is no limit.
@@ -43,7 +104,7 @@ class Watch:
         The server's resident memory never is, for the log is kept there: what it has left afterwards is.
         """
         found = []
-        if not self._broker.usage():
+        if not self._broker.samples():
             found.append("the broker has ended")
         if (more := self._broker.children_started() - self._children) > 0:
             found.append(f"{more} of the broker's processes ended and were replaced")
@@ -61,23 +122,22 @@ class Watch:
                 found.append(f"Redis kept {left:.1f} MiB after topics and groups were deleted")
         return found
 
-    def table(self) -> str:
+    def summary(self) -> str:
         """Return memory and CPU of each process, and Redis' own figure, as lines for people."""
-        head = f"  {'process':<12}{'MiB first':>10}{'last':>8}{'most':>8}{'growth':>8}{'CPU first':>11}{'last':>7}"
-        lines = [head]
-        for name, samples in self._samples.items():
-            if (line := trend.of(samples)) is not None:
-                lines.append(
-                    f"  {name:<12}{line.first_mib:>10.1f}{line.last_mib:>8.1f}{line.most_mib:>8.1f}"
-                    f"{line.growth_mib:>+8.1f}{line.cpu_first:>11.0%}{line.cpu_last:>7.0%}"
-                )
+        trends = {name: trend.of(samples) for name, samples in self._samples.items()}
+        rows = [(name, *line) for name, line in trends.items() if line is not None]
+        lines = (
+            [table(("process", "MiB first", "last", "most", "growth", "cores first", "last"), rows)]
+            if rows
+            else []
+        )
         after = (
             "" if self._redis_after is None else f", {_mib(self._redis_after)} after deletion of all topics"
         )
-        lines.append(
-            f"  Redis used {_mib(self._redis_before)} before the load, at most {_mib(self._redis_most)}{after}"
+        used = (
+            f"Redis used {_mib(self._redis_before)} before the load, at most {_mib(self._redis_most)}{after}"
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, used])
 
 
 def _mib(amount: int) -> str:

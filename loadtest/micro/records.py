@@ -1,54 +1,76 @@
 """CPU per record of making records, and a consumer's batch of them, from what Redis answers to a read.
 
-Run as `python loadtest/micro/records.py` from the repository.
-Nothing talks to Redis: the answer is made here, 1,000 entries of 125 a millisecond, as an append of the Java client
-leaves them; with entries of differing fields too. "Read" is what a read takes; "batch" a batch of it for a consumer,
-"tuples" its records as objects, and "columns" those of an archive.
+Run as `python -m loadtest.micro.records` from the repository. Nothing talks to Redis: the answer is made here, 1,000
+entries of 125 a millisecond, as an append of the Java client leaves them; with entries that differ too. "Read" is
+what a read takes; "batch" a batch of it for a consumer, "tuples" its records as objects, "columns" those of an archive.
 """
 
 from __future__ import annotations
 
-import sys
+import gc
+import random
 import time
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[2]))
-
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import lz4.frame
-import zstandard
 from korvet_core import Fetched, LogReader, RawReply
 
 from korvet.log.packed import PackedLog
-from korvet.topics.types import AtRest, Partition
-from loadtest.micro import logs
+from korvet.server.worker import GC_THRESHOLD
+from korvet.topics.types import Partition
+from loadtest.harness import table
 
+VALUE_BYTES = 100
+BITS = 10
+TIMESTAMP = 1_700_000_000_000
 COUNT = 1000
 PER_MS = 125
 END = 2**52
 BYTES_MAX = 1 << 24
 TURNS, REPEATS = 7, 30
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"lz4": lz4.frame.compress, "zstd": zstandard.compress}
 
 
-def answer(
-    value: Callable[[int], bytes], *, key: bool, header: bool, at_rest: AtRest, differ: bool
-) -> RawReply:
+def value_of(number: int) -> bytes:
+    """Return a value of hexadecimal noise, which a compressor halves."""
+    return random.Random(number % 1000).randbytes(VALUE_BYTES // 2).hex().encode()
+
+
+class Case(NamedTuple):
+    """What entries have: a value of so many times 100 bytes, compressed or not, a key, a header."""
+
+    name: str
+    times: int
+    lz4: bool = False
+    key: bool = False
+    header: bool = False
+
+
+CASES = (
+    Case("100 B", 1),
+    Case("100 B, key", 1, key=True),
+    Case("100 B, key, header", 1, key=True, header=True),
+    Case("900 B", 9),
+    Case("1 KiB, lz4", 11, lz4=True),
+    Case("2 KiB, lz4", 20, lz4=True),
+)
+
+
+def answer(case: Case, *, differ: bool) -> RawReply:
     """Return an answer to MULTI .. EXEC, as a log is read; if they `differ`, the first entry has one field more."""
     state = [b"id", PackedLog(next_offset=END, first=0).pack()]
     pieces = [b"*2\r\n*8\r\n", *map(bulk, state), b"$-1\r\n" * 6, b"*%d\r\n" % COUNT]
     for number in range(COUNT):
-        content, marker = value(number), None
-        if at_rest.codec != "none":
-            content, marker = COMPRESS[at_rest.codec](content), at_rest.codec.encode()
-        fields = [b"key", b"%08d" % number] if key else []
-        fields += [b"value", content, b"timestamp", b"%d" % (logs.TIMESTAMP + number // PER_MS)]
-        fields += [] if marker is None else [b"korvet.encoding", marker]
-        fields += [b"header.trace", b"%016d" % number] if header else []
+        content = value_of(number) * case.times
+        if case.lz4:
+            content = lz4.frame.compress(content)
+        fields = [b"key", b"%08d" % number] if case.key else []
+        fields += [b"value", content, b"timestamp", b"%d" % (TIMESTAMP + number // PER_MS)]
+        fields += [b"korvet.encoding", b"lz4"] if case.lz4 else []
+        fields += [b"header.trace", b"%016d" % number] if case.header else []
         fields += [b"header.more", b""] if differ and number == 0 else []
-        entry_id = b"%d-%d" % (logs.TIMESTAMP + number // PER_MS, number % PER_MS)
+        entry_id = b"%d-%d" % (TIMESTAMP + number // PER_MS, number % PER_MS)
         pieces += [b"*2\r\n", bulk(entry_id), b"*%d\r\n" % len(fields), *map(bulk, fields)]
     return RawReply(b"".join(pieces))
 
@@ -63,7 +85,7 @@ class Reads:
 
     def __init__(self) -> None:
         self._reader = LogReader(BYTES_MAX)
-        partition = Partition("t", 0, "id", logs.BITS, "record", "", "", "", "", ("", ""), "", "", "", "")
+        partition = Partition("t", 0, "id", BITS, "record", "", "", "", "", ("", ""), "", "", "", "")
         self._read = self._reader.begin(partition, 0, COUNT, None, False, 0)  # noqa: FBT003 - of all
 
     def found(self, reply: RawReply) -> Fetched:
@@ -100,31 +122,14 @@ def cpu_us(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Print a table."""
-    logs.collect_as_a_worker()
-    plain, lz4 = AtRest("none"), AtRest("lz4")
-    cases: dict[str, Callable[[bool], RawReply]] = {
-        "100 B": lambda differ: answer(logs.value_of, key=False, header=False, at_rest=plain, differ=differ),
-        "100 B, key": lambda differ: answer(
-            logs.value_of, key=True, header=False, at_rest=plain, differ=differ
-        ),
-        "100 B, key, header": lambda differ: answer(
-            logs.value_of, key=True, header=True, at_rest=plain, differ=differ
-        ),
-        "900 B": lambda differ: answer(
-            lambda n: logs.value_of(n) * 9, key=False, header=False, at_rest=plain, differ=differ
-        ),
-        "1 KiB, lz4": lambda differ: answer(
-            lambda n: logs.value_of(n) * 11, key=False, header=False, at_rest=lz4, differ=differ
-        ),
-        "2 KiB, lz4": lambda differ: answer(
-            lambda n: logs.value_of(n) * 20, key=False, header=False, at_rest=lz4, differ=differ
-        ),
-    }
+    # The garbage collector runs as rarely as in a worker, or it is what is measured.
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 50, 1000)
     reads = Reads()
-    print(f"{'us per record':20} {'read':>10} {'batch':>7} {'tuples':>7} {'columns':>7}")
-    for name, made in cases.items():
+    rows: list[list[str | float]] = []
+    for case in CASES:
         for differ in (True, False):
-            reply = made(differ)
+            reply = answer(case, differ=differ)
             found = reads.found(reply)
             works = (
                 partial(reads.found, reply),
@@ -132,8 +137,8 @@ def main() -> None:
                 found.records,
                 partial(rows_of, found),
             )
-            times = " ".join(f"{cpu_us(work):7.3f}" for work in works)
-            print(f"{name + (', differing' if differ else ''):30} {times}", flush=True)
+            rows.append([case.name + (", differing" if differ else ""), *(cpu_us(work) for work in works)])
+    print(table(("us per record", "read", "batch", "tuples", "columns"), rows))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,12 @@
 """How long after a change of the registry a worker has it in memory, without having been asked for it.
 
-Run as `python loadtest/micro/registry.py` from the repository. Starts a private embedded server without persistence and
+Run as `python -m loadtest.micro.registry` from the repository. Starts a private embedded server without persistence and
 processes that follow the registry as workers do; another one creates, alters and deletes topics. The time runs from
 when Redis had answered the change, when its client may know of it, to when a worker's registry shows it, on one clock;
 the table shows the last worker of each change. What is not positive was seen before the answer came.
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import argparse
 import multiprocessing
@@ -27,6 +22,7 @@ from korvet.redis.keys import Keys
 from korvet.server.registry_watcher import watch
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import TopicRow
+from loadtest.harness import table
 from tests.support import redis_servers
 from tests.support.domain import domain
 
@@ -85,11 +81,11 @@ def main() -> None:
             for name, change in changes.items():
                 taken[name].append(last_seen(change))
     print(f"{given.workers} workers, {given.rounds} rounds")
-    print(f"{'change':<10} {'p50 ms':>10} {'p99 ms':>10} {'max ms':>10}")
+    rows: list[list[str | float]] = []
     for name, seconds in taken.items():
         cuts = quantiles(seconds, n=100)
-        row = " ".join(f"{each * 1000:10.2f}" for each in (cuts[49], cuts[98], max(seconds)))
-        print(f"{name:<10} {row}", flush=True)
+        rows.append([name, *(value * 1000 for value in (cuts[49], cuts[98], max(seconds)))])
+    print(table(("change", "p50 ms", "p99 ms", "max ms"), rows))
 
 
 def _receive(pipe: Connection) -> float:

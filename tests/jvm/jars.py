@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 from loadtest.bench.toolchain import copy_jars, need_java
 
 HERE = Path(__file__).parent

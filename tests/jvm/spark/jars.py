@@ -10,7 +10,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 from loadtest.bench.toolchain import copy_jars, need_java
 
 HERE = Path(__file__).parent
