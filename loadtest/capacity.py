@@ -325,11 +325,9 @@ def main() -> None:
     found, most = predict(site, load), most_mib_s(site, load)
     first = predict(site, replace(load, mib_s=most)).limit.name
     partitions = load.topics * load.partitions
-    print(
-        f"{site.brokers} brokers x {site.workers} workers, {site.nodes} nodes; {partitions:,} partitions,",
-        end=" ",
-    )
-    print(f"{load.mib_s:,.0f} MiB/s in {found.appends_s:,.0f} batches/s, read {load.fanout:g} x\n")
+    machines = f"{site.brokers} brokers x {site.workers} workers, {site.nodes} nodes"
+    rate = f"{load.mib_s:,.0f} MiB/s in {found.appends_s:,.0f} batches/s, read {load.fanout:g} x"
+    print(f"{machines}; {partitions:,} partitions, {rate}\n")
     print(f"{'':34} {'used':>10} {'of':>9} {'':16} {'share':>7}")
     for each in sorted(found.resources, key=lambda each: -each.share):
         print(f"{each.name:34} {each.used:10,.3f} {each.available:9,.1f} {each.unit:16} {each.share:7.1%}")

@@ -326,7 +326,7 @@ class Broker:
 def drive(address: tuple[str, int], frames: Sequence[Sequence[bytes]], in_flight: int, requests: int) -> None:
     """Send `requests` in all: each connection goes through frames of its own, again and again, several under way."""
     received: dict[int, bytearray] = {}
-    by_number: dict[int, tuple[socket.socket, Iterator[bytes]]] = {}
+    by_number: dict[int, tuple[socket.socket, itertools.cycle[bytes]]] = {}
     poller = select.poll()
     with contextlib.ExitStack() as stack:
         for own in frames:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from korvet_core import BatchesBuilder
+
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.protocol.messages.metadata import MetadataRequest
@@ -18,7 +20,6 @@ from korvet.protocol.messages.produce import (
 )
 from korvet.protocol.schema import Message
 from loadtest.harness import NotAvailableError
-from tests.support.batches import Record, batch
 from tests.support.wire_client import WireClient, request_frame
 
 CLIENT = "bench"
@@ -35,8 +36,10 @@ def metadata() -> bytes:
 
 def produce(topic: str, partition: int, value: bytes, records: int = 1) -> bytes:
     """Return a request that appends a batch of records, of the same value each, with acks=1."""
-    record = Record(value, timestamp=int(time.time() * 1000))
-    data = PartitionProduceData(index=partition, records=memoryview(batch(*[record] * records)))
+    now_ms = int(time.time() * 1000)
+    batch = BatchesBuilder(codec=0, leader_epoch=0, bytes_max=1 << 20, at_least_one=True)
+    batch.add([(number, now_ms, None, value, []) for number in range(records)])
+    data = PartitionProduceData(index=partition, records=memoryview(b"".join(batch.finish())))
     topic_data = [TopicProduceData(name=topic, partition_data=[data])]
     return _frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topic_data), PRODUCE)
 

@@ -19,7 +19,7 @@ from korvet.errors import ConfigError
 from korvet.server.embedded import find_program
 from loadtest import harness
 from loadtest.bench import toolchain
-from loadtest.bench.load import Load, LoadError
+from loadtest.bench.load import Load
 from loadtest.harness import NotAvailableError
 from loadtest.redis_server import Request, Server
 from tests.support.processes import free_port
@@ -37,6 +37,8 @@ class Peer(ABC):
 
     name = ""
     what = ""
+    configs = ""
+    """The topic configs that make it what it is, name:value with commas."""
     dense = True
     """Whether offsets count records, so that they tell how many were written."""
     tls = False
@@ -44,6 +46,8 @@ class Peer(ABC):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / self.name
+        self.log = self.directory / "log"
+        self._certificate = self.directory / "key-and-certificate.pem"
         self.port = 0
         self._tls_port = 0
         self._process: subprocess.Popen[str] | None = None
@@ -70,11 +74,6 @@ class Peer(ABC):
         """Root of its tree of processes."""
         assert self._process is not None
         return self._process.pid
-
-    @property
-    def log(self) -> Path:
-        """Where it writes what it has to say."""
-        return self.directory / "log"
 
     def prepare(self) -> None:
         """Empty its directory and do what has to be done before a start; no part of the start-up time."""
@@ -120,27 +119,16 @@ class Peer(ABC):
         keystore = ["ssl.keystore.type=PEM", f"ssl.keystore.location={self._certificate}"]
         return [f"{listeners},SSL://127.0.0.1:{self._tls_port}", *keystore]
 
-    @property
-    def _certificate(self) -> Path:
-        return self.directory / "key-and-certificate.pem"
-
     def _make_certificate(self) -> None:
         names = ("-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1")
         made = ("-keyout", "-", "-out", "-", "-days", "2", *names)
         command = ["/usr/bin/env", "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *made]
         self._certificate.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
 
-    def configs(self) -> str:
-        """Return the topic configs that make it what it is, name:value with commas."""
-        return ""
-
-    def check(self, load: Load) -> None:  # noqa: B027 - most peers that run can be measured
-        """Raise NotAvailableError where it cannot be measured, though it runs."""
-
     def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
         """Create `count` topics and return the seconds that took; LoadError when it refuses."""
         options = {**self.address, "topic": topic, "partitions": partitions, "count": count}
-        return load.do("create", **options, configs=self.configs())["seconds"]
+        return load.do("create", **options, configs=self.configs)["seconds"]
 
     def delete(self, load: Load, topic: str) -> None:
         """Delete a topic and its records."""
@@ -151,7 +139,6 @@ class Korvet(Peer):
     """Korvet on its embedded server with the defaults of both, but for the number of workers."""
 
     workers = _WORKERS
-    format = ""
 
     def command(self) -> list[str]:
         """`korvet serve`."""
@@ -160,24 +147,12 @@ class Korvet(Peer):
         flags += ["--workers", str(self.workers), "--data-dir", str(self.directory / "data")]
         return [sys.executable, "-m", "korvet", "serve", *flags]
 
-    def configs(self) -> str:
-        """Return the format, which is fixed when a topic is created."""
-        return f"storage.format:{self.format}"
-
-    def check(self, load: Load) -> None:
-        """Raise NotAvailableError where this Korvet does not have the format yet."""
-        try:
-            self.create(load, "probe", 1)
-        except LoadError as error:
-            raise NotAvailableError(f"a topic with {self.configs()} is refused: {error}") from None
-        self.delete(load, "probe")
-
 
 class KorvetRecord(Korvet):
     """One stream entry per record."""
 
     name = "korvet-record"
-    format = "record"
+    configs = "storage.format:record"
     what = f"storage.format=record, {_KORVET}"
     dense = False
 
@@ -186,7 +161,7 @@ class KorvetBatch(Korvet):
     """One stream entry per batch."""
 
     name = "korvet-batch"
-    format = "batch"
+    configs = "storage.format:batch"
     what = f"storage.format=batch, {_KORVET}"
 
 
@@ -327,9 +302,6 @@ class Redis:
         """Prepare and launch."""
         self.prepare()
         self.launch()
-
-    def check(self, load: object) -> None:
-        """Nothing to check: it runs."""
 
     def stop(self) -> None:
         """End it and remove its data."""

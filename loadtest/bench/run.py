@@ -93,7 +93,6 @@ class Run:
                 running.callback(peer.stop)
                 try:
                     peer.start()
-                    peer.check(self._load)
                 except NotAvailableError as why:
                     self.results.absent[peer.name] = str(why)
                     self._say(f"{peer.name} cannot be had: {why}")

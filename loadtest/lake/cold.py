@@ -100,5 +100,5 @@ def _print(storage_format: str, costs: dict[str, list[tuple[float, float]]]) -> 
         whole = (statistics.median(seconds), statistics.quantiles(seconds, n=100)[98], statistics.mean(cpu))
         figures[tier] = [value * 1000 for value in whole]
     figures["cold/hot"] = [cold / hot for cold, hot in zip(figures[COLD], figures[HOT], strict=True)]
-    rows = [(f"{storage_format}, {tier}", *row) for tier, row in figures.items()]
+    rows: list[list[str | float]] = [[f"{storage_format}, {tier}", *row] for tier, row in figures.items()]
     print(table(("fetches of 1 MiB", "p50 ms", "p99 ms", "CPU ms"), rows), flush=True)

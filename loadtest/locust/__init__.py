@@ -4,7 +4,7 @@ What locust loads: `locustfile` has the `users` and the shape of the load (`shap
 makes the `topics`, judges the statistics by `thresholds`.
 
 What runs beside it, as `python -m loadtest.locust`: `__main__` starts a broker and locust, `watch` takes the broker's
-memory and CPU meanwhile and `trend` judges them, and `readback` reads everything that was written and holds it against
-what producers have put down in their `ledger`, by the rules of `sequences`. None of these imports locust, which patches
-the standard library of the process that does.
+memory and CPU meanwhile and judges them, and `readback` reads everything that was written and holds it against what
+producers have put down in their `ledger`. None of these imports locust, which patches the standard library of the
+process that does.
 """

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -172,16 +173,11 @@ def _in_use(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _above_zero(kind: type[int | float]) -> Callable[[str], float]:
-    """Return a parser of numbers above zero."""
-
-    def parse(text: str) -> float:
-        number = kind(text)
-        if not 0 < number < math.inf:
-            raise argparse.ArgumentTypeError(f"{text} is no number above 0")
-        return number
-
-    return parse
+def _above_zero(text: str, kind: type[int | float] = float) -> float:
+    number = kind(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
+    return number
 
 
 def _flags() -> tuple[argparse.Namespace, list[str]]:
@@ -193,10 +189,10 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--host", help="a running broker, HOST:PORT; by default one is started, and watched")
     parser.add_argument("--shape", choices=list(SHAPES), default="steady", help="steady by default")
-    parser.add_argument("--users", type=_above_zero(int), default=24, help="users at most, 24 by default")
     parser.add_argument(
-        "--minutes", type=_above_zero(float), default=1.0, help="length of the run, 1 by default"
+        "--users", type=partial(_above_zero, kind=int), default=24, help="users at most, 24 by default"
     )
+    parser.add_argument("--minutes", type=_above_zero, default=1.0, help="length of the run, 1 by default")
     parser.add_argument("--web", action="store_true", help="locust's page on 127.0.0.1, until Ctrl-C")
     parser.add_argument("--web-port", type=int, default=8089, help="where that page is, 8089 by default")
     parser.add_argument("--thresholds", type=Path, default=_HERE / "thresholds.toml", help="a TOML file")

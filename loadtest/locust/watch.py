@@ -1,22 +1,24 @@
 """Watches the broker while the load runs: memory and CPU of each process, Redis' own figure, replaced children.
 
-Knows what the broker logs of its children, /proc by way of psutil, and trends; what is too much, its caller says.
+Knows what the broker logs of its children, and /proc by way of psutil; what is too much, its caller says. A process
+takes memory while it warms up, and again each time that more of everything comes its way; then it should stay. So for
+its trend the first third of the samples is left out, and a line is laid through the rest.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import linear_regression
+from typing import NamedTuple
 
 import psutil
 import redis
 
 from loadtest import harness
 from loadtest.harness import table
-from loadtest.locust import trend
-from loadtest.locust.trend import Sample
 
 SERVER = "redis"
 """What the embedded server is called among the processes."""
@@ -25,6 +27,52 @@ _STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
 _ERROR = re.compile(r"^\S+Z ERROR +(.*)$", re.MULTILINE)
 _MIB = 1 << 20
 _LEFT_SECONDS_MAX = 120.0
+_LEFT_OUT = 3
+_SAMPLES_MIN = 6
+
+
+class Sample(NamedTuple):
+    """One look at a process: when (seconds), its resident memory (bytes), and its CPU time so far (seconds)."""
+
+    at: float
+    resident: int
+    cpu: float
+
+
+class Trend(NamedTuple):
+    """What became of a process: memory at the first and the last look and at most (MiB), CPU in share of a core.
+
+    `growth_mib` is by how much the line through the last two thirds rises over their length.
+    """
+
+    first_mib: float
+    last_mib: float
+    most_mib: float
+    growth_mib: float
+    cpu_first: float
+    cpu_last: float
+
+
+def trend_of(samples: Sequence[Sample]) -> Trend | None:
+    """Return the trend of at least six samples, None of fewer."""
+    if len(samples) < _SAMPLES_MIN:
+        return None
+    third = len(samples) // _LEFT_OUT
+    late = samples[third:]
+    slope = linear_regression([each.at for each in late], [each.resident for each in late]).slope
+    return Trend(
+        samples[0].resident / _MIB,
+        samples[-1].resident / _MIB,
+        max(each.resident for each in samples) / _MIB,
+        slope * (late[-1].at - late[0].at) / _MIB,
+        _cpu(samples[: third + 1]),
+        _cpu(samples[-third - 1 :]),
+    )
+
+
+def _cpu(samples: Sequence[Sample]) -> float:
+    length = samples[-1].at - samples[0].at
+    return (samples[-1].cpu - samples[0].cpu) / length if length else 0.0
 
 
 class Broker(harness.Broker):
@@ -111,7 +159,7 @@ class Watch:
         if errors := self._broker.errors():
             found.append(f"the broker has logged {len(errors)} errors, the first: {errors[0]}")
         for name, samples in self._samples.items():
-            line = trend.of(samples)
+            line = trend_of(samples)
             if growth_mib_max is None or line is None or name == SERVER:
                 continue
             if line.growth_mib > growth_mib_max:
@@ -124,7 +172,7 @@ class Watch:
 
     def summary(self) -> str:
         """Return memory and CPU of each process, and Redis' own figure, as lines for people."""
-        trends = {name: trend.of(samples) for name, samples in self._samples.items()}
+        trends = {name: trend_of(samples) for name, samples in self._samples.items()}
         rows = [(name, *line) for name, line in trends.items() if line is not None]
         lines = (
             [table(("process", "MiB first", "last", "most", "growth", "cores first", "last"), rows)]

@@ -138,7 +138,8 @@ def read(size: int, max_bytes: int) -> Frames:
         return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=50 << 20, topics=topics)
 
     def frames(measured: Measured) -> list[bytes]:
-        address, requests, offset = measured.broker.address, [], 0
+        address, offset = measured.broker.address, 0
+        requests: list[bytes] = []
         now, count = int(time.time() * 1000), BATCH_BYTES // (size + 8)
         data = batches.batch(*[Record(event(number, size), None, now) for number in range(count)])
         drive(address, [[metadata_frame(topic)]], 1, 1)
@@ -199,11 +200,6 @@ def commit(partitions: int) -> Callable[[Member], Message]:
     )
 
 
-def metadata(_: Measured) -> list[bytes]:
-    """Return requests for the topic."""
-    return [metadata_frame(TOPIC)] * CONNECTIONS
-
-
 def alone(frames: Frames) -> Frames:
     """Return what makes the first of them only."""
     return lambda measured: frames(measured)[:1]
@@ -228,7 +224,7 @@ CASES = (
     Case("read 1 MiB of 100 B", "batch", read(100, MIB), 200, 1, walk=True),
     Case("read 1 MiB of 1 KiB", "batch", read(1024, MIB), 200, 1, walk=True),
     Case("read 16 KiB of 100 B", "batch", read(100, BATCH_BYTES), 4000, 1, walk=True),
-    Case("metadata of a topic", "batch", metadata, 4000),
+    Case("metadata of a topic", "batch", lambda _: [metadata_frame(TOPIC)] * CONNECTIONS, 4000),
     Case("heartbeat", "batch", group(heartbeat, 3), 3000, IN_FLIGHT, REST_SECONDS),
     Case("heartbeat, alone", "batch", alone(group(heartbeat, 3)), 2000, 1, REST_SECONDS),
     Case("commit 1 partition", "batch", group(commit(1), 7), 2000, IN_FLIGHT, REST_SECONDS),

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from contextlib import closing
-from typing import cast
+
+import redis as redis_py
 
 from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.store import LogStore
@@ -23,13 +23,12 @@ from korvet.redis.keys import Keys
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
 from loadtest.harness import table
-from tests.support.redis_servers import embedded_server
+from tests.support.redis_servers import connected, embedded_server
 
 # Bytes of an entry, entries of the log.
 CASES = ((100, 1_000_000), (5_000, 100_000), (100_000, 5_000), (1_000_000, 1_000), (16_000_000, 60))
 ROW_BYTES, ROW_ENTRIES = 1 << 20, 4096
 WRITES_PER_ROUND_TRIP_BYTES = 8 << 20
-_CALLS = re.compile(r"cmdstat_evalsha:calls=(\d+),usec=(\d+)")
 
 
 def fill(redis: Redis, log: LogStore, size: int, count: int) -> int:
@@ -61,16 +60,14 @@ def fill(redis: Redis, log: LogStore, size: int, count: int) -> int:
     return count // 2
 
 
-def held_us(redis: Redis, store: TrimStore, trim: Trim) -> list[int]:
+def held_us(client: redis_py.Redis, store: TrimStore, trim: Trim) -> list[int]:
     """Do all steps; return the scripts' times in microseconds."""
     times = []
     while True:
-        redis.call("CONFIG", "RESETSTAT")
+        client.config_resetstat()
         [outcome] = store.trim([trim])
         assert isinstance(outcome, Trimmed), outcome
-        found = _CALLS.search(cast("bytes", redis.call("INFO", "commandstats")).decode())
-        assert found is not None
-        times.append(int(found[2]))
+        times.append(client.info("commandstats")["cmdstat_evalsha"]["usec"])
         if not outcome.more:
             return times
         trim = Trim(trim.partition)
@@ -86,6 +83,7 @@ def main() -> None:
         count = int(entries * given.share)
         with (
             embedded_server() as url,
+            connected(url) as client,
             closing(Redis(url, timeout_ms=60_000, connect_timeout_ms=5000)) as redis,
         ):
             log, store = LogStore(redis, redis, Keys("korvet")), TrimStore(redis)
@@ -93,7 +91,7 @@ def main() -> None:
             partition = log.partition("orders", 0, "id-1", 10, "batch")
             store.trim([Trim(partition)])  # loads the script
             for what, start in (("half", middle), ("rest", count)):
-                times = sorted(held_us(redis, store, Trim(partition, start)))
+                times = sorted(held_us(client, store, Trim(partition, start)))
                 shown = (times[len(times) // 2] / 1000, times[-1] / 1000, sum(times) / 1000)
                 rows.append([f"{size:,} bytes, {count:,} entries, {what}", len(times), *shown])
     print(table(("what goes", "steps", "median ms", "longest", "sum"), rows))
