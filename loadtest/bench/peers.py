@@ -32,7 +32,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 class Peer(ABC):
     """One broker, started and stopped as often as wanted; each start is on empty data.
 
-    `name` is the one of --peers, `what` tells a reader of the table what it is.
+    `name` is the one of --peers, `what` is its description above the table.
     """
 
     name = ""

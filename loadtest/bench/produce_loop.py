@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     sent: int
 
     def us(self, records: int = 1) -> Cpu:
-        """Return the CPU of a record, of which a request has so many, in microseconds."""
+        """Return the CPU of a record in microseconds; a request has `records` of them."""
         return self.used.us(self.requests * records)
 
 

@@ -24,7 +24,7 @@ def topic_id(name: str) -> str:
 
 
 def fill(stores: LakeStores, name: str, storage_format: Literal["record", "batch"], records: int) -> None:
-    """Make a topic with so many records, a multiple of RECORDS_MIN."""
+    """Make a topic with this number of records, a multiple of RECORDS_MIN."""
     configs = {"storage.format": storage_format, "remote.storage.enable": "true"}
     stores.topics.create(TopicRow(name=name, id=topic_id(name), partitions=PARTITIONS, configs=configs))
     partitions = [
