@@ -76,7 +76,7 @@ class Cost(NamedTuple):
     redis_kib: float = 0.0
 
 
-# Medians of loadtest/micro/cluster.py with 60 requests under way, less the writes and reads of sockets (below).
+# Medians of loadtest/micro/requests.py with 60 requests under way, less the writes and reads of sockets (below).
 PRODUCE = Cost(worker=56, redis=0)
 APPEND = Cost(worker=43, redis=32, worker_kib=2.7, redis_kib=3.3)
 APPEND_RECORD = Cost(worker=43, redis=32, worker_kib=2.7, redis_kib=5.0)
@@ -325,11 +325,9 @@ def main() -> None:
     found, most = predict(site, load), most_mib_s(site, load)
     first = predict(site, replace(load, mib_s=most)).limit.name
     partitions = load.topics * load.partitions
-    print(
-        f"{site.brokers} brokers x {site.workers} workers, {site.nodes} nodes; {partitions:,} partitions,",
-        end=" ",
-    )
-    print(f"{load.mib_s:,.0f} MiB/s in {found.appends_s:,.0f} batches/s, read {load.fanout:g} x\n")
+    machines = f"{site.brokers} brokers x {site.workers} workers, {site.nodes} nodes"
+    rate = f"{load.mib_s:,.0f} MiB/s in {found.appends_s:,.0f} batches/s, read {load.fanout:g} x"
+    print(f"{machines}; {partitions:,} partitions, {rate}\n")
     print(f"{'':34} {'used':>10} {'of':>9} {'':16} {'share':>7}")
     for each in sorted(found.resources, key=lambda each: -each.share):
         print(f"{each.name:34} {each.used:10,.3f} {each.available:9,.1f} {each.unit:16} {each.share:7.1%}")

@@ -16,7 +16,7 @@ from korvet_core import BatchesBuilder, pack_command
 
 from korvet.protocol.records.batch import with_producer
 from korvet.topics.types import Partition
-from loadtest.append.server import Request, WrongError
+from loadtest.redis_server import Request, WrongError
 from tests.support.append_scripts import Answer, Batch, VerdictCode, call_of
 
 _VALUE_BYTES = 100

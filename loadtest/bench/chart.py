@@ -19,7 +19,7 @@ _SECTIONS_MAX = 8
 _INCHES_OF_A_ROW, _INCHES_OF_A_PANEL, _INCHES_WIDE = 0.42, 1.1, 12.0
 _BARS = 0.8
 # Distinguishable with every common colour blindness (Okabe and Ito).
-_COLOURS = {"korvet-record": "#E69F00", "korvet-batch": "#0072B2", "redis": "#009E73", "mock": "#999999"}
+_COLOURS = {"korvet-record": "#E69F00", "korvet-batch": "#0072B2", "redis": "#009E73"}
 _COLOURS |= {"korvet-batch-tls": "#56B4E9", "kafka-tls": "#D55E00", BASE: "#000000"}
 _COLOURS |= {"kfake": "#882255", "tansu": "#44AA99"}
 
@@ -95,16 +95,11 @@ def _panel(panel: Axes, results: Results, section: str, figures: list[Figure], p
             error_kw={"linewidth": 0.8},
         )
     panel.set_title(f"{section}: ratio to Apache Kafka", loc="left", fontweight="bold")
-    panel.set_yticks(
-        [row + _BARS / 2 - thick / 2 for row in range(len(figures))], [_label(f) for f in figures]
-    )
+    labels = [f"{figure.name} ({'more' if figure.more else 'less'} is better)" for figure in figures]
+    panel.set_yticks([row + _BARS / 2 - thick / 2 for row in range(len(figures))], labels)
     panel.invert_yaxis()
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
     panel.axvline(1.0, color="black", linewidth=1)
     panel.grid(visible=True, axis="x", which="both", linewidth=0.3)
     panel.legend(loc="best")
-
-
-def _label(figure: Figure) -> str:
-    return f"{figure.name} ({'more' if figure.more else 'less'} is better)"

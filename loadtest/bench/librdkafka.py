@@ -12,7 +12,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 
 _SECONDS_MAX = 300.0
 _SILENCE_SECONDS_MAX = 20.0

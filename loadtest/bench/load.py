@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from loadtest.bench import processes, toolchain
+from loadtest import harness
+from loadtest.bench import toolchain
 
 Answer = dict[str, float]
 
@@ -22,13 +23,13 @@ class Load:
         self._log = directory / "load.log"
         # A heap that is there from the start: no round pays for its growth.
         command = toolchain.command("Load", "-Xms1g", "-Xmx1g", "-XX:+UseParallelGC")
-        self._process = processes.spawn(command, self._log, pipes=True)
+        self._process = harness.spawn(command, self._log, pipes=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        processes.stop(self._process)
+        harness.stop(self._process)
 
     @property
     def pid(self) -> int:
@@ -44,7 +45,7 @@ class Load:
         stdin.flush()
         answer = stdout.readline().strip()
         if not answer:
-            raise LoadError(f"the load generator ended: {processes.tail(self._log)}")
+            raise LoadError(f"the load generator ended: {harness.tail(self._log)}")
         if answer.startswith("error "):
             raise LoadError(answer.removeprefix("error "))
         pairs = (pair.split("=") for pair in answer.split())

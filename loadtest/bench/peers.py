@@ -1,7 +1,7 @@
-"""The brokers that are compared: Korvet in both formats, Apache Kafka, Tansu, kfake, librdkafka's mock cluster.
+"""What is compared: Korvet in both formats, Apache Kafka, Tansu, kfake, and Redis itself.
 
-Knows how each is started with its own defaults and ended; nothing of what is measured. Each listens on a free port of
-127.0.0.1 and keeps its data in a directory of its own, all on the same disk.
+Knows how each is started with its own defaults and ended; nothing of what is measured. Each keeps its data in a
+directory of its own, all on the same disk; brokers listen on free ports of 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -9,26 +9,36 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from loadtest.bench import frames, processes, toolchain
-from loadtest.bench.load import Load, LoadError
-from loadtest.bench.processes import NotAvailableError
+from korvet_core import pack_command
 
-START_SECONDS_MAX = 90.0
-_REPOSITORY = Path(__file__).parents[2]
+from korvet.errors import ConfigError
+from korvet.server.embedded import find_program
+from loadtest import harness
+from loadtest.bench import toolchain
+from loadtest.bench.load import Load
+from loadtest.harness import NotAvailableError
+from loadtest.redis_server import Request, Server
+from tests.support.processes import free_port
+
+_WORKERS = 2
+_KORVET = f"{_WORKERS} workers, embedded server, appendfsync everysec"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 
 
 class Peer(ABC):
     """One broker, started and stopped as often as wanted; each start is on empty data.
 
-    `name` is the one of --peers; `note` is what a reader of the table should know.
+    `name` is the one of --peers, `what` is its description above the table.
     """
 
     name = ""
-    note = ""
+    what = ""
+    configs = ""
+    """The topic configs that make it what it is, name:value with commas."""
     dense = True
     """Whether offsets count records, so that they tell how many were written."""
     tls = False
@@ -36,9 +46,16 @@ class Peer(ABC):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / self.name
+        self.log = self.directory / "log"
+        self._certificate = self.directory / "key-and-certificate.pem"
         self.port = 0
         self._tls_port = 0
         self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def note(self) -> str:
+        """What a reader of the table should know."""
+        return f"{self.what}; clients by TLS" if self.tls else self.what
 
     @property
     def bootstrap(self) -> str:
@@ -58,27 +75,22 @@ class Peer(ABC):
         assert self._process is not None
         return self._process.pid
 
-    @property
-    def log(self) -> Path:
-        """Where it writes what it has to say."""
-        return self.directory / "log"
-
     def prepare(self) -> None:
         """Empty its directory and do what has to be done before a start; no part of the start-up time."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        self.port = processes.free_port()
+        self.port = free_port()
         if self.tls:
-            self._tls_port = processes.free_port()
+            self._tls_port = free_port()
             self._make_certificate()
 
     def launch(self) -> None:
         """Start it and wait until it answers; NotAvailableError with its last words when it does not."""
-        self._process = processes.spawn(self.command(), self.log, cwd=_REPOSITORY)
+        self._process = harness.spawn(self.command(), self.log)
         try:
-            frames.await_metadata(self.bootstrap, START_SECONDS_MAX)
+            harness.await_metadata(("127.0.0.1", self.port))
         except NotAvailableError:
-            last_words = processes.tail(self.log)
+            last_words = harness.tail(self.log)
             self.stop()
             raise NotAvailableError(f"it did not start: {last_words}") from None
 
@@ -89,7 +101,7 @@ class Peer(ABC):
 
     def stop(self) -> None:
         """End it and remove its data."""
-        processes.stop(self._process)
+        harness.stop(self._process)
         self._process = None
         if self.log.exists():
             shutil.copyfile(self.log, self.directory.with_suffix(".log"))
@@ -107,27 +119,16 @@ class Peer(ABC):
         keystore = ["ssl.keystore.type=PEM", f"ssl.keystore.location={self._certificate}"]
         return [f"{listeners},SSL://127.0.0.1:{self._tls_port}", *keystore]
 
-    @property
-    def _certificate(self) -> Path:
-        return self.directory / "key-and-certificate.pem"
-
     def _make_certificate(self) -> None:
         names = ("-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1")
         made = ("-keyout", "-", "-out", "-", "-days", "2", *names)
         command = ["/usr/bin/env", "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *made]
         self._certificate.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
 
-    def configs(self) -> str:
-        """Return the topic configs that make it what it is, name:value with commas."""
-        return ""
-
-    def check(self, load: Load) -> None:  # noqa: B027 - most peers that run can be measured
-        """Raise NotAvailableError where it cannot be measured, though it runs."""
-
     def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
         """Create `count` topics and return the seconds that took; LoadError when it refuses."""
         options = {**self.address, "topic": topic, "partitions": partitions, "count": count}
-        return load.do("create", **options, configs=self.configs())["seconds"]
+        return load.do("create", **options, configs=self.configs)["seconds"]
 
     def delete(self, load: Load, topic: str) -> None:
         """Delete a topic and its records."""
@@ -137,53 +138,37 @@ class Peer(ABC):
 class Korvet(Peer):
     """Korvet on its embedded server with the defaults of both, but for the number of workers."""
 
-    workers = 2
-    format = ""
-    ops_port = 0
+    workers = _WORKERS
 
     def command(self) -> list[str]:
         """`korvet serve`."""
         flags = [word for setting in self._listeners() for word in ("--set", setting)]
-        self.ops_port = processes.free_port()
-        flags += ["--ops-listen", f"127.0.0.1:{self.ops_port}"]
+        flags += ["--ops-listen", f"127.0.0.1:{free_port()}"]
         flags += ["--workers", str(self.workers), "--data-dir", str(self.directory / "data")]
         return [sys.executable, "-m", "korvet", "serve", *flags]
-
-    def configs(self) -> str:
-        """Return the format, which is fixed when a topic is created."""
-        return f"storage.format:{self.format}"
-
-    def check(self, load: Load) -> None:
-        """Raise NotAvailableError where this Korvet does not have the format yet."""
-        try:
-            self.create(load, "probe", 1)
-        except LoadError as error:
-            raise NotAvailableError(f"a topic with {self.configs()} is refused: {error}") from None
-        self.delete(load, "probe")
 
 
 class KorvetRecord(Korvet):
     """One stream entry per record."""
 
     name = "korvet-record"
-    format = "record"
+    configs = "storage.format:record"
+    what = f"storage.format=record, {_KORVET}"
     dense = False
-    note = f"storage.format=record, {Korvet.workers} workers, embedded server, appendfsync everysec"
 
 
 class KorvetBatch(Korvet):
     """One stream entry per batch."""
 
     name = "korvet-batch"
-    format = "batch"
-    note = f"storage.format=batch, {Korvet.workers} workers, embedded server, appendfsync everysec"
+    configs = "storage.format:batch"
+    what = f"storage.format=batch, {_KORVET}"
 
 
 class KorvetBatchTls(KorvetBatch):
     """The same, with clients that connect by TLS."""
 
     name = "korvet-batch-tls"
-    note = f"{KorvetBatch.note}; clients by TLS"
     tls = True
 
 
@@ -191,6 +176,7 @@ class Kafka(Peer):
     """Apache Kafka, broker and controller in one process (KRaft), with its own defaults."""
 
     name = "kafka"
+    what = f"Apache Kafka {toolchain.kafka_version()}, KRaft, one node, default heap of 1 GiB"
     # As bin/kafka-server-start.sh and bin/kafka-run-class.sh set them.
     HEAP = ("-Xmx1G", "-Xms1G")
     TUNING = (
@@ -202,15 +188,10 @@ class Kafka(Peer):
         "-Djava.awt.headless=true",
     )
 
-    @property
-    def note(self) -> str:  # type: ignore[override]  # the version is read from pom.xml
-        """Which Kafka it is."""
-        return f"Apache Kafka {toolchain.kafka_version()}, KRaft, one node, default heap of 1 GiB"
-
     def prepare(self) -> None:
         """Write its configuration and format its log directory."""
         super().prepare()
-        controller = processes.free_port()
+        controller = free_port()
         listeners, *tls = self._listeners()
         lines = [
             "process.roles=broker,controller",
@@ -250,17 +231,12 @@ class KafkaTls(Kafka):
     name = "kafka-tls"
     tls = True
 
-    @property
-    def note(self) -> str:  # type: ignore[override]  # as above
-        """Which Kafka it is."""
-        return f"{super().note}; clients by TLS"
-
 
 class Kfake(Peer):
     """franz-go's fake of a cluster."""
 
     name = "kfake"
-    note = "franz-go's kfake, in memory: made for tests of clients"
+    what = "franz-go's kfake, in memory: made for tests of clients"
 
     def command(self) -> list[str]:
         """loadtest/bench/go/main.go."""
@@ -271,61 +247,99 @@ class Tansu(Peer):
     """Tansu without a database."""
 
     name = "tansu"
-    note = f"Tansu {toolchain.TANSU_VERSION}, in memory"
+    what = f"Tansu {toolchain.TANSU_VERSION}, in memory"
     dense = False  # the end that it names is before the records of the last batch
 
     def command(self) -> list[str]:
         """`tansu broker`."""
         listen = f"tcp://{self.bootstrap}"
-        flags = [
-            "--listener-url",
-            listen,
-            "--advertised-listener-url",
-            listen,
-            "--storage-engine",
-            "memory://tansu/",
-        ]
-        return [str(toolchain.tansu()), "broker", *flags, "--silent"]
+        flags = ["--listener-url", listen, "--advertised-listener-url", listen]
+        flags += ["--storage-engine", "memory://tansu/", "--silent"]
+        return [str(toolchain.tansu()), "broker", *flags]
 
 
-class Mock(Peer):
-    """The mock cluster inside librdkafka, in a process of its own."""
+class Redis:
+    """The embedded server without a broker before it: the ceiling of what a broker with an entry per record can reach.
 
-    name = "mock"
-    note = "librdkafka's mock cluster: one thread, in memory, keeps the last 5 MiB of a partition"
-    dense = False  # its log forgets
+    `produce`, `consume` and `single` return how much was done and in how many seconds, as the load generator does.
+    """
+
+    name = "redis"
+    _PIPELINE, _READ_COUNT = 100, 1000
+    _STREAM = "korvet:bench:0"
+    _SECONDS_MAX = 300.0
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / self.name
+        self._tool = shutil.which("redis-benchmark")
+        self._server: Server | None = None
+        how = "redis-benchmark" if self._tool else "a pipelined loader in Python (no redis-benchmark on PATH)"
+        self.note = f"no broker: XADD of records, XRANGE of {self._READ_COUNT} by {how}, {self._PIPELINE} in a pipeline"
+
+    @property
+    def server(self) -> Server:
+        """The server while it runs."""
+        assert self._server is not None
+        return self._server
+
+    @property
+    def pid(self) -> int:
+        """Root of its tree of processes."""
+        return self.server.pid
 
     def prepare(self) -> None:
-        """Leave the port to it."""
-        super().prepare()
-        self.port = 0
+        """Empty its directory."""
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def launch(self) -> None:
-        """Start it and read from its output where it listens."""
-        self._process = processes.spawn(self.command(), self.log, pipes=True, cwd=_REPOSITORY)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line.isdigit():
-            self.stop()
-            raise NotAvailableError("it did not start: confluent-kafka is not installed, or refuses to mock")
-        self.port = int(line)
-        frames.await_metadata(self.bootstrap, START_SECONDS_MAX)
+        """Start it as Korvet does, and wait until it answers; raises NotAvailableError."""
+        try:
+            self._server = Server(self.directory, find_program()).__enter__()
+        except ConfigError as why:
+            raise NotAvailableError(str(why)) from None
 
-    def command(self) -> list[str]:
-        """loadtest/bench/mock_cluster.py."""
-        return [sys.executable, "-m", "loadtest.bench.mock_cluster"]
+    def start(self) -> None:
+        """Prepare and launch."""
+        self.prepare()
+        self.launch()
 
-    def check(self, load: Load) -> None:
-        """Raise NotAvailableError where Kafka's Java clients cannot speak with this librdkafka's mock."""
-        del load
-        frames.check_version_refused(self.bootstrap)
+    def stop(self) -> None:
+        """End it and remove its data."""
+        if self._server is not None:
+            self._server.__exit__()
+        self._server = None
+        shutil.rmtree(self.directory, ignore_errors=True)
 
-    def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
-        """Have a topic created by asking for it: always with 4 partitions, for any request."""
-        del load, partitions, count
-        frames.ask(self.bootstrap, frames.topic_metadata(topic))
-        return 0.0
+    def clear(self) -> None:
+        """Remove all records."""
+        self.server.call("FLUSHALL")
 
-    def delete(self, load: Load, topic: str) -> None:
-        """Keep it: the mock cannot delete, and bounds what it keeps."""
-        del load, topic
+    def produce(self, size: int, records: int, clients: int) -> tuple[int, float]:
+        """XADD single records in the fields that Korvet uses."""
+        now_ms = str(int(time.time() * 1000))
+        command = ["XADD", self._STREAM, "*", "value", "x" * size, "timestamp", now_ms]
+        return self._run(command, records, clients, self._PIPELINE)
+
+    def consume(self, records: int) -> tuple[int, float]:
+        """XRANGE the first records of the stream again and again."""
+        command = ["XRANGE", self._STREAM, "-", "+", "COUNT", str(self._READ_COUNT)]
+        commands, seconds = self._run(command, max(records // self._READ_COUNT, 10), 1, 2)
+        return commands * self._READ_COUNT, seconds
+
+    def single(self, size: int, records: int, clients: int) -> tuple[int, float]:
+        """XADD single records, one under way on each connection."""
+        return self._run(["XADD", self._STREAM, "*", "value", "x" * size], records, clients, 1)
+
+    def _run(self, command: list[str], count: int, clients: int, pipeline: int) -> tuple[int, float]:
+        if self._tool is None:
+            rounds = max(count // pipeline, 1)
+            bursts = [Request(pack_command(command) * pipeline, pipeline)] * rounds
+            began = time.monotonic()
+            self.server.exchange(bursts, 1)
+            return rounds * pipeline, time.monotonic() - began
+        place = ["-s", self.server.socket, "-c", str(clients)]
+        flags = ["-n", str(count), "-P", str(pipeline), "--csv"]
+        whole = [self._tool, *place, *flags, *command]
+        began = time.monotonic()
+        subprocess.run(whole, check=True, capture_output=True, timeout=self._SECONDS_MAX)
+        return count, time.monotonic() - began

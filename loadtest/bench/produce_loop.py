@@ -8,11 +8,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from loadtest.bench import frames, processes
+from loadtest import harness
+from loadtest.bench import frames
 from loadtest.bench.load import Load
 from loadtest.bench.peers import Peer
+from loadtest.bench.results import Results
+from loadtest.harness import Cpu
 
 RECORD_BYTES = 100
+
+
+class Bench(NamedTuple):
+    """What a measurement of fresh brokers works with; `seconds` is how long one figure is measured."""
+
+    load: Load
+    results: Results
+    directory: Path
+    seconds: float
+    quick: bool = False
 
 
 class Requests(NamedTuple):
@@ -33,37 +46,34 @@ class Outcome(NamedTuple):
 
     requests: float
     seconds: float
-    used: processes.Cpu
+    used: Cpu
     sent: int
 
-    def broker_us(self, records: int = 1) -> float:
-        """Return the CPU of a record in all processes but Redis, in microseconds."""
-        return self.used.broker / self.requests / records * 1e6
-
-    def redis_us(self, records: int = 1) -> float:
-        """Return the CPU of a record in Redis, in microseconds."""
-        return self.used.redis / self.requests / records * 1e6
+    def us(self, records: int = 1) -> Cpu:
+        """Return the CPU of a record in microseconds; a request has `records` of them."""
+        return self.used.us(self.requests * records)
 
 
-def run(load: Load, peer: Peer, directory: Path, work: Requests, seconds: tuple[float, float]) -> Outcome:
-    """Create the topic, open the connections, warm up for the first of `seconds`, measure for the second, and close.
+def run(bench: Bench, peer: Peer, work: Requests, warm_seconds: float) -> Outcome:
+    """Create the topic, open the connections, warm up, measure, and close.
 
     Raises LoadError or NotAvailableError where a request is refused.
     """
+    load = bench.load
     peer.create(load, work.topic, work.partitions)
     value = b"x" * RECORD_BYTES
     requests = [frames.produce(work.topic, n, value, work.records) for n in range(work.partitions)]
-    frames.check_produced(peer.bootstrap, requests)
+    frames.check_produced(("127.0.0.1", peer.port), requests)
     if work.walk:
-        processes.settle(peer.pid)
-    path = frames.write(directory / "frames", requests)
+        harness.settle(peer.pid)
+    path = frames.write(bench.directory / "frames", requests)
     options = {"frames": path, "walk": int(work.walk), "error_at": frames.produced_error_at(work.topic)}
     try:
         opened = load.do("open", bootstrap=peer.bootstrap, connections=work.connections, frames=path)
-        warm = load.do("loop", milliseconds=int(seconds[0] * 1000), **options)
-        before = processes.cpu(peer.pid)
-        answer = load.do("loop", milliseconds=int(seconds[1] * 1000), **options)
-        used = processes.cpu(peer.pid).since(before)
+        warm = load.do("loop", milliseconds=int(warm_seconds * 1000), **options)
+        before = harness.cpu(peer.pid)
+        answer = load.do("loop", milliseconds=int(bench.seconds * 1000), **options)
+        used = harness.cpu(peer.pid).since(before)
     finally:
         load.do("close")
     sent = (len(requests) + opened["connections"] + warm["requests"] + answer["requests"]) * work.records

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from loadtest.harness import number
+
 BASE = "kafka"
 """Whose figures the ratios are against."""
 
@@ -118,10 +120,3 @@ class Results:
             "figures": rows,
         }
         path.write_text(json.dumps(whole, indent=1) + "\n")
-
-
-def number(value: float) -> str:
-    """Return a figure with three digits that mean something."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,21 +1,24 @@
-"""Produce and consume throughput, and the CPU and memory that they take.
+"""What a warm broker does: throughput with the CPU that it takes, and end-to-end latency at a fixed rate.
 
-Each figure is of a warm broker and a warm load generator: the number of records is chosen from the rate of a first,
-unmeasured run so that a measured one takes about `seconds`.
+The number of records is chosen from the rate of a first, unmeasured run so that a measured one takes about `seconds`.
+Latency runs from when a record was due to when a consumer has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from loadtest.bench import librdkafka, processes
+from loadtest import harness
+from loadtest.bench import librdkafka
 from loadtest.bench.load import Load
-from loadtest.bench.peers import Mock, Peer
-from loadtest.bench.redis_peer import Redis
+from loadtest.bench.peers import Peer, Redis
 from loadtest.bench.results import Figure, Results
+from loadtest.harness import Cpu
 
-PRODUCE, CONSUME = "Produce", "Consume"
-PRODUCE_CPU, CONSUME_CPU = "CPU of produce", "CPU of consume"
+PRODUCE, CONSUME, LATENCY = "Produce", "Consume", "End-to-end latency"
+CPU_OF = {PRODUCE: "CPU of produce", CONSUME: "CPU of consume"}
 _RATE_UNIT = "records/s"
 _CPU_UNIT = "CPU s per million records, broker + Redis"
 _PROBE_SECONDS = 0.7
@@ -25,6 +28,12 @@ _PROBE_RECORDS = {100: 40_000, 1024: 10_000}
 _SHARED_PARTITIONS = 16
 # The same for all peers, and more than any of their caches of recent records would hold.
 _BACKLOG_RECORDS_A_SECOND = {100: 400_000, 1024: 80_000}
+_REDIS_BACKLOG = 20_000
+LATENCY_RATE = 5000
+# A client's own pause is part of what its user sees; without it the broker's part is.
+LINGERS = {"": "client's default linger.ms", "0": "linger.ms=0"}
+_PERCENTILES = {"p50": "p50_ms", "p99": "p99_ms", "p99.9": "p999_ms"}
+_LATENCY_BYTES, _LATENCY_WARM_SECONDS = 100, 2
 
 
 class Shape(NamedTuple):
@@ -41,11 +50,16 @@ class Shape(NamedTuple):
     @property
     def name(self) -> str:
         """How the table calls it."""
-        size = "100 B" if self.size == 100 else "1 KiB"
         several = "" if self.producers == 1 else "s"
         batch = f", batch.size={self.batch_bytes}" if self.batch_bytes else ""
         commits = f", a commit each {self.transaction_ms} ms" if self.transaction_ms else ""
-        return f"{size}, acks={self.acks}, {self.compression}, {self.producers} producer{several}{batch}{commits}"
+        what = f"{_size(self.size)}, acks={self.acks}, {self.compression}"
+        return f"{what}, {self.producers} producer{several}{batch}{commits}"
+
+    @property
+    def fits_redis(self) -> bool:
+        """Whether plain XADDs are something to compare it with."""
+        return (self.compression, self.acks, self.batch_bytes) == ("none", "1", "")
 
     def options(self) -> dict[str, object]:
         """Return it as the load generator takes it."""
@@ -70,9 +84,11 @@ class Work(NamedTuple):
 LARGE_BATCH = "262144"
 """Batches as clients with larger defaults make them (librdkafka: up to 1 MB)."""
 
-
 WARMING = (Shape(100), Shape(1024, "all", "lz4", 8))
 """What differs most, before anything is measured."""
+
+TRANSACTIONS = [Shape(size, "all", transaction_ms=ms) for size in (100, 1024) for ms in (0, 100)]
+"""The same with and without transactions."""
 
 
 def shapes(*, quick: bool) -> list[Shape]:
@@ -89,12 +105,8 @@ def shapes(*, quick: bool) -> list[Shape]:
     return [*whole, Shape(100, batch_bytes=LARGE_BATCH), Shape(1024, batch_bytes=LARGE_BATCH)]
 
 
-TRANSACTIONS = [Shape(size, "all", transaction_ms=ms) for size in (100, 1024) for ms in (0, 100)]
-"""The same with and without transactions."""
-
-
 class Throughput:
-    """Produce and consume of all running peers, one after the other in each round."""
+    """Measures running peers, one after the other in each round."""
 
     def __init__(self, load: Load, results: Results, seconds: float) -> None:
         self._load = load
@@ -105,96 +117,97 @@ class Throughput:
 
     def produce(self, shape: Shape, peer: Peer | Redis, turn: int) -> None:
         """Measure one way to produce."""
+        figure = Figure(PRODUCE, shape.name, _RATE_UNIT, more=True)
         if isinstance(peer, Redis):
-            self._produce_redis(peer, shape, turn)
-            return
-        if isinstance(peer, Mock) and shape.transaction_ms:
+            if shape.fits_redis:
+                act = partial(peer.produce, shape.size, clients=shape.producers)
+                self._measure_redis(figure, peer, turn, shape.size, act)
             return
         topic = self._topic(peer, shape.producers)
         records = self._records(peer, shape, topic)
-        self._measured(
-            Figure(PRODUCE, shape.name, _RATE_UNIT, more=True),
-            peer,
-            turn,
-            Work("produce", topic, shape, records),
-        )
+        self._measure(figure, peer, turn, Work("produce", topic, shape, records))
         peer.delete(self._load, topic)
 
-    def cold(self, size: int, peer: Peer | Redis, turn: int, partitions: int = 1) -> None:
-        """Measure reading a log from its start that nobody has read yet, by one consumer of all its partitions."""
+    def from_the_start(self, size: int, peer: Peer | Redis, turn: int, partitions: int = 1) -> None:
+        """Measure reading a log that nobody has read yet, by one consumer of all its partitions."""
         figure = Figure(CONSUME, f"{_size(size)}, from the start{_of(partitions)}", _RATE_UNIT, more=True)
         if isinstance(peer, Redis):
-            if partitions == 1:
-                self._consume_redis(peer, size, figure, turn)
+            peer.produce(size, _REDIS_BACKLOG, 1)
+            self._measure_redis(figure, peer, turn, size, peer.consume)
             return
-        if isinstance(peer, Mock):
-            return
-        shape = Shape(size)
-        topic = self._topic(peer, partitions)
-        records = int(_BACKLOG_RECORDS_A_SECOND[size] * self._seconds)
-        self._do(peer, Work("produce", topic, shape, records))
-        self._measured(figure, peer, turn, Work("consume", topic, shape, records))
-        peer.delete(self._load, topic)
+        self._read(figure, peer, turn, size, partitions, "consume")
 
-    def tailing(self, size: int, peer: Peer | Redis, turn: int, partitions: int = 1) -> None:
-        """Measure reading the end of a log while one producer writes there as fast as it can."""
-        if isinstance(peer, Redis | Mock):
-            return
-        figure = Figure(CONSUME, f"{_size(size)}, tailing a producer{_of(partitions)}", _RATE_UNIT, more=True)
-        shape = Shape(size)
-        topic = self._topic(peer, partitions)
-        records = self._records(peer, shape, topic)
-        self._measured(figure, peer, turn, Work("tail", topic, shape, records))
-        peer.delete(self._load, topic)
-
-    def share(self, size: int, consumers: int, peer: Peer | Redis, turn: int) -> None:
+    def share(self, size: int, consumers: int, peer: Peer, turn: int) -> None:
         """Measure reading a log from its start by the members of a share group."""
-        if isinstance(peer, Redis | Mock):
-            return
         by = f"share group of {consumers}{_of(_SHARED_PARTITIONS)}"
-        shape = Shape(size)
-        topic = self._topic(peer, _SHARED_PARTITIONS)
+        figure = Figure(CONSUME, f"{_size(size)}, {by}", _RATE_UNIT, more=True)
+        self._read(figure, peer, turn, size, _SHARED_PARTITIONS, "share", consumers=consumers)
+
+    def _read(
+        self, figure: Figure, peer: Peer, turn: int, size: int, partitions: int, verb: str, **options: object
+    ) -> None:
+        """Write a backlog, and measure how it is read."""
+        topic = self._topic(peer, partitions)
         records = int(_BACKLOG_RECORDS_A_SECOND[size] * self._seconds)
-        self._do(peer, Work("produce", topic, shape, records))
-        work = Work("share", topic, shape, records)
-        self._measured(
-            Figure(CONSUME, f"{_size(size)}, {by}", _RATE_UNIT, more=True),
-            peer,
-            turn,
-            work,
-            consumers=consumers,
-        )
+        self._do(peer, Work("produce", topic, Shape(size), records))
+        self._measure(figure, peer, turn, Work(verb, topic, Shape(size), records), **options)
         peer.delete(self._load, topic)
 
-    def librdkafka(self, size: int, peer: Peer | Redis, turn: int) -> None:
+    def tailing(self, size: int, peer: Peer, turn: int, partitions: int = 1) -> None:
+        """Measure reading the end of a log while one producer writes there as fast as it can."""
+        figure = Figure(CONSUME, f"{_size(size)}, tailing a producer{_of(partitions)}", _RATE_UNIT, more=True)
+        topic = self._topic(peer, partitions)
+        records = self._records(peer, Shape(size), topic)
+        self._measure(figure, peer, turn, Work("tail", topic, Shape(size), records))
+        peer.delete(self._load, topic)
+
+    def librdkafka(self, size: int, peer: Peer, turn: int) -> None:
         """Measure writing and reading by librdkafka with its defaults: acks=all, batches of up to 1 MB."""
-        if isinstance(peer, Redis | Mock):
-            return
         topic = self._topic(peer, 1)
         records = int(_BACKLOG_RECORDS_A_SECOND[size] * self._seconds)
         for verb, section in (("produce", PRODUCE), ("consume", CONSUME)):
-            before = processes.cpu(peer.pid)
+            before = harness.cpu(peer.pid)
             count, seconds = librdkafka.run(verb, peer.address, topic, records, self._load.payloads[size])
-            used = processes.cpu(peer.pid).since(before)
             figure = Figure(section, f"{_size(size)}, librdkafka", _RATE_UNIT, more=True)
-            self._note(figure, peer.name, turn, count, seconds, used)
+            self._note(figure, peer, turn, count, seconds, before)
         peer.delete(self._load, topic)
 
-    def _measured(self, figure: Figure, peer: Peer, turn: int, work: Work, **options: object) -> None:
-        before = processes.cpu(peer.pid)
+    def latency(self, linger_ms: str, seconds: int, peer: Peer, turn: int) -> None:
+        """Measure the latency of an even rate, with one setting of the producer."""
+        topic = self._topic(peer, 1)
+        options = {"rate": LATENCY_RATE, "size": _LATENCY_BYTES, "seconds": seconds, "linger.ms": linger_ms}
+        options |= {"warm_seconds": _LATENCY_WARM_SECONDS, "topic": topic}
+        answer = self._load.do("latency", **peer.address, **options)
+        for name, key in _PERCENTILES.items():
+            what = f"{name} at {LATENCY_RATE:,} records/s, acks=all, {LINGERS[linger_ms]}"
+            self._results.add(Figure(LATENCY, what, "ms"), peer.name, turn, answer[key])
+        peer.delete(self._load, topic)
+
+    def _measure(self, figure: Figure, peer: Peer, turn: int, work: Work, **options: object) -> None:
+        before = harness.cpu(peer.pid)
         count, seconds = self._do(peer, work, **options)
-        used = processes.cpu(peer.pid).since(before)
-        self._note(figure, peer.name, turn, count, seconds, used)
+        self._note(figure, peer, turn, count, seconds, before)
+
+    def _measure_redis(
+        self, figure: Figure, peer: Redis, turn: int, size: int, act: Callable[[int], tuple[int, float]]
+    ) -> None:
+        count, seconds = act(_PROBE_RECORDS[size])
+        before = harness.cpu(peer.pid)
+        count, seconds = act(int(count / seconds * self._seconds))
+        self._note(figure, peer, turn, count, seconds, before)
+        peer.clear()
 
     def _note(
-        self, figure: Figure, peer: str, turn: int, count: float, seconds: float, used: processes.Cpu
+        self, figure: Figure, peer: Peer | Redis, turn: int, count: float, seconds: float, before: Cpu
     ) -> None:
-        self._results.add(figure, peer, turn, count / seconds)
-        section = PRODUCE_CPU if figure.section == PRODUCE else CONSUME_CPU
-        self._results.add(Figure(section, figure.name, _CPU_UNIT), peer, turn, used.total / count * 1e6)
-        part = Figure(section, f"{figure.name}: of it Redis", _CPU_UNIT)
+        """Keep a rate, and the CPU that was used since `before`."""
+        used = harness.cpu(peer.pid).since(before)
+        self._results.add(figure, peer.name, turn, count / seconds)
+        section = CPU_OF[figure.section]
+        self._results.add(Figure(section, figure.name, _CPU_UNIT), peer.name, turn, used.total / count * 1e6)
         if used.redis:
-            self._results.add(part, peer, turn, used.redis / count * 1e6)
+            part = Figure(section, f"{figure.name}: of it Redis", _CPU_UNIT)
+            self._results.add(part, peer.name, turn, used.redis / count * 1e6)
 
     def _do(self, peer: Peer, work: Work, **options: object) -> tuple[float, float]:
         answer = self._load.do(
@@ -226,27 +239,6 @@ class Throughput:
         topic = f"bench-{self._topics}"
         peer.create(self._load, topic, partitions)
         return topic
-
-    def _produce_redis(self, peer: Redis, shape: Shape, turn: int) -> None:
-        if shape.compression != "none" or shape.acks != "1" or shape.batch_bytes:
-            return
-        value = b"x" * shape.size
-        count, seconds = peer.produce(value, _PROBE_RECORDS[shape.size], shape.producers)
-        records = int(count / seconds * self._seconds)
-        before = processes.cpu(peer.pid)
-        count, seconds = peer.produce(value, records, shape.producers)
-        used = processes.cpu(peer.pid).since(before)
-        self._note(Figure(PRODUCE, shape.name, _RATE_UNIT, more=True), peer.name, turn, count, seconds, used)
-        peer.clear()
-
-    def _consume_redis(self, peer: Redis, size: int, figure: Figure, turn: int) -> None:
-        peer.produce(b"x" * size, 20_000, 1)
-        count, seconds = peer.consume(_PROBE_RECORDS[size])
-        before = processes.cpu(peer.pid)
-        count, seconds = peer.consume(int(count / seconds * self._seconds))
-        used = processes.cpu(peer.pid).since(before)
-        self._note(figure, peer.name, turn, count, seconds, used)
-        peer.clear()
 
 
 def _of(partitions: int) -> str:

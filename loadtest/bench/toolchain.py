@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache"

@@ -1,8 +1,8 @@
-"""What archiving costs beside other ways from a topic to files, in one run: `make bench-lake`.
+"""What the lake costs: archiving, fetches and pipelines, beside other ways: `make bench-lake`.
 
-Run as `python -m loadtest.lake.bench [--records 500000] [--rounds 3]` from the repository, with Java 17 and Maven,
-which fetches the jars of the peers. Each round fills a topic of two partitions in each storage format with records of
-100 bytes (see archive.py). All of these bring the same records from it to a directory, in turn:
+Run as `python -m loadtest.lake.bench [--only archive,cold,streams] [--records 500000] [--rounds 3]` in the repository,
+with Java 17 and Maven, which fetches the jars of the peers. Each round of `archive` fills a topic of two partitions in
+each storage format with records of 100 bytes. All of these bring the same records from it to a directory, in turn:
 
 - `korvet`: `archive_rounds` on Spark with two cores, which read Redis, into a Delta table;
 - `spark`: Spark's Kafka source on two cores, which reads the broker, into a Delta table;
@@ -10,14 +10,15 @@ which fetches the jars of the peers. Each round fills a topic of two partitions 
   table, so a sink that does costs more.
 
 All are warm: the first round is not counted. CPU is that of all processes, Redis and broker included; the rate of
-`connect` counts that it joins a group. Then follow `korvet lake archive --once` with nothing to do, cold.py, and
-streams.py.
+`connect` counts that it joins a group. Then follows `korvet lake archive --once` with nothing to do. `cold` and
+`streams` are those of cold.py and streams.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -38,7 +39,9 @@ from korvet.lake.table import Lake
 from korvet.lake.tasks import archive_ranges
 from korvet.spark.jobs import archive_rounds, archive_runner
 from korvet.spark.session import session
-from loadtest.lake import archive, cold, streams
+from loadtest import harness
+from loadtest.lake import cold, streams
+from loadtest.lake.fill import FORMATS, VALUE_BYTES, fill, topic_id
 from tests.jvm import jars as kafka_jars
 from tests.jvm.connect.test_connect import STRINGS, worker_configs
 from tests.jvm.connect.worker import Worker
@@ -50,6 +53,8 @@ from tests.support.processes import wait_until
 from tests.support.spark_driver import Driver
 
 CORES = 2
+WARM_UP_RECORDS = 100_000
+COLD_RECORDS = 200_000
 SECONDS_MAX = 600.0
 """For one peer and one topic."""
 DELTA = streams.DELTA | {
@@ -62,13 +67,31 @@ DELTA = streams.DELTA | {
 Peer = Callable[[str, int], None]
 """Brings a number of records of a topic to a directory of its own."""
 
+Figures = dict[tuple[str, str], list[tuple[float, float]]]
+"""Records a second, and CPU of a record in us, of each round; by format and peer."""
+
 
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=500_000, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fetches", type=int, default=200, help="of each kind")
+    parser.add_argument("--batches", type=int, default=30, help="small ones, of streams")
+    parser.add_argument("--only", default="archive,cold,streams", help="some of these")
     args = parser.parse_args()
+    wanted = args.only.split(",")
+    if "archive" in wanted:
+        archive(args.records, args.rounds)
+    if "cold" in wanted:
+        for storage_format in FORMATS:
+            cold.measure(storage_format, COLD_RECORDS, args.fetches)
+    if "streams" in wanted:
+        streams.measure(args.records, args.batches, args.rounds)
+
+
+def archive(records: int, rounds: int) -> None:
+    """Measure archiving."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(redis_servers.embedded_server())
@@ -80,24 +103,19 @@ def main() -> None:
             "spark": stack.enter_context(_spark(broker, directory / "spark")),
             "connect": stack.enter_context(_connect(broker, directory / "connect")),
         }
-        found = _rounds(source, peers, args.records, args.rounds)
-        _print(found)
+        _print(_rounds(source, peers, records, rounds))
         _nothing_to_do(source)
-    for storage_format in cold.FORMATS:
-        cold.measure(storage_format, records=200_000, fetches=200)
-    streams.measure(args.records, streams.BATCHES, args.rounds)
 
 
 @contextmanager
 def _korvet(source: LakeSource) -> Iterator[Peer]:
     with session("loadtest", master=f"local[{CORES},4]", only_schedules=True) as spark:
-        run = archive_runner(spark, source)
-        yield lambda topic, records: _archive(source, run, topic, records)
+        yield partial(_archive, source, archive_runner(spark, source))
 
 
 def _archive(source: LakeSource, run: RunTasks, topic: str, records: int) -> None:
     rounds = archive_rounds(Archiver(source, names=[topic], cores=CORES), run)
-    assert sum(each.records for each in rounds if each is not None) == records
+    assert sum(done.records for done in rounds if done is not None) == records
 
 
 @contextmanager
@@ -139,68 +157,58 @@ def _copy_by_connect(worker: Worker, directory: Path, topic: str, records: int) 
         "value.converter": STRINGS,
     }
     worker.call("POST", "/connectors", {"name": topic, "config": sink})
-    size = records * (archive.VALUE_BYTES + 1)
+    size = records * (VALUE_BYTES + 1)
     wait_until(lambda: file.exists() and file.stat().st_size == size, f"{records} lines", SECONDS_MAX)
     worker.call("DELETE", f"/connectors/{topic}")
 
 
-Figures = dict[tuple[str, str], list[tuple[float, float]]]
-"""Records a second, and CPU of a record in us, of each round; by format and peer."""
-
-
 def _rounds(source: LakeSource, peers: dict[str, Peer], records: int, rounds: int) -> Figures:
-    found: Figures = defaultdict(list)
+    figures: Figures = defaultdict(list)
     with source.opened() as stores:
         for number in range(rounds + 1):
-            for storage_format in archive.FORMATS:
-                count = records if number else archive.WARM_UP_RECORDS
+            for storage_format in FORMATS:
+                count = records if number else WARM_UP_RECORDS
                 topic = f"{storage_format}-{number}"
-                archive.fill(stores, topic, storage_format, count)
+                fill(stores, topic, storage_format, count)
                 for name, copy in peers.items():
-                    began, cpu = time.perf_counter(), archive.cpu_seconds()
+                    began, before = time.perf_counter(), harness.cpu(os.getpid())
                     copy(topic, count)
-                    seconds = time.perf_counter() - began
-                    used = (archive.cpu_seconds() - cpu) / count * 1e6
-                    print(f"{topic} {name}: {count / seconds:,.0f} records/s, {used:.2f} us", file=sys.stderr)
+                    rate = count / (time.perf_counter() - began)
+                    used_us = harness.cpu(os.getpid()).since(before).us(count).total
+                    print(f"{topic} {name}: {rate:,.0f} records/s, {used_us:.2f} us", file=sys.stderr)
                     if number:
-                        found[storage_format, name].append((count / seconds, used))
-                for _ in stores.topics.deletion.delete({topic: archive.topic_id(topic)})[1]:
+                        figures[storage_format, name].append((rate, used_us))
+                for _ in stores.topics.deletion.delete({topic: topic_id(topic)})[1]:
                     pass
-    return found
+    return figures
 
 
-def _print(found: Figures) -> None:
-    """Print medians, and those of the ratios in each round to the first peer."""
-    print("format  peer     records/s  us CPU/record  CPU ratio, median (least to most)")
-    for (storage_format, name), figures in found.items():
-        rate, cpu = (statistics.median(each) for each in zip(*figures, strict=True))
-        own = found[storage_format, "korvet"]
-        ratios = sorted(one[1] / other[1] for one, other in zip(figures, own, strict=True))
+def _print(figures: Figures) -> None:
+    """Print medians, and those of the ratios in each round to Korvet."""
+    rows: list[list[str | float]] = []
+    for (storage_format, name), rounds in figures.items():
+        rate, used_us = (statistics.median(column) for column in zip(*rounds, strict=True))
+        own = figures[storage_format, "korvet"]
+        ratios = sorted(one[1] / other[1] for one, other in zip(rounds, own, strict=True))
         ratio = f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
-        print(f"{storage_format:7} {name:8} {rate:9,.0f}  {cpu:13.2f}  {ratio}", flush=True)
+        rows.append([storage_format, name, rate, used_us, ratio])
+    head = ("format", "peer", "records/s", "us CPU/record", "CPU ratio, median (least to most)")
+    print(harness.table(head, rows), flush=True)
 
 
 def _nothing_to_do(source: LakeSource) -> None:
     with source.opened() as stores:
-        archive.fill(stores, "archived", "batch", archive.WARM_UP_RECORDS)
-    assert Archiver(source).round(partial(archive_ranges, source)).records == archive.WARM_UP_RECORDS
-    command = (
-        "lake",
-        "archive",
-        "--once",
-        "--json",
-        "--redis-url",
-        source.redis_url,
-        "--lake",
-        source.lake.path,
-    )
+        fill(stores, "archived", "batch", WARM_UP_RECORDS)
+    assert Archiver(source).round(partial(archive_ranges, source)).records == WARM_UP_RECORDS
+    place = ("--redis-url", source.redis_url, "--lake", source.lake.path)
+    command = [sys.executable, "-m", "korvet", "lake", "archive", "--once", "--json", *place]
     times = []
     for _ in range(5):
         before, began = _children_seconds(), time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "korvet", *command], capture_output=True, check=True)
+        done = subprocess.run(command, capture_output=True, check=True)
         times.append((time.perf_counter() - began, _children_seconds() - before))
         assert json.loads(done.stdout)["records"] == 0
-    seconds, cpu = (statistics.median(each) for each in zip(*times, strict=True))
+    seconds, cpu = (statistics.median(column) for column in zip(*times, strict=True))
     print(f"archive --once with nothing to do: {seconds:.1f} s, {cpu:.2f} s of CPU", flush=True)
 
 

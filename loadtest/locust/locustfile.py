@@ -18,12 +18,9 @@ from locust.runners import LocalRunner, WorkerRunner
 from locust.stats import PERCENTILES_TO_CHART, StatsEntry
 
 from loadtest.locust import arguments, shapes, thresholds, topics
-from loadtest.locust.admins import AdminUser
-from loadtest.locust.consumers import ConsumerUser, ReaderUser
-from loadtest.locust.groups import GroupUser
 from loadtest.locust.operations import Operation
-from loadtest.locust.producers import ProducerUser
 from loadtest.locust.thresholds import Limits, Measured, Verdict
+from loadtest.locust.users import AdminUser, ConsumerUser, GroupUser, ProducerUser, ReaderUser
 
 # In the order in which users of a small run are made: one producer first.
 USERS: dict[str, type[User]] = {
@@ -75,7 +72,7 @@ class Judge:
 
     def print(self, **_: object) -> None:
         """Print the table."""
-        print(f"Thresholds\n{thresholds.table(self._verdicts)}", flush=True)
+        print(thresholds.summary(self._verdicts), flush=True)
 
 
 def _measured(entry: StatsEntry) -> Measured:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from loadtest.harness import table
 from loadtest.locust import operations
 from loadtest.locust.shapes import SHAPES
 
@@ -133,11 +134,7 @@ def judge(
     return verdicts
 
 
-def table(verdicts: list[Verdict]) -> str:
+def summary(verdicts: list[Verdict]) -> str:
     """Return the verdicts as lines for people."""
     rows = [(each.what, each.limit, each.reached, "kept" if each.kept else "BROKEN") for each in verdicts]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        f"  {what:<{widths[0]}}  {limit:>{widths[1]}}  {reached:>{widths[2]}}  {word}"
-        for what, limit, reached, word in rows
-    )
+    return table(("threshold", "limit", "reached", ""), rows)

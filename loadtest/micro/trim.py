@@ -1,22 +1,19 @@
 """How long one step of lua/log/trim.lua holds Redis, by the size of what it frees.
 
-Run as `python loadtest/micro/trim.py` from the repository. Redis serves nobody else while a script runs, so the longest
-step is what trimming costs others in latency. Starts a private embedded server without persistence; the time is the
-server's own (INFO commandstats, EVALSHA). Of each log the older half goes, and then the rest of it. An allocator may
-give what is free at the end of its heap back to the system in one piece, which shows in the longest step: glibc's does,
-unless GLIBC_TUNABLES is set in the environment to what korvet/server/embedded.py sets.
+Run as `python -m loadtest.micro.trim [--share 1.0]` from the repository. Redis serves nobody else while a script runs,
+so the longest step is what trimming costs others in latency. Starts a private embedded server without persistence; the
+time is the server's own (INFO commandstats, EVALSHA). Of each log the older half goes, and then the rest of it. An
+allocator may give what is free at the end of its heap back to the system in one piece, which shows in the longest step:
+glibc's does, unless GLIBC_TUNABLES is set in the environment to what korvet/server/embedded.py sets.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
+import argparse
 import os
-import re
-from typing import cast
+from contextlib import closing
+
+import redis as redis_py
 
 from korvet.log.packed import LOG_FIELD, PackedLog
 from korvet.log.store import LogStore
@@ -25,13 +22,13 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
-from loadtest.micro import logs
+from loadtest.harness import table
+from tests.support.redis_servers import connected, embedded_server
 
 # Bytes of an entry, entries of the log.
 CASES = ((100, 1_000_000), (5_000, 100_000), (100_000, 5_000), (1_000_000, 1_000), (16_000_000, 60))
 ROW_BYTES, ROW_ENTRIES = 1 << 20, 4096
 WRITES_PER_ROUND_TRIP_BYTES = 8 << 20
-_CALLS = re.compile(r"cmdstat_evalsha:calls=(\d+),usec=(\d+)")
 
 
 def fill(redis: Redis, log: LogStore, size: int, count: int) -> int:
@@ -63,16 +60,14 @@ def fill(redis: Redis, log: LogStore, size: int, count: int) -> int:
     return count // 2
 
 
-def held_us(redis: Redis, store: TrimStore, trim: Trim) -> list[int]:
+def held_us(client: redis_py.Redis, store: TrimStore, trim: Trim) -> list[int]:
     """Do all steps; return the scripts' times in microseconds."""
     times = []
     while True:
-        redis.call("CONFIG", "RESETSTAT")
+        client.config_resetstat()
         [outcome] = store.trim([trim])
         assert isinstance(outcome, Trimmed), outcome
-        found = _CALLS.search(cast("bytes", redis.call("INFO", "commandstats")).decode())
-        assert found is not None
-        times.append(int(found[2]))
+        times.append(client.info("commandstats")["cmdstat_evalsha"]["usec"])
         if not outcome.more:
             return times
         trim = Trim(trim.partition)
@@ -80,20 +75,26 @@ def held_us(redis: Redis, store: TrimStore, trim: Trim) -> list[int]:
 
 def main() -> None:
     """Print a table."""
-    print(
-        f"{'bytes':>12} {'entries':>10} {'goes':>6} {'steps':>8} {'median ms':>10} {'longest ms':>10} {'sum ms':>10}"
-    )
-    for size, count in CASES:
-        with logs.server() as redis:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--share", type=float, default=1.0, help="of the entries of each log")
+    given = parser.parse_args()
+    rows: list[list[str | float]] = []
+    for size, entries in CASES:
+        count = int(entries * given.share)
+        with (
+            embedded_server() as url,
+            connected(url) as client,
+            closing(Redis(url, timeout_ms=60_000, connect_timeout_ms=5000)) as redis,
+        ):
             log, store = LogStore(redis, redis, Keys("korvet")), TrimStore(redis)
             middle = fill(redis, log, size, count)
             partition = log.partition("orders", 0, "id-1", 10, "batch")
             store.trim([Trim(partition)])  # loads the script
             for what, start in (("half", middle), ("rest", count)):
-                times = sorted(held_us(redis, store, Trim(partition, start)))
-                shown = (times[len(times) // 2], times[-1], sum(times))
-                row = " ".join(f"{each / 1000:10.3f}" for each in shown)
-                print(f"{size:12,} {count:10,} {what:>6} {len(times):8,} {row}", flush=True)
+                times = sorted(held_us(client, store, Trim(partition, start)))
+                shown = (times[len(times) // 2] / 1000, times[-1] / 1000, sum(times) / 1000)
+                rows.append([f"{size:,} bytes, {count:,} entries, {what}", len(times), *shown])
+    print(table(("what goes", "steps", "median ms", "longest", "sum"), rows))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import cramjam
 
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 from tests.browser import packages
 
 NAMES = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")

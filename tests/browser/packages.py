@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 
 CACHE = Path(__file__).parent / ".cache"
 _NPM_SECONDS_MAX = 600

@@ -17,7 +17,7 @@ from itertools import repeat
 from pathlib import Path
 
 from loadtest.bench import toolchain
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 from tests.differential import brokers, compare, wire
 from tests.differential.rooms import ROOMS, settle
 from tests.differential.session import Exchange, Session

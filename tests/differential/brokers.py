@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loadtest.bench import peers, processes
+from loadtest.bench import peers
+from tests.support.processes import free_port
 
 USER, PASSWORD = "alice", "alice-secret"
 SETTINGS = (
@@ -22,7 +23,7 @@ class _Secured(peers.Peer):
     login_port = 0
 
     def _listeners(self) -> list[str]:
-        self.login_port = self.login_port or processes.free_port()
+        self.login_port = self.login_port or free_port()
         login = f"SASL_PLAINTEXT://127.0.0.1:{self.login_port}"
         return [f"listeners=PLAINTEXT://{self.bootstrap},{login}", *SETTINGS]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.toolchain import copy_jars, need_java
+from loadtest.harness import NotAvailableError
 
 HERE = Path(__file__).parent
 JARS = HERE / ".cache" / "jars"

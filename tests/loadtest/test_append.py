@@ -11,10 +11,9 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.embedded import find_program
 from korvet.topics.entry_ids import BATCH
-from loadtest.append.__main__ import table
-from loadtest.append.measure import measure
+from loadtest.append.__main__ import measure, summary
 from loadtest.append.rows import ROWS, Call, calls_of
-from loadtest.append.server import WrongError
+from loadtest.redis_server import WrongError
 from tests.support.append_scripts import VerdictCode
 
 _DUPLICATES = next(row for row in ROWS if row.repeat)._replace(calls=4, records=2, repeat=2)
@@ -56,5 +55,5 @@ def test_each_row_is_measured() -> None:
     version, measured = measure(find_program(), rows, 1)
     assert {len(samples) for samples in measured.values()} == {3}
     assert all(sample.ratio > 0 < sample.script_us for samples in measured.values() for sample in samples)
-    lines = table(version, measured).splitlines()
+    lines = summary(version, measured).splitlines()
     assert [line[:42].rstrip() for line in lines] == [version, *(row.name for row in ROWS)]

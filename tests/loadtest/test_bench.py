@@ -12,10 +12,11 @@ import pytest
 from korvet.protocol.compile import decode
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.records.batch import each_record
-from loadtest.bench import frames, librdkafka, peers, processes, toolchain
+from loadtest import harness
+from loadtest.bench import frames, librdkafka, toolchain
 from loadtest.bench.cost import BROKER, REDIS, SWEEPS
 from loadtest.bench.peers import KorvetBatch
-from loadtest.bench.processes import NotAvailableError
+from loadtest.harness import NotAvailableError
 from tests.support.broker import korvet_broker
 
 _HEADER_BYTES = 4 + 2 + 2 + 4 + 2 + len("bench")
@@ -40,11 +41,11 @@ def test_each_point_of_the_cost_has_figures_of_its_own() -> None:
 def test_what_is_started_pinned_stays_on_its_cores_and_its_starter_does_not() -> None:
     before = os.sched_getaffinity(0)
     core = {max(before)}
-    with processes.pinned(core):
+    with harness.pinned(core):
         child = subprocess.Popen(["sleep", "60"])
     try:
         assert (os.sched_getaffinity(child.pid), os.sched_getaffinity(0)) == (core, before)
-        processes.pin(child.pid, before)
+        harness.pin(child.pid, before)
         assert os.sched_getaffinity(child.pid) == before
     finally:
         child.kill()
@@ -86,7 +87,7 @@ def test_a_broker_whose_compiler_is_missing_cannot_be_had(
 def test_a_broker_that_does_not_start_is_reported_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "START_SECONDS_MAX", 5.0)
+    monkeypatch.setattr(harness, "START_SECONDS_MAX", 5.0)
     monkeypatch.setattr(KorvetBatch, "workers", -1)
     with pytest.raises(NotAvailableError, match=r"it did not start: .*workers"):
         KorvetBatch(tmp_path).start()

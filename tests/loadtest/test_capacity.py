@@ -14,7 +14,7 @@ from loadtest.capacity import Load, Site, most_mib_s, predict, shares
 
 LOAD = Load()
 
-# Requests a second, and the CPU seconds a second of the worker and of each node: loadtest/micro/capacity.py.
+# Requests a second, and the CPU seconds a second of the worker and of each node: the check of docs/capacity.md.
 MEASURED = {1: (449, [0.280, 0.119]), 2: (449, [0.266, 0.053, 0.056]), 3: (442, [0.270, 0.053, 0.047, 0.033])}
 
 

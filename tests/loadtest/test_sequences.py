@@ -1,4 +1,4 @@
-"""loadtest/locust/sequences.py: each kind of fault is found and named, and nothing else is one."""
+"""loadtest/locust/readback.py: each kind of fault is found and named, and nothing else is one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loadtest.locust import ledger
 from loadtest.locust.ledger import Key, Page, Written
-from loadtest.locust.sequences import DOUBLED, ELSEWHERE, LOST, OUT_OF_ORDER, UNKNOWN, Sequences
+from loadtest.locust.readback import DOUBLED, ELSEWHERE, LOST, OUT_OF_ORDER, UNKNOWN, Sequences
 
 KEY, OTHER = Key("orders", "a"), Key("orders", "b")
 

@@ -1,4 +1,4 @@
-"""loadtest/locust/trend.py: memory that grows without end against memory of a process that warms up."""
+"""loadtest/locust/watch.py: memory that grows without end against memory of a process that warms up."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from loadtest.locust import trend
-from loadtest.locust.trend import Sample, Trend
+from loadtest.locust.watch import Sample, Trend, trend_of
 
 MIB = 1 << 20
 
@@ -17,7 +16,7 @@ def of(mib: list[float], cpu_share: float = 0.5) -> Trend:
     samples = [
         Sample(number * 10.0, int(each * MIB), number * 10.0 * cpu_share) for number, each in enumerate(mib)
     ]
-    found = trend.of(samples)
+    found = trend_of(samples)
     assert found is not None
     return found
 
@@ -48,4 +47,4 @@ def test_memory_and_cpu_are_reported_as_measured() -> None:
 
 
 def test_few_samples_have_no_trend() -> None:
-    assert trend.of([Sample(number, MIB, 0.0) for number in range(5)]) is None
+    assert trend_of([Sample(number, MIB, 0.0) for number in range(5)]) is None

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from loadtest.bench import chart, cores, cost, processes, produce_loop, scale, toolchain
+from loadtest import harness
+from loadtest.bench import chart, cost, produce_loop, scale, toolchain
 from loadtest.bench.load import Load
 from loadtest.bench.peers import Kfake, KorvetBatch
-from loadtest.bench.produce_loop import Requests
+from loadtest.bench.produce_loop import Bench, Requests
 from loadtest.bench.results import Results
 from loadtest.bench.run import Plan, Run
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
     toolchain.prepare()
-    processes.allow_files()
+    harness.allow_files()
     with Load(tmp_path_factory.mktemp("load")) as running:
         yield running
 
@@ -51,7 +52,7 @@ def test_the_requests_that_are_counted_are_in_the_log(load: Load, tmp_path: Path
     peer = KorvetBatch(tmp_path)
     peer.start()
     try:
-        done = produce_loop.run(load, peer, tmp_path, work, (0.3, 0.5))
+        done = produce_loop.run(Bench(load, Results([]), tmp_path, 0.5), peer, work, 0.3)
         ends = held(peer.bootstrap, work.topic, work.partitions)
     finally:
         peer.stop()
@@ -77,7 +78,7 @@ def test_the_cost_has_its_figures_and_its_chart(load: Load, tmp_path: Path) -> N
 def test_the_cores_have_a_rate_for_each_number_of_workers(load: Load, tmp_path: Path) -> None:
     results = run(tmp_path, load, "cores")
     rates = [figure for figure in results.figures() if figure.more]
-    assert len(rates) == 2 * len(cores.CORES) * len(cores.WORKERS)
+    assert len(rates) == 2 * len(cost.CORES) * len(cost.WORKERS)
 
 
 def test_many_partitions_many_producers_and_the_second_client_have_figures(
@@ -98,7 +99,7 @@ def test_kfake_takes_what_korvet_takes(load: Load, tmp_path: Path) -> None:
     peer = Kfake(tmp_path)
     peer.start()
     try:
-        done = produce_loop.run(load, peer, tmp_path, Requests("few", 8, 8), (0.1, 0.1))
+        done = produce_loop.run(Bench(load, Results([]), tmp_path, 0.1), peer, Requests("few", 8, 8), 0.1)
         assert sum(held(peer.bootstrap, "few", 8)) == done.sent
     finally:
         peer.stop()

@@ -202,7 +202,7 @@ def test_a_port_for_the_page_that_is_taken_is_one_clear_error(limits: Path) -> N
 
 
 def test_what_is_beside_locust_does_not_import_it_for_it_patches_the_standard_library() -> None:
-    program = "import loadtest.locust.cli, sys; print({'locust', 'gevent.monkey'} & sys.modules.keys())"
+    program = "import loadtest.locust.__main__, sys; print({'locust', 'gevent.monkey'} & sys.modules.keys())"
     command = [sys.executable, "-c", program]
     assert subprocess.check_output(command, cwd=_REPOSITORY, text=True) == "set()\n"
 

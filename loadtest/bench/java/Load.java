@@ -95,7 +95,7 @@ public final class Load {
         // Kafka's perf tool prints its statistics; only answers may go to stdout.
         System.setOut(new PrintStream(OutputStream.nullOutputStream()));
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        System.setErr(new Errors());
+        System.setErr(new Produce.Errors());
         Connections connections = new Connections();
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] words = line.trim().split(" ");

@@ -15,8 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.toolchain import kafka_version
+from loadtest.harness import NotAvailableError
 from tests.jvm.kafka_broker import jvm, lists, results
 
 FOLDER = results.ROOT / "build" / "kafka_broker"

@@ -10,8 +10,8 @@ import hashlib
 import sys
 from pathlib import Path
 
-from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.toolchain import copy_jars, need_java
+from loadtest.harness import NotAvailableError
 
 HERE = Path(__file__).parent
 S3 = HERE / "s3"

@@ -14,8 +14,8 @@ from pathlib import Path
 from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
 from httpx2 import HTTPError
 
-from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.toolchain import copy_jars, need_java
+from loadtest.harness import NotAvailableError
 from tests.support import processes
 
 HERE = Path(__file__).parent

@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from redis.crc import key_slot
 
+from loadtest.harness import table
 from tests.support.broker import KORVET, started
 from tests.support.processes import free_port
 from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
@@ -119,13 +120,9 @@ def _p99(found: list[Acknowledged]) -> float:
     return taken[math.ceil(len(taken) * 0.99) - 1] if taken else math.inf
 
 
-def _row(name: str, found: list[Acknowledged]) -> str:
-    if not found:
-        return f"{name:<34} none"
-    taken = [each.seconds * 1000 for each in found]
-    return (
-        f"{name:<34} {len(taken):>8} {statistics.median(taken):>9.1f} {_p99(found):>9.1f} {max(taken):>9.1f}"
-    )
+def _row(name: str, found: list[Acknowledged]) -> list[str | float]:
+    taken = [each.seconds * 1000 for each in found] or [math.nan]
+    return [name, len(found), statistics.median(taken), _p99(found), max(taken)]
 
 
 def main() -> int:
@@ -170,13 +167,15 @@ def _run(directory: Path, seconds: float, rate: float, fault: str) -> int:
 
 def _report(acknowledged: list[Acknowledged], broken_at: float, theirs: set[int], fault: str) -> list[str]:
     """Print what was measured; returns the bounds that are exceeded."""
-    print(f"{'ms until acknowledged':<34} {'records':>8} {'median':>9} {'p99':>9} {'longest':>9}")
     before = [each for each in acknowledged if each.at + each.seconds < broken_at]
     after = [each for each in acknowledged if each.at >= broken_at]
-    print(_row("before", before))
     others = [each for each in after if each.partition not in theirs]
-    print(_row("after, other partitions", others))
-    print(_row("after, partitions of that master", [each for each in after if each.partition in theirs]))
+    rows = [
+        _row("before", before),
+        _row("after, other partitions", others),
+        _row("after, partitions of that master", [each for each in after if each.partition in theirs]),
+    ]
+    print(table(("ms until acknowledged", "records", "median", "p99", "longest"), rows))
     first: dict[int, float] = defaultdict(lambda: math.inf)
     for each in acknowledged:
         done = each.at + each.seconds

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import socket
-import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -52,11 +51,10 @@ def warm_up(requests: Sequence[object]) -> int:
 
 
 class Server:
-    """A server on a directory of its own; a context manager."""
+    """A server on a directory; a context manager that ends it. Raises ConfigError where it does not start."""
 
-    def __init__(self, program: Path) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="korvet-append-", ignore_cleanup_errors=True)
-        self._embedded = EmbeddedServer(open_locked(Path(self._directory.name) / "data"), program, 0)
+    def __init__(self, directory: Path, program: Path) -> None:
+        self._embedded = EmbeddedServer(open_locked(directory), program, 0)
         self._socket = socket.socket(socket.AF_UNIX)
         self._reader = RespReader(WrongError)
         self.url = self._embedded.url
@@ -64,8 +62,7 @@ class Server:
     def __enter__(self) -> Self:
         try:
             self._embedded.start(time.sleep, lambda _text: None)
-            self._socket.connect(str(self._embedded.data_dir.socket))
-            self.call("CONFIG", "SET", "auto-aof-rewrite-percentage", 0)
+            self._socket.connect(self.socket)
         except BaseException:
             self.__exit__()
             raise
@@ -75,7 +72,16 @@ class Server:
         self._socket.close()
         self._embedded.stop()
         self._embedded.data_dir.close()
-        self._directory.cleanup()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._embedded.pid
+
+    @property
+    def socket(self) -> str:
+        """Where it listens."""
+        return str(self._embedded.data_dir.socket)
 
     def version(self) -> str:
         """Return what it is, as "Valkey 9.1.2"; Valkey has a version as Redis besides."""
@@ -84,16 +90,16 @@ class Server:
 
     def call(self, *args: Arg) -> object:
         """Return the reply to a command; raises WrongError for an error."""
-        [reply] = self._exchange([Request(pack_command(args), 1)], 1)
+        [reply] = self.exchange([Request(pack_command(args), 1)], 1)
         return reply
 
     def drive(self, requests: Sequence[Request], under_way: int) -> Driven:
         """Send requests, at most `under_way` at a time; those after `warm_up` are measured. Raises WrongError."""
         warm = warm_up(requests)
-        replies = self._exchange(requests[:warm], under_way)
+        replies = self.exchange(requests[:warm], under_way)
         self.call("CONFIG", "RESETSTAT")
         main_ns, process_ns = self._ran_ns()
-        replies += self._exchange(requests[warm:], under_way)
+        replies += self.exchange(requests[warm:], under_way)
         main_end_ns, process_end_ns = self._ran_ns()
         stats = _SCRIPT_STATS.search(cast("bytes", self.call("INFO", "commandstats")))
         script_us = int(stats[2]) / int(stats[1]) if stats else 0.0
@@ -102,11 +108,12 @@ class Server:
         )
 
     def _ran_ns(self) -> tuple[int, int]:
-        threads = Path(f"/proc/{self._embedded.pid}/task")
+        threads = Path(f"/proc/{self.pid}/task")
         ran_ns = {path.name: int((path / "schedstat").read_text().split()[0]) for path in threads.iterdir()}
-        return ran_ns[str(self._embedded.pid)], sum(ran_ns.values())
+        return ran_ns[str(self.pid)], sum(ran_ns.values())
 
-    def _exchange(self, requests: Sequence[Request], under_way: int) -> list[object]:
+    def exchange(self, requests: Sequence[Request], under_way: int) -> list[object]:
+        """Send requests, at most `under_way` at a time; returns their replies."""
         replies: list[object] = []
         left, sent = deque(requests), deque[Request]()
         while left or sent:

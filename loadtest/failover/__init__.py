@@ -1,1 +1,0 @@
-"""What a failover of a Redis Cluster costs producers."""

@@ -1,1 +1,0 @@
-"""Load tests of the lake."""
