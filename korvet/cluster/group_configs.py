@@ -35,7 +35,6 @@ class GroupConfigs:
     """
 
     def __init__(self, redis: Redis, keys: Keys, settings: Settings) -> None:
-        """Nothing is read from Redis yet."""
         self._rows = RowStore(redis, keys, keys.group_configs, FEED_MEMBER, GroupRow)
         self._settings = settings
         self._by_group: dict[str, GroupRow] = {}
@@ -49,7 +48,6 @@ class GroupConfigs:
             self._by_group, self._seen = {decode_group_id(name): row for name, row in rows.items()}, seen
 
     def groups(self) -> list[str]:
-        """Return the groups on which configs are set, by name."""
         return sorted(self._by_group)
 
     def overrides(self, group: str) -> Mapping[str, str]:
@@ -57,23 +55,18 @@ class GroupConfigs:
         return self._by_group.get(group, {})
 
     def session_ms(self, group: str, kind: str) -> int:
-        """Return the session timeout of the members of a group of this type."""
         return self._value(group, f"{kind}.session.timeout.ms")
 
     def heartbeat_ms(self, group: str, kind: str) -> int:
-        """Return the pause between two heartbeats of a member of a group of this type."""
         return self._value(group, f"{kind}.heartbeat.interval.ms")
 
     def standbys(self, group: str) -> int:
-        """Return how many standby tasks each stateful task of a streams group has."""
         return self._value(group, NUM_STANDBY_REPLICAS)
 
     def initial_rebalance_delay_ms(self, group: str) -> int:
-        """Return how long the first assignment of a streams group waits."""
         return self._value(group, STREAMS_INITIAL_REBALANCE_DELAY_MS)
 
     def lock_ms(self, group: str) -> int:
-        """Return how long a member of a share group has a record that it has acquired."""
         return self._value(group, LOCK_DURATION_MS)
 
     def share_reset(self, group: str) -> str | int:
@@ -81,7 +74,6 @@ class GroupConfigs:
         return values.parse_share_reset(str(self._effective(group, OFFSET_RESET)))
 
     def is_committed(self, group: str) -> bool:
-        """Return whether a share group gets committed records only."""
         return self._effective(group, ISOLATION_LEVEL) == "read_committed"
 
     def alter(

@@ -286,7 +286,6 @@ def subscribed_topics(group: StoredGroup) -> set[str] | None:
 def _described(
     group: GroupMembers, names: Mapping[str, str], ids: Mapping[str, str], assignor: str
 ) -> DescribedConsumerGroup:
-    """Return a group with the topics by `names`, which are by id, and `ids`, the reverse."""
     members = [
         DescribedMember(
             member_id=member.member_id,

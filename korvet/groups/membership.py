@@ -115,7 +115,6 @@ class GroupCoordinator:
             watch.wake_all()
 
     def flush(self) -> None:
-        """Send what follows transitions a little later."""
         self._store.schedule.flush()
 
     def join(self, request: JoinRequest, is_visible: IsVisible) -> Joined:
@@ -148,7 +147,6 @@ class GroupCoordinator:
             return _or_raise(self._classic_members.sync(request), error)
 
     def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
-        """Renew a member's session; raises KafkaError by Kafka's rules."""
         _check_group(group)
         try:
             self._store.heartbeat(group, member_id, instance, generation)

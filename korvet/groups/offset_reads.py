@@ -131,7 +131,6 @@ class OffsetReads:
     def _rows_at(
         self, asked: Sequence[tuple[str, TopicPartition]]
     ) -> tuple[dict[tuple[str, TopicPartition], _Row], _TopicIds]:
-        """Return the rows of groups for partitions, and the topic ids that the partitions have now."""
         by_group: dict[str, list[TopicPartition]] = {}
         for group, at in asked:
             by_group.setdefault(group, []).append(at)
@@ -157,7 +156,6 @@ class OffsetReads:
     def fetch_all(
         self, groups: Sequence[str], known_id: KnownId = lambda _: None
     ) -> list[dict[TopicPartition, Committed] | KafkaError]:
-        """Return all that each group has committed."""
         outcomes: list[dict[TopicPartition, Committed] | KafkaError] = []
         for some in self._in_parts(groups):
             rows, ids = self._all_rows(some)
@@ -206,7 +204,6 @@ class OffsetReads:
             yield part
 
     def _all_rows(self, groups: Sequence[str]) -> tuple[list[_Rows | KafkaError], _TopicIds]:
-        """Return the rows of each group, and the topic ids that their partitions have now."""
         keys = [self._keys.group_offsets(group) for group in groups]
         replies = self._redis.pipeline([("HGETALL", key) for key in keys])
         rows = [
@@ -223,7 +220,6 @@ class OffsetReads:
         return {TopicPartition(*at): row for at, row in places if at is not None}
 
     def _topic_ids(self, places: Iterable[tuple[TopicPartition, str]]) -> _TopicIds:
-        """Return the topic ids in the states of partitions, given with their slot tags."""
         ids: _TopicIds = {}
         for some in in_parts(list(dict.fromkeys(places)), PARTITIONS_AT_ONCE):
             ids |= zip(some, self._redis.pipeline([self._topic_of(*place) for place in some]), strict=True)
@@ -235,7 +231,6 @@ class OffsetReads:
     def _counted(
         self, group: str, at: TopicPartition, row: _Row, ids: _TopicIds, known_id: KnownId
     ) -> Committed | KafkaError | None:
-        """Return the row if the partition still belongs to its topic."""
         if isinstance(row, KafkaError):
             return row
         tag = tag_of(row)

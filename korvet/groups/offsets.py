@@ -114,7 +114,6 @@ class GroupVersion(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group had no members."""
         return self.state in (b"", EMPTY.encode())
 
 
@@ -214,23 +213,19 @@ class OffsetStore(OffsetReads):
                 return
 
     def follow(self, group: str, offsets: Iterable[tuple[Partition, int]]) -> None:
-        """Have the Redis groups continue at committed offsets, soon."""
         self._mirror.move(group, offsets)
 
     def flush(self) -> None:
-        """Send what follows commits a little later."""
         self._mirror.flush()
         self._schedule.flush()
 
     def versions(self, groups: Sequence[str]) -> list[GroupVersion | KafkaError]:
-        """Return the groups as they are now, in one round trip."""
         keys = [self._keys.group_state(group) for group in groups]
         commands = [("HMGET", key, "state", "generation", "since", "protocol_type") for key in keys]
         replies = self._redis.pipeline(commands)
         return [parsed(key, "a field", reply, _version) for key, reply in zip(keys, replies, strict=True)]
 
     def now_ms(self) -> int:
-        """Return the clock of the Redis that has the list of groups."""
         return time_ms(self._redis.node_of(self._keys.groups).call("TIME"))
 
     def delete_group(self, group: str) -> None:
@@ -301,7 +296,6 @@ class OffsetStore(OffsetReads):
         return DeletedOffsets(done == 1, offsets, dropped == 1)
 
     def _streams(self, group: str, rows: Mapping[TopicPartition, bytes]) -> list[str]:
-        """Return the streams of which these are the rows."""
         unseen = [at for at, row in rows.items() if row == ANY_ROW]
         seen: dict[TopicPartition, bytes | None] = dict(rows)
         if unseen:
@@ -377,15 +371,12 @@ class CommittedOffsets:
         return [outcomes.get(one) for one in asked]
 
     def fetch_all(self, groups: Sequence[str]) -> list[dict[TopicPartition, Committed] | KafkaError]:
-        """Return all that each group has committed."""
         return self._store.fetch_all(groups, self._known_id)
 
     def check_readers(self, readers: Sequence[tuple[str, str, int]]) -> list[KafkaError | None]:
-        """Return for each group, member and epoch what prevents the member from fetching offsets (OffsetReads)."""
         return self._store.check_readers(readers)
 
     def flush(self) -> None:
-        """Send what follows commits a little later."""
         self._store.flush()
 
     def _replace(
@@ -426,7 +417,6 @@ class CommittedOffsets:
 
 
 def known_id(topics: TopicRegistry, name: str) -> str | None:
-    """Return the id of a topic as the registry has it."""
     topic = topics.get_cached(name)
     return None if topic is None else id_text(topic.id)
 

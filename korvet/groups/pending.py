@@ -61,9 +61,7 @@ class PendingOffsets:
         self._store.follow(group, moved)
 
     def unstable(self, groups: Sequence[str]) -> list[set[TopicPartition] | KafkaError]:
-        """Return for each group the partitions of which an open transaction is to commit an offset."""
         return self._store.unstable(groups)
 
     def flush(self) -> None:
-        """Send what follows commits a little later."""
         self._store.flush()

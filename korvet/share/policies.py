@@ -15,7 +15,6 @@ class SharePolicies:
         self._settings = settings
 
     def of(self, group: str) -> SharePolicy:
-        """Return the policy of a group as of now."""
         settings = self._settings
         return SharePolicy(
             self._configs.lock_ms(group),
@@ -32,5 +31,4 @@ class SharePolicies:
         return self._configs.share_reset(group)
 
     def is_committed(self, group: str) -> bool:
-        """Return whether a group gets committed records only."""
         return self._configs.is_committed(group)

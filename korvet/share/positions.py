@@ -126,6 +126,5 @@ def begin_ask(
 
 
 def part_key(group: str, part: SharePart) -> PartKey:
-    """Return what stands for a group's part of a partition."""
     _, partition = part.resolved()
     return group, partition.topic_id, partition.index

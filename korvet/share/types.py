@@ -126,7 +126,6 @@ class HeldRanges:
         del self.ranges[:-HELD_RANGES_MAX]
 
     def in_order(self) -> Iterator[tuple[int, int]]:
-        """Yield them in order, each offset once."""
         end = 0
         for first, last in sorted(self.ranges):
             if last >= end:

@@ -150,7 +150,6 @@ def _policies(overrides: Mapping[str, str], settings: Settings) -> list[str]:
 
 
 def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
-    """Return what the broker acts on for a topic with these overrides."""
 
     def found(name: str) -> Value:
         return value(name, overrides, settings)

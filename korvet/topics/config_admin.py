@@ -101,7 +101,6 @@ class ConfigAdmin:
         self._groups.refresh()
 
     def groups(self) -> list[str]:
-        """Return the groups on which configs are set, as of now."""
         self._groups.refresh()
         return self._groups.groups()
 

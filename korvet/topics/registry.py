@@ -133,12 +133,10 @@ def id_text(topic_id: bytes) -> str:
 
 
 def id_bytes(text: str) -> bytes:
-    """Return a topic id as on the wire from how `id_text` writes it."""
     return base64.urlsafe_b64decode(text + "==")
 
 
 def unknown_id() -> KafkaError:
-    """Return the error for a topic id that there is not."""
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
 
@@ -188,7 +186,6 @@ class TopicRegistry:
             call(name)
 
     def reload(self) -> None:
-        """Read the whole registry."""
         with self._refreshing:
             self._epoch = -1
             self.refresh()
@@ -220,7 +217,6 @@ class TopicRegistry:
             self._note_change()
 
     def apply_settings(self, settings: Settings) -> None:
-        """Have topics inherit `settings` from now on."""
         with self._refreshing:
             self._settings = settings
             self._configs.clear()
@@ -240,20 +236,16 @@ class TopicRegistry:
         return config
 
     def list_all(self) -> list[Topic]:
-        """Return every topic, by name, as of now."""
         self.refresh()
         return self.list_cached()
 
     def list_cached(self) -> list[Topic]:
-        """Return every topic, by name, as of the last refresh."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def get_cached(self, name: str) -> Topic | None:
-        """Return the topic of that name as of the last refresh."""
         return self._by_name.get(name)
 
     def get(self, name: str) -> Topic:
-        """Return the topic of that name; see `resolve`."""
         return self.resolve(TopicRef(name))
 
     def resolve(self, ref: TopicRef) -> Topic:
@@ -276,7 +268,6 @@ class TopicRegistry:
         )
 
     def cached(self, ref: TopicRef) -> Topic | None:
-        """Return the topic of a name or id as of the last refresh."""
         return self._by_name.get(ref.name) if ref.id is None else self._by_id.get(ref.id)
 
     def partition(self, ref: TopicRef, index: int) -> tuple[Topic, Partition]:
@@ -476,11 +467,9 @@ class TopicRegistry:
         return [errors.get(topic.name) for topic in topics]
 
     def list_deleting(self) -> list[TopicRow]:
-        """Return the topics whose deletion is not complete, as of now."""
         return self._list_unfinished("deleting")
 
     def list_creating(self) -> list[TopicRow]:
-        """Return the topics whose creation is not complete, as of now."""
         return self._list_unfinished("creating")
 
     def _list_unfinished(self, state: str) -> list[TopicRow]:

@@ -83,7 +83,6 @@ class TransactionCoordinator:
         self._count = count
 
     def flush(self) -> None:
-        """Send what follows transitions a little later."""
         self._store.schedule.flush()
 
     def init(

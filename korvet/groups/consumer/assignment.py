@@ -91,11 +91,9 @@ class BrokerAssignedGroups:
         self._configs = configs
 
     def session_ms(self, group: str) -> int:
-        """Return the session timeout of the members of a group."""
         return self._configs.session_ms(group, self.store.kind)
 
     def heartbeat_ms(self, group: str) -> int:
-        """Return the pause between two heartbeats of a member of a group."""
         return self._configs.heartbeat_ms(group, self.store.kind)
 
     def wait(self, group: str, epoch: int, compute: Callable[[str, int], bool]) -> None:
@@ -287,7 +285,6 @@ class AssignedGroups(BrokerAssignedGroups, ABC):
 
 
 def check_size(request: MemberReport) -> None:
-    """Raise KafkaError INVALID_REQUEST for a member that says too much."""
     texts = (request.member_id, request.instance, request.rack, request.regex, *(request.names or ()))
     if sum(len(each or "") for each in texts) > METADATA_BYTES_MAX:
         message = f"a member may have {METADATA_BYTES_MAX} bytes of metadata"
@@ -295,12 +292,10 @@ def check_size(request: MemberReport) -> None:
 
 
 def keeps_changing(group: str) -> KafkaError:
-    """Return the error for a member that others change all the time."""
     return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group} keeps changing")
 
 
 def _selection(fields: GroupFields) -> Selection:
-    """Return what the members subscribe to as of the last assignment."""
     return (
         msgspec.json.decode(fields.subscriptions, type=Selection)
         if fields.subscriptions

@@ -166,7 +166,6 @@ class ConsumerGroups(AssignedGroups):
         return member.row.rebalance_ms
 
     def _join(self, request: MemberReport) -> Written:
-        """Create or change the member, if the request says anything new."""
         group = request.group
         for _ in range(ATTEMPTS_MAX):
             view = self.store.read(group, request.member_id, request.instance or "")
@@ -231,7 +230,6 @@ class ConsumerGroups(AssignedGroups):
         )
 
     def check(self, request: MemberReport) -> None:
-        """Raise KafkaError INVALID_REQUEST, and UNSUPPORTED_ASSIGNOR."""
         problem = ""
         if not request.member_id:
             problem = "MemberId can't be empty."

@@ -74,7 +74,6 @@ class ShareGroups(AssignedGroups):
         return MemberAnswer(request.member_id, after.epoch, self.heartbeat_ms(group), assigned)
 
     def check(self, request: MemberReport) -> None:
-        """Raise KafkaError INVALID_REQUEST."""
         problem = ""
         if not request.member_id:
             problem = "MemberId can't be empty."
@@ -93,7 +92,6 @@ class ShareGroups(AssignedGroups):
         check_size(request)
 
     def _join(self, request: MemberReport) -> Written:
-        """Create or change the member, if the request says anything new."""
         group, member_id = request.group, request.member_id
         for _ in range(ATTEMPTS_MAX):
             view = self.store.read(group, member_id, "")

@@ -213,7 +213,6 @@ class StreamsGroups(BrokerAssignedGroups):
         return StreamsAnswer(member_id=request.member_id, epoch=request.epoch)
 
     def _join(self, request: StreamsReport) -> _JoinedRunner:
-        """Create or change the member, if the request says anything new."""
         group, member_id = request.group, request.member_id
         for _ in range(ATTEMPTS_MAX):
             view = self._store.read(group, member_id, "")
@@ -434,7 +433,6 @@ class StreamsGroups(BrokerAssignedGroups):
     def _by_endpoint(
         self, group: str, topology: StreamsTopology, configured: ConfiguredTopology
     ) -> list[EndpointTasks]:
-        """Return what each endpoint has."""
         inputs = {each.id: each.inputs for each in topology.subtopologies}
         sizes: dict[str, int] = {}
         for name in {name for names in inputs.values() for name in names}:
@@ -486,7 +484,6 @@ def _time_for(member: ConsumerMember, progress: Progress) -> int | None:
 
 
 def _check(request: StreamsReport) -> None:
-    """Raise KafkaError INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY."""
     problem = ""
     if not request.member_id:
         problem = "MemberId can't be empty."
