@@ -457,7 +457,6 @@ def _group_api(
             store,
             storage.subscriptions,
             settings,
-            keys.group_channel,
             classic_members,
             REQUEST_METRICS.parked,
         ),

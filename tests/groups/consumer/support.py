@@ -46,9 +46,7 @@ class Consumers:
             clock=clock,
         )
         members = ClassicMembers(self.groups, migration, domain.topics)
-        self.classic = GroupCoordinator(
-            self.store, domain.subscriptions, self.settings, KEYS.group_channel, members, clock=clock
-        )
+        self.classic = GroupCoordinator(self.store, domain.subscriptions, self.settings, members, clock=clock)
         names = GroupList(domain.redis, KEYS)
         self.admin = GroupAdmin(self.store, names, self.offsets, domain.topics)
 
