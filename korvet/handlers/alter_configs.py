@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import Outcome, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import alter_configs as wire
@@ -29,11 +29,13 @@ class _AlteredResource(Protocol):
 _R = TypeVar("_R", bound=_AlteredResource)
 
 
-def handle(request: wire.AlterConfigsRequest, _caller: Caller, api: ClusterApi) -> wire.AlterConfigsResponse:
+def handle(
+    request: wire.AlterConfigsRequest, _caller: Caller, services: Services
+) -> wire.AlterConfigsResponse:
     """Set the configs of each resource; the failure of one leaves the others unaffected."""
 
     def alter(resource: wire.AlterConfigsResource) -> None:
-        api.configs.alter(
+        services.configs.alter(
             ConfigResource(resource.resource_type, resource.resource_name),
             [ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
             reset=True,

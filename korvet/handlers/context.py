@@ -1,23 +1,18 @@
-"""What a handler is given: who asks, and the services of its kind of requests.
-
-Each handler takes one of these contexts. They are built once in each worker.
-"""
+"""What a handler is given: who asks, and the services of its worker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
-from korvet.clock import CLOCK, Clock
+from korvet.clock import Clock
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
 from korvet.cluster.features import Features
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.definition import INT32_MAX
 from korvet.groups.consumer.coordinator import ConsumerGroups
-from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
@@ -114,112 +109,59 @@ class Caller(msgspec.Struct, frozen=True):
         return quotas.mutations(self.principal.name, self.client_id, strict=strict)
 
 
-class LogApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about records: produce, fetch, offsets by time or epoch, producers."""
-
-    live: LiveSettings
-    topics: TopicRegistry
-    appends: Appends
-    markers: MarkerWriter
-    transactions: TransactionCoordinator
-    fetches: Fetches
-    offsets: OffsetLookup
-    deletion: RecordDeletion
-    active_producers: ActiveProducers
-    replicas: Replicas
-    traffic: TopicCounters
-
-
-class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about groups, and committed offsets."""
+class GroupServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What serves groups of each protocol, and their committed offsets."""
 
     coordinator: GroupCoordinator
-    consumer_groups: ConsumerGroups
-    share_groups: ShareGroups
-    share_deletion: ShareDeletion
-    streams_groups: StreamsGroups
-    features: Features
+    consumer: ConsumerGroups
+    share: ShareGroups
+    streams: StreamsGroups
     committed: CommittedOffsets
     pending: PendingOffsets
     admin: GroupAdmin
-    topics: TopicRegistry
-    replicas: Replicas
-
-    def flush(self) -> None:
-        """Send what follows requests a little later: this worker stops."""
-        self.coordinator.flush()
-        self.committed.flush()
 
 
-class ShareApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about records of share groups, and where these are."""
+class ShareServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What serves the records of share groups."""
 
-    live: LiveSettings
-    topics: TopicRegistry
-    features: Features
     policies: SharePolicies
-    members: ConsumerStore
     sessions: ShareSessions
     fetcher: ShareFetcher
     acknowledger: Acknowledger
     offsets: ShareGroupOffsets
-    traffic: TopicCounters
+    deletion: ShareDeletion
 
 
-class TransactionApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about transactions, and about the offsets and markers that belong to them."""
-
-    coordinator: TransactionCoordinator
-    topics: TopicRegistry
-    markers: MarkerWriter
-    pending: PendingOffsets
-    cluster: ClusterView
-
-
-class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about topics: which there are, their partitions, and the brokers these are placed on."""
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """The services of one worker, which are the same for all requests."""
 
     live: LiveSettings
     topics: TopicRegistry
     cluster: ClusterView
     view: MetadataView
-    replicas: Replicas
-    epochs: LeaderEpochs
-    quotas: ClientQuotas
-    clock: Clock = CLOCK
-
-
-class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about the brokers: who they are, how they and the topics are configured, what they store."""
-
-    cluster: ClusterView
     features: Features
-    group_configs: GroupConfigs
     configs: ConfigAdmin
-    topics: TopicRegistry
+    group_configs: GroupConfigs
     log_dirs: LogDirs
-
-
-class SecurityApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about who may connect, and what and how much each may do."""
-
+    appends: Appends
+    fetches: Fetches
+    epochs: LeaderEpochs
+    offsets: OffsetLookup
+    deletion: RecordDeletion
+    markers: MarkerWriter
+    active_producers: ActiveProducers
+    replicas: Replicas
+    transactions: TransactionCoordinator
+    groups: GroupServices
+    share: ShareServices
     users: UserCredentials
     quotas: ClientQuotas
     authorizer: Authorizer | None
-
-
-class Apis(NamedTuple):
-    """The contexts of one worker."""
-
-    log: LogApi
-    groups: GroupApi
-    share: ShareApi
-    transactions: TransactionApi
-    topics: TopicApi
-    cluster: ClusterApi
-    security: SecurityApi
+    traffic: TopicCounters
+    clock: Clock
 
     def flush(self) -> None:
         """Send what follows requests a little later: this worker stops."""
-        self.groups.flush()
-        self.transactions.coordinator.flush()
+        self.groups.coordinator.flush()
+        self.groups.committed.flush()
+        self.transactions.flush()

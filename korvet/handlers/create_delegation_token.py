@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import register
 from korvet.protocol.messages import create_delegation_token as wire
 from korvet.security.session import ANONYMOUS
@@ -19,7 +19,7 @@ NO_TIME = -1
 _VERSION_WITH_REQUESTER = 3
 
 
-def handle(_request: wire.CreateDelegationTokenRequest, caller: Caller, _api: SecurityApi) -> NoReturn:
+def handle(_request: wire.CreateDelegationTokenRequest, caller: Caller, _services: Services) -> NoReturn:
     """Refuse it."""
     refuse_token(caller)
 

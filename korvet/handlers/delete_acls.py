@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.describe_acls import acl_filter, authorizer_of
 from korvet.handlers.registry import Outcome, register
 from korvet.handlers.rights import ALTER, on_cluster
@@ -22,9 +22,9 @@ FILTERS_MAX = 1_000
 """Filters of one request: each goes through all ACLs."""
 
 
-def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -> wire.DeleteAclsResponse:
+def handle(request: wire.DeleteAclsRequest, _caller: Caller, services: Services) -> wire.DeleteAclsResponse:
     """Delete what matches each filter; the failure of one leaves the others unaffected."""
-    authorizer = authorizer_of(api)
+    authorizer = authorizer_of(services)
     if len(request.filters) > FILTERS_MAX:
         message = f"One request may have {FILTERS_MAX} filters."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -12,7 +12,7 @@ from korvet.clock import CLOCK
 from korvet.cluster.brokers import BrokerAddress
 from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_quorum as wire
@@ -23,7 +23,7 @@ _MESSAGE = "This server does not host this topic-partition."
 
 
 def handle(
-    request: wire.DescribeQuorumRequest, caller: Caller, api: ClusterApi
+    request: wire.DescribeQuorumRequest, caller: Caller, services: Services
 ) -> wire.DescribeQuorumResponse:
     """Describe the quorum; a request for anything but its one partition fails for each partition, as in Kafka."""
     asked = [
@@ -36,9 +36,9 @@ def handle(
             for name, indexes in asked
         ]
         return wire.DescribeQuorumResponse(error_message=None, topics=topics)
-    live = api.cluster.refresh().on(caller.listener)
-    api.topics.refresh()
-    end_offset, now_ms = api.topics.epoch, int(CLOCK.time() * 1000)
+    live = services.cluster.refresh().on(caller.listener)
+    services.topics.refresh()
+    end_offset, now_ms = services.topics.epoch, int(CLOCK.time() * 1000)
     partition = wire.PartitionData(
         partition_index=0,
         error_message=None,

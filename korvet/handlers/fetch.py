@@ -21,7 +21,7 @@ from typing import Any
 
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, partition_code
-from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.produce import THROTTLED_BY, Client
 from korvet.handlers.registry import Reply, register
 from korvet.handlers.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, by_handler
@@ -46,7 +46,7 @@ class FetchDecisions:
 
     def __init__(
         self,
-        api: LogApi,
+        services: Services,
         authorizer: Authorizer | None,
         limit: Callable[[Session, str | None], int | None],
         charge: Callable[[Session, str | None, int, float], tuple[int, Quota]],
@@ -55,9 +55,9 @@ class FetchDecisions:
 
         `charge` counts an answer, by bytes and seconds, and returns for how long its client has to wait (ms).
         """
-        self._api, self._authorizer = api, authorizer
+        self._services, self._authorizer = services, authorizer
         self._limit, self._charge = limit, charge
-        self._finder = PartitionFinder(api.topics, api.appends)
+        self._finder = PartitionFinder(services.topics, services.appends)
 
     def decide(self, client: Client | None, word: str, asked: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the decisions on questions of one kind, a KafkaError for what is refused.
@@ -102,10 +102,10 @@ class FetchDecisions:
                 raise refusal(TOPIC)
         elif not rights.allows(READ, TOPIC, named):
             raise refusal(TOPIC)
-        self._api.appends.core.grant(client.number, False, kind, name)  # noqa: FBT003 - it does not write
+        self._services.appends.core.grant(client.number, False, kind, name)  # noqa: FBT003 - it does not write
 
 
-def handle(_request: wire.FetchRequest, _caller: Caller, _api: LogApi) -> Reply:
+def handle(_request: wire.FetchRequest, _caller: Caller, _services: Services) -> Reply:
     """Raise ProtocolError: a client that may fetch is served by the core."""
     raise ProtocolError("a Fetch request of a client that has no session")
 

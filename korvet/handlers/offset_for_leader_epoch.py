@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import KafkaError, partition_code
-from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import register
 from korvet.handlers.rights import CLUSTER_ACTION, DESCRIBE, on_topics
 from korvet.log.offsets import OffsetFound
@@ -22,7 +22,7 @@ from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 
 def handle(
-    request: wire.OffsetForLeaderEpochRequest, _caller: Caller, api: LogApi
+    request: wire.OffsetForLeaderEpochRequest, _caller: Caller, services: Services
 ) -> wire.OffsetForLeaderEpochResponse:
     """Answer for each partition."""
     refs = [
@@ -34,10 +34,10 @@ def handle(
     def query(
         asked: wire.OffsetForLeaderPartition, _topic: Topic, partition: Partition
     ) -> tuple[Partition, int]:
-        api.offsets.check_epoch(partition, asked.current_leader_epoch)
+        services.offsets.check_epoch(partition, asked.current_leader_epoch)
         return partition, asked.leader_epoch
 
-    return _response(request, iter(api.topics.ask(refs, query, api.offsets.epoch_ends)))
+    return _response(request, iter(services.topics.ask(refs, query, services.offsets.epoch_ends)))
 
 
 def _response(

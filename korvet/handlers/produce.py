@@ -30,7 +30,7 @@ from typing import Protocol
 
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError, partition_code
 from korvet.handlers.common import error_message
-from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import Reply, register
 from korvet.handlers.rights import TOPIC, TRANSACTIONAL_ID, WRITE, on_topics_then_ids, on_transactional_id
 from korvet.log.appends import Decision, Question, refused
@@ -66,7 +66,7 @@ class ProduceDecisions:
 
     def __init__(
         self,
-        api: LogApi,
+        services: Services,
         authorizer: Authorizer | None,
         is_late: Callable[[float], bool],
         charge: Callable[[Session, str | None, int, float], tuple[int, Quota]],
@@ -75,9 +75,9 @@ class ProduceDecisions:
 
         `charge` counts a request, by bytes and seconds, and returns for how long its client has to wait (ms).
         """
-        self._api, self._appends = api, api.appends
+        self._services, self._appends = services, services.appends
         self._authorizer, self._is_late, self._charge = authorizer, is_late, charge
-        self._finder = PartitionFinder(api.topics, api.appends)
+        self._finder = PartitionFinder(services.topics, services.appends)
 
     def decide(self, client: Client | None, question: Question) -> Decision:
         """Return the decision on one question; raises KafkaError. `client` is None once its connection is gone."""
@@ -101,7 +101,7 @@ class ProduceDecisions:
 
     def confirm(self, asked: Sequence[tuple[int, str, int]]) -> list[Decision]:
         """Return for each node (by number), history and count whether as many replicas have what was written."""
-        replicas = self._api.replicas
+        replicas = self._services.replicas
         wanted = [(replicas.numbered(number).name, history, count) for number, history, count in asked]
         short = KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -110,7 +110,7 @@ class ProduceDecisions:
         return [None if has else refused(short) for has in replicas.have(wanted)]
 
     def _in_sync(self, stream: str) -> Decision:
-        known = self._api.replicas.check_insync(self._appends.partition_of(stream))
+        known = self._services.replicas.check_insync(self._appends.partition_of(stream))
         if known is not None:
             self._appends.core.put_insync(*known)
         return None
@@ -124,7 +124,7 @@ class ProduceDecisions:
         if name == ZERO_UUID:
             return None  # no topic: the next question says so
         # Before the rights are looked at, for it may wait: what is granted is what holds now.
-        named = self._api.topics.resolve(TopicRef("", name)).name if isinstance(name, bytes) else name
+        named = self._services.topics.resolve(TopicRef("", name)).name if isinstance(name, bytes) else name
         authorizer = self._authorizer
         rights = ALL_RIGHTS if authorizer is None else authorizer.rights(client.session, "Produce")
         rights.check_fresh()
@@ -142,7 +142,7 @@ class ProduceDecisions:
         partitions = [self._appends.partition_of(stream) for stream in streams]
         verify_only = version < ADDING_VERSION_FIRST
         try:
-            return self._api.transactions.add_partitions(
+            return self._services.transactions.add_partitions(
                 transactional_id, producer_id, epoch, partitions, verify_only=verify_only
             )
         except KafkaError as error:
@@ -166,7 +166,7 @@ def _code_for_producers(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def handle(_request: wire.ProduceRequest, _caller: Caller, _api: LogApi) -> Reply:
+def handle(_request: wire.ProduceRequest, _caller: Caller, _services: Services) -> Reply:
     """Raise ProtocolError: a client that may produce is served by the core."""
     raise ProtocolError("a Produce request of a client that has no session")
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.rights import Rule
 from korvet.protocol.schema import Message
 
@@ -34,23 +34,21 @@ Outcome: TypeAlias = tuple[str, int]
 """What was to be changed, and the error code."""
 
 R = TypeVar("R", bound=Message)
-C = TypeVar("C")
 
 
 class Handler(msgspec.Struct, frozen=True):
     """How requests of one class are served.
 
-    `handle` is given the context of the class `context`; `refuse` makes the response that answers all of a request with
-    an error. `rights` are the rules that are looked at first. `changes` reads from a response what an administrator has
-    changed, for the audit log; None: nothing. `timed`: metrics show how long each stage takes. `unconfirmed` is the
-    error that is answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas.
-    `abandoned` gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is
-    begun. `confirms` says of a single request whether replicas are asked for.
+    `refuse` makes the response that answers all of a request with an error. `rights` are the rules that are looked at
+    first. `changes` reads from a response what an administrator has changed, for the audit log; None: nothing. `timed`:
+    metrics show how long each stage takes. `unconfirmed` is the error that is answered if too few of Redis' replicas
+    have what the request has changed; NONE asks for no replicas. `abandoned` gives the error, a retriable one, for a
+    request that comes late and whose client has gone; NONE: it is begun. `confirms` says of a single request whether
+    replicas are asked for.
     """
 
     request: type[Message]
-    context: type[object]
-    handle: Callable[[Any, Caller, Any], Any]
+    handle: Callable[[Any, Caller, Services], Any]
     refuse: Callable[[Any, Caller, KafkaError], Message | None]
     rights: tuple[Rule, ...] = ()
     changes: Callable[[Any, Any], Iterable[Outcome]] | None = None
@@ -65,7 +63,7 @@ HANDLERS: dict[int, Handler] = {}
 
 
 def register(  # noqa: PLR0913 - what Handler has, each by its name
-    handle: Callable[[R, Caller, C], Answer],
+    handle: Callable[[R, Caller, Services], Answer],
     refuse: Callable[[R, Caller, KafkaError], Message | None],
     *,
     rights: Collection[Rule],
@@ -79,11 +77,10 @@ def register(  # noqa: PLR0913 - what Handler has, each by its name
 
     What is abandoned is answered with `unconfirmed` if nothing else is said.
     """
-    request, _, context, *_ = get_type_hints(handle).values()
+    request, *_ = get_type_hints(handle).values()
     code = unconfirmed if abandoned is None else abandoned
     HANDLERS[request.api.key] = Handler(
         request,
-        context,
         handle,
         refuse,
         rights=tuple(rights),

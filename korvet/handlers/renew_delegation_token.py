@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import NoReturn
 
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.create_delegation_token import NO_TIME, refuse_token
 from korvet.handlers.registry import register
 from korvet.protocol.messages import renew_delegation_token as wire
 
 
-def handle(_request: wire.RenewDelegationTokenRequest, caller: Caller, _api: SecurityApi) -> NoReturn:
+def handle(_request: wire.RenewDelegationTokenRequest, caller: Caller, _services: Services) -> NoReturn:
     """Refuse it."""
     refuse_token(caller)
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import register
 from korvet.protocol.messages import sasl_authenticate as wire
 
 
 def handle(
-    request: wire.SaslAuthenticateRequest, caller: Caller, _api: SecurityApi
+    request: wire.SaslAuthenticateRequest, caller: Caller, _services: Services
 ) -> wire.SaslAuthenticateResponse:
     """Answer the token, and the last one with how long the session lasts."""
     sasl = caller.session.sasl

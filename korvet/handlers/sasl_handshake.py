@@ -8,13 +8,13 @@ Errors: ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import register
 from korvet.protocol.messages import sasl_handshake as wire
 
 
 def handle(
-    request: wire.SaslHandshakeRequest, caller: Caller, _api: SecurityApi
+    request: wire.SaslHandshakeRequest, caller: Caller, _services: Services
 ) -> wire.SaslHandshakeResponse:
     """Begin the login; after version 0 its tokens have no headers."""
     sasl = caller.session.sasl

@@ -13,7 +13,7 @@ from functools import partial
 from korvet.errors import ErrorCode
 from korvet.groups.consumer.types import MemberReport
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import (
     assignment,
     joins_or_leaves,
@@ -27,10 +27,10 @@ from korvet.protocol.messages import share_group_heartbeat as wire
 
 
 def handle(
-    request: wire.ShareGroupHeartbeatRequest, caller: Caller, api: GroupApi
+    request: wire.ShareGroupHeartbeatRequest, caller: Caller, services: Services
 ) -> wire.ShareGroupHeartbeatResponse:
     """Take the heartbeat."""
-    require_share_groups(api.features)
+    require_share_groups(services.features)
     names = request.subscribed_topic_names
     require_visible(names or (), caller)
     report = MemberReport(
@@ -42,9 +42,9 @@ def handle(
         rack=request.rack_id,
         names=None if names is None else tuple(names),
     )
-    groups = api.share_groups
+    groups = services.groups.share
     answer = take_heartbeat(
-        request, partial(groups.renew, report), partial(groups.heartbeat, report), api.replicas
+        request, partial(groups.renew, report), partial(groups.heartbeat, report), services.replicas
     )
     return wire.ShareGroupHeartbeatResponse(
         member_id=answer.member_id,

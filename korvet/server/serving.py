@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from korvet.cluster.backpressure import Backpressure, BackpressureState
-from korvet.handlers.context import Apis
+from korvet.handlers.context import Services
 from korvet.handlers.fetch import FetchDecisions
 from korvet.handlers.produce import ProduceDecisions
 from korvet.log.failures import Failures
@@ -18,15 +18,17 @@ from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 
 
-def serve_clients(apis: Apis, pressure: Backpressure, lease: ServingLease, throttle: Throttle) -> None:
+def serve_clients(
+    services: Services, pressure: Backpressure, lease: ServingLease, throttle: Throttle
+) -> None:
     """Have the core hear of all that decides on the requests of producers and consumers, and ask for the rest."""
-    appends, authorizer = apis.log.appends, apis.security.authorizer
+    appends, authorizer = services.appends, services.authorizer
     core = appends.core
-    appends.clients = ProduceDecisions(apis.log, authorizer, lease.is_late, throttle.charge_produce)
-    apis.log.fetches.clients = FetchDecisions(
-        apis.log, authorizer, throttle.fetch_limit, throttle.charge_fetch
+    appends.clients = ProduceDecisions(services, authorizer, lease.is_late, throttle.charge_produce)
+    services.fetches.clients = FetchDecisions(
+        services, authorizer, throttle.fetch_limit, throttle.charge_fetch
     )
-    apis.log.topics.follow(partial(_forget, appends.core.forget_topic, appends.core.forget_topics))
+    services.topics.follow(partial(_forget, appends.core.forget_topic, appends.core.forget_topics))
     if authorizer is not None:
         authorizer.follow(partial(_trust, core.trust_rights, core.forget_rights))
     lease.follow(core.set_lease)
@@ -37,12 +39,12 @@ def serve_clients(apis: Apis, pressure: Backpressure, lease: ServingLease, throt
 
     pressure.on_reading = press
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)
-    apis.log.live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
-    apis.log.live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
+    services.live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
+    services.live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
 
-    noted = ProduceMetrics(core, REQUEST_METRICS, REDIS_METRICS, apis.log.traffic, Failures(_count_failure))
+    noted = ProduceMetrics(core, REQUEST_METRICS, REDIS_METRICS, services.traffic, Failures(_count_failure))
     REQUEST_METRICS.on_flush(noted.flush)
-    fetched = FetchMetrics(core, REQUEST_METRICS, REDIS_METRICS, apis.log.traffic)
+    fetched = FetchMetrics(core, REQUEST_METRICS, REDIS_METRICS, services.traffic)
     REQUEST_METRICS.on_flush(fetched.flush)
     appends.on_noted = REQUEST_METRICS.flush_soon
 

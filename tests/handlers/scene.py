@@ -28,10 +28,10 @@ from korvet.security.session import Principal, Session
 from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.sockets import Sockets
+from korvet.server.services import Storage, build_services
 from korvet.server.serving import serve_clients
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
-from korvet.server.worker import Storage, build_apis
 from tests.handlers import apis
 from tests.handlers.table import codes, message
 from tests.support import redis_servers
@@ -72,7 +72,7 @@ class Scene:
         self.settings = Settings(**given | settings)
         self.storage = Storage.of(self.settings, None)
         address = Address("127.0.0.1", 9092)
-        self.apis = build_apis(
+        self.services = build_services(
             self.settings,
             self.storage,
             [Bound(DEFAULT_LISTENER, address, address)],
@@ -80,13 +80,15 @@ class Scene:
             UsageTable.of(self.settings, workers=1).worker(0),
             clock=clock,
         )
-        self.acls = self.apis.security.authorizer
+        self.acls = self.services.authorizer
         if self.acls is not None:
             self.acls.refresh()
-        lease, quotas = ServingLease(self.storage.redis, TIMEOUT_MS), self.apis.security.quotas
-        self.dispatcher = Dispatcher(HANDLERS, self.apis, self.apis.log.replicas, lease, quotas, self.acls)
-        pressure, path = Backpressure(self.storage.appends, self.settings), self.apis.log.appends.core
-        serve_clients(self.apis, pressure, lease, self.dispatcher.throttle)
+        lease, quotas = ServingLease(self.storage.redis, TIMEOUT_MS), self.services.quotas
+        self.dispatcher = Dispatcher(
+            HANDLERS, self.services, self.services.replicas, lease, quotas, self.acls
+        )
+        pressure, path = Backpressure(self.storage.appends, self.settings), self.services.appends.core
+        serve_clients(self.services, pressure, lease, self.dispatcher.throttle)
         self.sockets = Sockets(self.settings, path, may_all=self.acls is None)
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
         self.ids: dict[str, bytes] = {}

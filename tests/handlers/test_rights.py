@@ -334,7 +334,7 @@ def test_a_right_that_is_revoked_while_its_topic_is_looked_up_is_none(
 ) -> None:
     topic_id = scene.ids["orders"]
     scene.allow(WRITE, TOPIC)
-    decisions, registry = scene.apis.log.appends.clients, scene.apis.log.topics
+    decisions, registry = scene.services.appends.clients, scene.services.topics
     assert isinstance(decisions, ProduceDecisions)
     resolve = registry.resolve
     with connected(scene.dispatcher, scene.sockets, session=ALICE) as (client, _):

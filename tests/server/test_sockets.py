@@ -39,9 +39,7 @@ REQUEST = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
 
 def serving(redis: Redis, handle: Callable[..., Message]) -> Dispatcher:
-    return dispatcher(
-        redis, {60: Handler(DescribeClusterRequest, object, handle, HANDLERS[60].refuse)}, [object()]
-    )
+    return dispatcher(redis, {60: Handler(DescribeClusterRequest, handle, HANDLERS[60].refuse)})
 
 
 @pytest.fixture(autouse=True)
@@ -157,10 +155,10 @@ def test_what_an_answer_holds_is_released_though_answers_before_it_were_written_
 
     large = DescribeClusterResponse(cluster_id="x" * LARGE_BYTES)
     handlers = {
-        60: Handler(DescribeClusterRequest, object, lambda *_: large, HANDLERS[60].refuse),
-        16: Handler(ListGroupsRequest, object, late, HANDLERS[16].refuse),
+        60: Handler(DescribeClusterRequest, lambda *_: large, HANDLERS[60].refuse),
+        16: Handler(ListGroupsRequest, late, HANDLERS[16].refuse),
     }
-    by = dispatcher(redis, handlers, [object()])
+    by = dispatcher(redis, handlers)
     core = LogStore(redis, redis, Keys("korvet")).appends.core
     with opened_sockets(path=core) as sockets, slow_client(sockets, by) as client:
         room = core.fetch_room

@@ -8,9 +8,9 @@ traceback and answered with UNKNOWN_SERVER_ERROR; if not even that can be encode
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from korvet_core import request_header
@@ -18,7 +18,7 @@ from korvet_core import request_header
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers import audit, authorization
 from korvet.handlers.api_versions import unsupported
-from korvet.handlers.context import Caller
+from korvet.handlers.context import Caller, Services
 from korvet.handlers.registry import MEMORY, Answer, Handler, Reply
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
@@ -63,14 +63,14 @@ class ResponseFrame(NamedTuple):
 
 
 class _Served(NamedTuple):
-    """An API that is served: its name, its handler, and the context that the handler takes.
+    """An API that is served: its name, its handler, and the services that the handler takes.
 
     `replicas` confirm what it changes, `lease` lets it; `throttle` says for how long quotas have its client wait.
     """
 
     name: str
     handler: Handler
-    context: Any
+    services: Services
     replicas: Replicas
     lease: ServingLease
     throttle: Throttle
@@ -132,7 +132,7 @@ class _Serving:
     def _call(self) -> Answer:
         served, request, caller = self._served, self._request, self._caller
         try:
-            answer: Answer = authorization.call(served.handler, request, caller, served.context)
+            answer: Answer = authorization.call(served.handler, request, caller, served.services)
         except KafkaError as error:
             audit.note_failure(served.handler, request, caller, error)
             raise
@@ -213,21 +213,20 @@ class Dispatcher:
     def __init__(
         self,
         handlers: Mapping[int, Handler],
-        contexts: Iterable[object],
+        services: Services,
         replicas: Replicas,
         lease: ServingLease,
         quotas: ClientQuotas,
         authorizer: Authorizer | None = None,
     ) -> None:
-        """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change.
+        """`replicas` confirm what requests change, `lease` is that of this worker, `quotas` are those of its clients.
 
-        `lease` is that of this worker, and `quotas` are those of its clients. Without an `authorizer` all may do all.
+        Without an `authorizer` all may do all.
         """
         self.throttle = Throttle(quotas)
         self._authorizer = authorizer
-        by_class = {type(each): each for each in contexts}
         self._served = {
-            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self.throttle)
+            key: _Served(_name(handler), handler, services, replicas, lease, self.throttle)
             for key, handler in handlers.items()
         }
         apis = [handler.request.api for handler in handlers.values()]

@@ -265,7 +265,7 @@ def with_sasl(mechanism: str = "", *, done: bool = False) -> Any:
     def session(scene: Scene) -> Session:
         scene.do(apis.AlterUserScramCredentials, **upsertion())
         made = Session("10.0.0.3:1")
-        listener = SaslListener.of(scene.settings, "SASL_PLAINTEXT", scene.apis.security.users)
+        listener = SaslListener.of(scene.settings, "SASL_PLAINTEXT", scene.services.users)
         made.sasl = Authenticator(listener, made)
         if mechanism:
             scene.call(SaslHandshakeRequest(mechanism=mechanism), 1, made)
