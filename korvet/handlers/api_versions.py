@@ -33,8 +33,8 @@ def handle(request: wire.ApiVersionsRequest, caller: Caller, services: Services)
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "the client's software name or version is malformed"
                 )
-    if caller.session.sasl is not None:
-        caller.session.sasl.greet()
+    if caller.sasl is not None:
+        caller.sasl.greet()
     served = [_row(handler.request.api) for _, handler in sorted(HANDLERS.items())]
     response = wire.ApiVersionsResponse(api_keys=served, finalized_features_epoch=services.features.epoch)
     response.finalized_features = [

@@ -34,6 +34,7 @@ from korvet.security.acls import CLUSTER_NAME
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights
 from korvet.security.client_quotas import ClientQuotas, Mutations
 from korvet.security.credentials import UserCredentials
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Principal, Session
 from korvet.share.acknowledge import Acknowledger
 from korvet.share.deletion import ShareDeletion
@@ -52,7 +53,8 @@ from korvet.transactions.coordinator import TransactionCoordinator
 class Caller(msgspec.Struct, frozen=True):
     """Who sent a request, and in which version of its API.
 
-    Responses carry the addresses that belong to the listener of its `session`.
+    Responses carry the addresses that belong to the listener of its `session`. `sasl` has the logins of its connection,
+    on a listener where clients have to log in.
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
     the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
     that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once. `rights` are those of
@@ -62,6 +64,7 @@ class Caller(msgspec.Struct, frozen=True):
     client_id: str | None
     session: Session
     version: int
+    sasl: Authenticator | None = None
     timer: RequestTimer = msgspec.field(default_factory=lambda: NO_TIMER)
     fetched: FetchMemory = UNLIMITED
     not_after_ms: int = 0

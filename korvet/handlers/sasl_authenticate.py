@@ -16,7 +16,7 @@ def handle(
     request: wire.SaslAuthenticateRequest, caller: Caller, _services: Services
 ) -> wire.SaslAuthenticateResponse:
     """Answer the token, and the last one with how long the session lasts."""
-    sasl = caller.session.sasl
+    sasl = caller.sasl
     if sasl is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "the listener has no SASL")
     answer, lifetime_ms = sasl.authenticate(request.auth_bytes)

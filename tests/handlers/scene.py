@@ -24,6 +24,7 @@ from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.keys import Keys
 from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, ResourcePattern, Rule
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Principal, Session
 from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
@@ -92,6 +93,8 @@ class Scene:
         self.sockets = Sockets(self.settings, path, may_all=self.acls is None)
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
         self.ids: dict[str, bytes] = {}
+        self.logins: dict[str, Authenticator] = {}
+        """Those of clients that have to log in, by their peer."""
         self._raw = ExitStack()
         self._connections = ExitStack()
         self._consumers: dict[tuple[str, Principal], WireClient] = {}
@@ -121,7 +124,7 @@ class Scene:
         if isinstance(request, ProduceRequest):
             return served(self.dispatcher, self.sockets, request, version, session)
         with received(request_frame(request, version)) as frame:
-            chunks = self.dispatcher.serve(frame, session).chunks
+            chunks = self.dispatcher.serve(frame, session, self.logins.get(session.peer)).chunks
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:]) if chunks else None
 
     def _consumer(self, session: Session) -> WireClient:

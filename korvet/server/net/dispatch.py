@@ -29,6 +29,7 @@ from korvet.protocol.schema import Message, RequestHeader
 from korvet.protocol.wire import Buffer
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer
 from korvet.security.client_quotas import ClientQuotas
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
 from korvet.server.net.budget import Frame
 from korvet.server.net.throttle import Throttle
@@ -232,10 +233,10 @@ class Dispatcher:
         apis = [handler.request.api for handler in handlers.values()]
         self._flexible_from = {api.key: api.flexible for api in apis if api.flexible is not None}
 
-    def serve(self, frame: Frame, session: Session) -> ResponseFrame:
+    def serve(self, frame: Frame, session: Session, sasl: Authenticator | None = None) -> ResponseFrame:
         """Serve the request of a frame; raises ProtocolError or FaultError if the connection must close."""
         header = RequestHeader(*request_header(frame.data, self._flexible_from))
-        refusal = None if session.sasl is None else session.sasl.admit(header.api_key)
+        refusal = None if sasl is None else sasl.admit(header.api_key)
         served = self._served.get(header.api_key)
         if served is None:
             raise ProtocolError(f"API key {header.api_key} is unknown")
@@ -251,6 +252,7 @@ class Dispatcher:
             header.client_id,
             session,
             header.api_version,
+            sasl,
             timer,
             frame.fetched,
             rights=rights,

@@ -266,7 +266,7 @@ def with_sasl(mechanism: str = "", *, done: bool = False) -> Any:
         scene.do(apis.AlterUserScramCredentials, **upsertion())
         made = Session("10.0.0.3:1")
         listener = SaslListener.of(scene.settings, "SASL_PLAINTEXT", scene.services.users)
-        made.sasl = Authenticator(listener, made)
+        scene.logins[made.peer] = Authenticator(listener, made)
         if mechanism:
             scene.call(SaslHandshakeRequest(mechanism=mechanism), 1, made)
         return made
