@@ -35,5 +35,4 @@ error = partial(Finding, level=Level.ERROR)
 
 
 def mib(size: int) -> str:
-    """Return a number of bytes as text."""
     return f"{size / 2**20:,.0f} MiB"

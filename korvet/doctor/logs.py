@@ -54,7 +54,6 @@ class StoredLog(msgspec.Struct, kw_only=True):
     problems: list[LogProblem] = []
 
     def note(self, kind: str, text: str) -> None:
-        """Note a problem."""
         self.problems.append(LogProblem(kind, text))
 
 
@@ -187,7 +186,6 @@ def examine(
 
 
 def as_object(log: StoredLog) -> dict[str, Any]:
-    """Return a log as JSON shows it."""
     return {
         "topic": log.topic,
         "partition": log.partition,

@@ -108,7 +108,6 @@ def clock(client: redis.Redis, now: Callable[[], float] = time.time) -> Finding:
 
 
 def disk(settings: Settings) -> Finding:
-    """Say whether the embedded server has room, and may write at all."""
     path = Path(settings.data_dir).expanduser().absolute()
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

@@ -46,7 +46,6 @@ class _TopicConfigs(msgspec.Struct):
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the Redis that the settings name."""
     limit_setting = "maxmemory" if settings.redis_url else "embedded.maxmemory.bytes"
     data_dir = None if settings.redis_url else Path(settings.data_dir).expanduser()
     if not settings.redis_url:

@@ -15,7 +15,6 @@ from korvet.redis.url import RedisTarget
 
 
 def examine(target: RedisTarget, settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the Sentinels that the settings name."""
     named = defaultdict[str, list[str]](list)
     replicas, others = 0, 0
     for address in target.addresses:

@@ -21,7 +21,6 @@ PRODUCER_FENCED_VERSION_FIRST = 2
 def handle(
     request: wire.AddOffsetsToTxnRequest, _caller: Caller, services: Services
 ) -> wire.AddOffsetsToTxnResponse:
-    """Add the group to the transaction."""
     services.transactions.add_group(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )

@@ -64,7 +64,6 @@ def alter_each(
 def refuse_each(
     resources: Sequence[_AlteredResource], error: KafkaError
 ) -> list[wire.AlterConfigsResourceResponse]:
-    """Answer every resource with the error."""
     return [_result(resource, error) for resource in resources]
 
 

@@ -48,7 +48,6 @@ def handle(
 
 
 def _paths(request: wire.AlterReplicaLogDirsRequest) -> dict[str, dict[int, str]]:
-    """Return the path that is asked for, by topic and partition."""
     paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

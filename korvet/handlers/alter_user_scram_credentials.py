@@ -25,7 +25,6 @@ from korvet.security.credentials import Deletion, Upsertion
 def handle(
     request: wire.AlterUserScramCredentialsRequest, _caller: Caller, services: Services
 ) -> wire.AlterUserScramCredentialsResponse:
-    """Change the credentials of each user."""
     changes = _by_user(request)
 
     def alter(user: str) -> wire.AlterUserScramCredentialsResult:

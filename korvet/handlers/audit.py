@@ -44,13 +44,11 @@ def note_failure(handler: Handler, request: Message, caller: Caller, error: Kafk
 
 
 def topics_changed(topics: Iterable[Any]) -> Iterator[Outcome]:
-    """Yield the outcome of each topic of a response."""
     for topic in topics:
         yield f"topic {topic.name or getattr(topic, 'topic_id', b'').hex()}", topic.error_code
 
 
 def partitions_changed(topics: Iterable[Any], prefix: str = "") -> Iterator[Outcome]:
-    """Yield the outcome of each partition of the topics of a response."""
     for topic in topics:
         for partition in topic.partitions:
             yield f"{prefix}{topic.name}:{partition.partition_index}", partition.error_code

@@ -46,7 +46,6 @@ def work_until(timeout_ms: int, now: float) -> float:
 
 
 def error_code(error: KafkaError | None) -> ErrorCode:
-    """Return the code of an error, NONE if there is none."""
     return ErrorCode.NONE if error is None else error.code
 
 

@@ -21,8 +21,6 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def handle(
     request: wire.ConsumerGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.ConsumerGroupDescribeResponse:
-    """Describe each group once."""
-
     def describe(group_id: str, group: DescribedConsumerGroup) -> wire.DescribedGroup:
         require_visible_members(group, caller)
         return wire.DescribedGroup(

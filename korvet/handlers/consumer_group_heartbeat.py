@@ -30,7 +30,6 @@ UNCHANGED = -1
 def handle(
     request: wire.ConsumerGroupHeartbeatRequest, caller: Caller, services: Services
 ) -> wire.ConsumerGroupHeartbeatResponse:
-    """Take the heartbeat."""
     if not services.features.group_version:
         message = "the feature group.version is 0: groups use the classic protocol alone"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)

@@ -74,17 +74,14 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def peer(self) -> str:
-        """Address and port of its connection."""
         return self.session.peer
 
     @property
     def listener(self) -> str:
-        """Name of the listener that its connection came in by."""
         return self.session.listener
 
     @property
     def principal(self) -> Principal:
-        """As whom it has authenticated."""
         return self.session.principal
 
     @property

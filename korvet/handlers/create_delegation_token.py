@@ -20,12 +20,10 @@ _VERSION_WITH_REQUESTER = 3
 
 
 def handle(_request: wire.CreateDelegationTokenRequest, caller: Caller, _services: Services) -> NoReturn:
-    """Refuse it."""
     refuse_token(caller)
 
 
 def refuse_token(caller: Caller) -> NoReturn:
-    """Refuse a request about tokens."""
     if caller.session.principal == ANONYMOUS:
         message = "Delegation tokens are for clients that have logged in."
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, message)
@@ -35,7 +33,6 @@ def refuse_token(caller: Caller) -> NoReturn:
 def _refuse(
     request: wire.CreateDelegationTokenRequest, caller: Caller, error: KafkaError
 ) -> wire.CreateDelegationTokenResponse:
-    """Answer with the error, and whose token it would be."""
     asks = caller.session.principal
     names_requester = caller.version >= _VERSION_WITH_REQUESTER  # KIP-373
     return wire.CreateDelegationTokenResponse(

@@ -28,7 +28,6 @@ E = TypeVar("E", bound=IntEnum)
 def handle(
     request: wire.DescribeAclsRequest, _caller: Caller, services: Services
 ) -> wire.DescribeAclsResponse:
-    """List the ACLs, those about one resource pattern together."""
     authorizer = authorizer_of(services)
     numbers = (request.resource_type_filter, request.pattern_type_filter, request.operation)
     if 0 in (*numbers, request.permission_type):
@@ -64,7 +63,6 @@ def authorizer_of(services: Services) -> Authorizer:
 
 
 def acl_filter(asked: wire.DescribeAclsRequest | delete_acls.DeleteAclsFilter) -> AclFilter:
-    """Return the filter of a request."""
     return AclFilter(
         enum_of(AclResourceType, asked.resource_type_filter),
         enum_of(PatternType, asked.pattern_type_filter),

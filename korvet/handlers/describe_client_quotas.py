@@ -16,7 +16,6 @@ from korvet.security.quotas import is_matched, parse_filter
 def handle(
     request: wire.DescribeClientQuotasRequest, _caller: Caller, services: Services
 ) -> wire.DescribeClientQuotasResponse:
-    """Return the entities that match, as they are now in Redis."""
     components = parse_filter(
         (entity.entity_type, entity.match_type, entity.match) for entity in request.components
     )

@@ -15,7 +15,6 @@ from korvet.protocol.messages import describe_delegation_token as wire
 
 
 def handle(_request: wire.DescribeDelegationTokenRequest, caller: Caller, _services: Services) -> NoReturn:
-    """Refuse it."""
     refuse_token(caller)
 
 

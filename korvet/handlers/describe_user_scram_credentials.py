@@ -20,7 +20,6 @@ from korvet.protocol.types import ScramMechanism
 def handle(
     request: wire.DescribeUserScramCredentialsRequest, _caller: Caller, services: Services
 ) -> wire.DescribeUserScramCredentialsResponse:
-    """Answer with the users that are named, or with all."""
     users = services.users.iterations()
     times = Counter([user.name for user in request.users or ()] or list(users))
     results = [_result(user, users.get(user), twice=times[user] > 1) for user in times]

@@ -30,7 +30,6 @@ ERROR_VERSION_FIRST = 1
 def handle(
     request: wire.ElectLeadersRequest, _caller: Caller, services: Services
 ) -> wire.ElectLeadersResponse:
-    """Return the outcome of an election for each partition."""
     require_time(request.timeout_ms)
     if request.topic_partitions != [] and request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
@@ -65,7 +64,6 @@ def handle(
 def _refuse(
     request: wire.ElectLeadersRequest, caller: Caller, error: KafkaError
 ) -> wire.ElectLeadersResponse:
-    """Answer with the error, at the top and for every partition."""
     results = [
         _result(topic.topic, topic.partitions, dict.fromkeys(topic.partitions, error))
         for topic in request.topic_partitions or ()
@@ -76,7 +74,6 @@ def _refuse(
 
 
 def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, KafkaError]:
-    """Return the outcome of an election for each partition, by its index."""
     placements = live.placed(topic.name, len(topic.partitions), topic.assignment)
     return {index: election_outcome(placed, unclean=unclean) for index, placed in enumerate(placements)}
 

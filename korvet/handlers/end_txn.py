@@ -20,7 +20,6 @@ EPOCH_VERSION_FIRST = 5
 
 
 def handle(request: wire.EndTxnRequest, caller: Caller, services: Services) -> wire.EndTxnResponse:
-    """End the transaction."""
     identity = services.transactions.end(
         request.transactional_id,
         request.producer_id,

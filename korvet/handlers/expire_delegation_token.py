@@ -15,7 +15,6 @@ from korvet.protocol.messages import expire_delegation_token as wire
 
 
 def handle(_request: wire.ExpireDelegationTokenRequest, caller: Caller, _services: Services) -> NoReturn:
-    """Refuse it."""
     refuse_token(caller)
 
 

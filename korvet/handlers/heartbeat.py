@@ -15,7 +15,6 @@ from korvet.protocol.messages import heartbeat as wire
 
 
 def handle(request: wire.HeartbeatRequest, _caller: Caller, services: Services) -> wire.HeartbeatResponse:
-    """Renew the member's session."""
     instance = instance_text(request.group_instance_id)
     services.groups.coordinator.heartbeat(
         request.group_id, request.member_id, instance, request.generation_id

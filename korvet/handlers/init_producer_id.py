@@ -26,7 +26,6 @@ NONE = -1
 def handle(
     request: wire.InitProducerIdRequest, caller: Caller, services: Services
 ) -> wire.InitProducerIdResponse:
-    """Return the id and the epoch of a producer."""
     producer_id, epoch = request.producer_id, request.producer_epoch
     if (producer_id == NONE) != (epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer names its id and its epoch, or neither")

@@ -26,7 +26,6 @@ SKIP_ASSIGNMENT_VERSION_FIRST = 9
 
 
 def handle(request: wire.JoinGroupRequest, caller: Caller, services: Services) -> wire.JoinGroupResponse:
-    """Join, waiting for the other members."""
     # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
     joined = services.groups.coordinator.join(
@@ -64,7 +63,6 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, services: Services) -
 
 
 def _refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) -> wire.JoinGroupResponse:
-    """Answer with the error, and with the id that a new member is to join with."""
     member_id = error.member_id if isinstance(error, JoinError) else request.member_id
     return wire.JoinGroupResponse(
         error_code=group_error_code(error),

@@ -17,7 +17,6 @@ BATCH_VERSION_FIRST = 3
 
 
 def handle(request: wire.LeaveGroupRequest, caller: Caller, services: Services) -> wire.LeaveGroupResponse:
-    """Remove the members."""
     if caller.version < BATCH_VERSION_FIRST:
         [outcome] = services.groups.coordinator.leave(request.group_id, [(request.member_id, "")])
         return wire.LeaveGroupResponse(error_code=outcome)

@@ -13,7 +13,6 @@ from korvet.protocol.messages import list_groups as wire
 
 
 def handle(request: wire.ListGroupsRequest, caller: Caller, services: Services) -> wire.ListGroupsResponse:
-    """List the groups in the states and of the types that are asked for."""
     sees_all = caller.rights.allows_cluster(DESCRIBE, log=False)
     groups = [
         wire.ListedGroup(

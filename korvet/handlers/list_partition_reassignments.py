@@ -15,7 +15,6 @@ from korvet.protocol.messages import list_partition_reassignments as wire
 def handle(
     _request: wire.ListPartitionReassignmentsRequest, _caller: Caller, _services: Services
 ) -> wire.ListPartitionReassignmentsResponse:
-    """Answer that no partition is being moved."""
     return wire.ListPartitionReassignmentsResponse(error_message=None)
 
 

@@ -22,7 +22,6 @@ from korvet.transactions.types import OTHER_STATES, STATES, TransactionFilter
 def handle(
     request: wire.ListTransactionsRequest, caller: Caller, services: Services
 ) -> wire.ListTransactionsResponse:
-    """List the transactional ids that pass all filters."""
     live = services.cluster.refresh()
 
     def is_coordinated(transactional_id: str) -> bool:

@@ -46,7 +46,6 @@ _AT_ONCE = -math.inf
 
 
 def handle(request: wire.MetadataRequest, caller: Caller, services: Services) -> Reply:
-    """Describe the cluster and the topics asked for."""
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     # Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
     outage = services.view.refresh()

@@ -31,7 +31,6 @@ RETENTION_OF_BROKER = -1
 def handle(
     request: wire.OffsetCommitRequest, caller: Caller, services: Services
 ) -> wire.OffsetCommitResponse:
-    """Commit the offset of each partition."""
     by = Committer(
         request.group_id,
         request.generation_id_or_member_epoch,

@@ -19,7 +19,6 @@ from korvet.security.authorizer import refusal
 def handle(
     request: wire.OffsetDeleteRequest, caller: Caller, services: Services
 ) -> wire.OffsetDeleteResponse:
-    """Delete each partition's offset."""
     require_group_id(request.group_id)
     readable = {topic.name for topic in request.topics if caller.may(READ, topic.name)}
     partitions = [

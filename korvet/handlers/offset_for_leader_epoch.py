@@ -24,7 +24,6 @@ from korvet.topics.types import Partition, PartitionRef, TopicRef
 def handle(
     request: wire.OffsetForLeaderEpochRequest, _caller: Caller, services: Services
 ) -> wire.OffsetForLeaderEpochResponse:
-    """Answer for each partition."""
     refs = [
         PartitionRef(TopicRef(topic.topic), partition.partition, partition)
         for topic in request.topics

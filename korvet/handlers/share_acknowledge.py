@@ -30,7 +30,6 @@ from korvet.turns import in_turns
 def handle(
     request: wire.ShareAcknowledgeRequest, caller: Caller, services: Services
 ) -> wire.ShareAcknowledgeResponse:
-    """Take what is acknowledged of each partition."""
     check_member(request, services)
     group, member = request.group_id or "", request.member_id or ""
     if request.share_session_epoch == INITIAL_EPOCH:

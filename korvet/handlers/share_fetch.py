@@ -49,7 +49,6 @@ _NO_LEADER = -1
 
 
 def handle(request: wire.ShareFetchRequest, caller: Caller, services: Services) -> wire.ShareFetchResponse:
-    """Acknowledge, and then acquire."""
     check_member(request, services)
     group, member = request.group_id or "", request.member_id or ""
     resumed = None

@@ -24,7 +24,6 @@ from korvet.protocol.messages import share_group_describe as wire
 def handle(
     request: wire.ShareGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.ShareGroupDescribeResponse:
-    """Describe each group once."""
     require_share_groups(services.features)
 
     def describe(group_id: str, group: DescribedConsumerGroup) -> wire.DescribedGroup:

@@ -29,7 +29,6 @@ from korvet.protocol.messages import share_group_heartbeat as wire
 def handle(
     request: wire.ShareGroupHeartbeatRequest, caller: Caller, services: Services
 ) -> wire.ShareGroupHeartbeatResponse:
-    """Take the heartbeat."""
     require_share_groups(services.features)
     names = request.subscribed_topic_names
     require_visible(names or (), caller)

@@ -21,7 +21,6 @@ from korvet.protocol.messages.streams_group_heartbeat import Endpoint, KeyValue,
 def handle(
     request: wire.StreamsGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.StreamsGroupDescribeResponse:
-    """Describe each group once."""
     require_streams_groups(services.features)
 
     def describe(group_id: str, group: DescribedStreamsGroup) -> wire.DescribedGroup:

@@ -51,7 +51,6 @@ FAILURES_MAX = 3
 def handle(
     request: wire.StreamsGroupHeartbeatRequest, caller: Caller, services: Services
 ) -> wire.StreamsGroupHeartbeatResponse:
-    """Take the heartbeat."""
     require_streams_groups(services.features)
     if request.topology is not None:
         _check_topics(request.topology, caller)

@@ -20,7 +20,6 @@ PROTOCOL_VERSION_FIRST = 5
 
 
 def handle(request: wire.SyncGroupRequest, caller: Caller, services: Services) -> wire.SyncGroupResponse:
-    """Return the member's assignment."""
     if caller.version >= PROTOCOL_VERSION_FIRST and None in (request.protocol_type, request.protocol_name):
         message = "the request has no protocol type or no protocol name"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)

@@ -44,11 +44,9 @@ class Session:
         self._on_end: tuple[Callable[[], object], ...] = ()
 
     def on_end(self, call: Callable[[], object]) -> None:
-        """Have `call` called when the connection has ended."""
         self._on_end = (*self._on_end, call)
 
     def end(self) -> None:
-        """Note that the connection has ended."""
         calls, self._on_end = self._on_end, ()
         for call in calls:
             call()

@@ -127,7 +127,6 @@ class Storage(msgspec.Struct, frozen=True):
         return cls(redis, appends, reads, replicas, subscriptions, remote, lanes)
 
     def close(self) -> None:
-        """Close all of them."""
         self.subscriptions.close()
         if self.remote is not None:
             self.remote.close()

@@ -173,7 +173,6 @@ class ClientConnection:
             self._may_produce()
 
     def _may_produce(self, ends_s: float | None = None) -> None:
-        """Have the core serve Produce from now on, until the session ends (time.monotonic)."""
         self._sockets.put_session(self.number, ends_s)
 
     def _said(self, word: str, detail: object) -> str:
@@ -250,7 +249,6 @@ class ClientConnection:
             self._core.set_login(self.number, size_max, sasl.raw, sasl.seconds_left)
 
     def _next_frame(self) -> Frame | None:
-        """Take the next frame, if it has arrived."""
         taken = self._core.next_frame(self.number)
         if taken is None:
             return None
@@ -258,7 +256,6 @@ class ClientConnection:
         return Frame(number, data, arrived, came_after, self._sockets.path, self.is_gone)
 
     def is_gone(self) -> bool:
-        """Whether the client has closed the connection, or sends no more."""
         return self._core.is_gone(self.number)
 
     def _serve_next(self) -> bool:

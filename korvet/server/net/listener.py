@@ -119,7 +119,6 @@ class Acceptor:
         self._freed.set()
 
     def start(self) -> None:
-        """Accept from now on, until closed."""
         self._accepting = [self._clock.spawn(self._accept, index) for index in range(len(self._listeners))]
 
     def leave_to_others(self) -> None:

@@ -63,7 +63,6 @@ class Runtime:
 
     @property
     def listen(self) -> Address:
-        """Where the first listener is."""
         return self.reserved[0].address
 
     def listeners(self, settings: Settings) -> tuple[Bound, ...]:
@@ -78,7 +77,6 @@ class Runtime:
 
     @property
     def ops(self) -> Address | None:
-        """Where ops listens."""
         return Address(*self.ops_listener.getsockname()[:2]) if self.ops_listener else None
 
 
