@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_transaction
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group, on_transactional_id
 from korvet.protocol.messages import add_offsets_to_txn as wire
 

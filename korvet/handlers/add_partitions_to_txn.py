@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import group_error_code, transaction_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import (
     CLUSTER,
     CLUSTER_ACTION,

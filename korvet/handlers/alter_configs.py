@@ -13,8 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import alter_configs as wire
 from korvet.protocol.types import ConfigOperation, ResourceType

@@ -17,8 +17,7 @@ from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import error_code, error_message, require_time
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_partition_reassignments as wire
 from korvet.topics.placement import Target, reassign

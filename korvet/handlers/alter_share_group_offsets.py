@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import alter_share_group_offsets as wire
 from korvet.protocol.wire import ZERO_UUID

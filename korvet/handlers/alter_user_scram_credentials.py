@@ -14,8 +14,7 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_user_scram_credentials as wire
 from korvet.protocol.types import ScramMechanism

@@ -15,8 +15,7 @@ import re
 from korvet.cluster.features import SUPPORTED
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import HANDLERS, register
+from korvet.handlers.registry import HANDLERS, Caller, Services, register
 from korvet.protocol.messages import api_versions as wire
 from korvet.protocol.schema import Api
 

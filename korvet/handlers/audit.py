@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import Handler, Outcome
+from korvet.handlers.registry import Caller, Handler, Outcome
 from korvet.protocol.schema import Message
 from korvet.security.audit import requested
 from korvet.security.authorizer import is_refusal

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Answer, Handler, Reply
+from korvet.handlers.registry import Answer, Caller, Handler, Reply, Services
 from korvet.handlers.rights import ItemRule, RequestRule, Resource
 from korvet.protocol.schema import Message
 from korvet.security.authorizer import ALL_RIGHTS, refusal

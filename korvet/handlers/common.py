@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
-from korvet.handlers.context import Caller
+from korvet.handlers.registry import Caller
 from korvet.protocol.parts import PartitionError, TopicErrors
 from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclResourceType

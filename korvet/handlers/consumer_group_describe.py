@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
 from korvet.groups.types import instance_id_of
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import describe_each, described_assignment, refused, require_visible_members
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import consumer_group_describe as wire
 

@@ -16,9 +16,8 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import assignment, joins_or_leaves, require_visible, take_heartbeat
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import consumer_group_heartbeat as wire
 from korvet.topics.registry import id_text

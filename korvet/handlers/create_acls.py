@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_code, error_message
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.describe_acls import authorizer_of, enum_of
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import create_acls as wire
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType

@@ -14,8 +14,7 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_named_once, error_code, error_message, require_time
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import ALTER, on_topics
 from korvet.protocol.messages import create_partitions as wire
 from korvet.security.quotas import Quota

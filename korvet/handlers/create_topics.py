@@ -16,8 +16,7 @@ from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_named_once, error_message, work_until
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, by_handler, on_topics
 from korvet.protocol.messages import create_topics as wire
 from korvet.security.quotas import Quota

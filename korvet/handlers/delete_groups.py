@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, group_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DELETE, GROUP, on_names
 from korvet.protocol.messages import delete_groups as wire
 

@@ -13,8 +13,7 @@ from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.audit import partitions_changed
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DELETE, on_topics
 from korvet.log.types import LogPosition
 from korvet.protocol.messages import delete_records as wire

@@ -19,8 +19,7 @@ from typing import TypeAlias
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_done, error_message, work_until
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import DELETE, DESCRIBE, TOPIC, ItemRule, Resource, ResourceOfItem, topic_of_id
 from korvet.protocol.messages import delete_topics as wire
 from korvet.protocol.types import AclOperation

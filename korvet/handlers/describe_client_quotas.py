@@ -6,8 +6,7 @@ Errors: INVALID_REQUEST, UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE_CONFIGS, on_cluster
 from korvet.protocol.messages import describe_client_quotas as wire
 from korvet.security.quotas import is_matched, parse_filter

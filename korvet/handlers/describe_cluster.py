@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, DESCRIBE, by_handler
 from korvet.protocol.messages import describe_cluster as wire
 
@@ -24,7 +23,7 @@ def handle(
     if request.endpoint_type != wire.ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
-    live = services.cluster.refresh().on(caller.listener)
+    live = services.cluster.refresh().on(caller.session.listener)
     return wire.DescribeClusterResponse(
         cluster_id=services.cluster.cluster_id,
         controller_id=live.controller_id,

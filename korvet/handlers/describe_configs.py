@@ -14,8 +14,7 @@ from functools import cache, partial
 from korvet.config.described import ConfigEntry
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_message
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE_CONFIGS, on_configs
 from korvet.protocol.messages import describe_configs as wire
 from korvet.topics.config_admin import ConfigResource

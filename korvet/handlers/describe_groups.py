@@ -12,8 +12,7 @@ from __future__ import annotations
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember, instance_id_of
 from korvet.handlers.common import error_message, group_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, on_names
 from korvet.protocol.messages import describe_groups as wire
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 
 from korvet.errors import StorageUnavailableError
 from korvet.handlers.common import error_code, refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.log.stats import LogDirUsage
 from korvet.protocol.messages import describe_log_dirs as wire

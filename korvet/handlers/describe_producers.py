@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
 from korvet.errors import KafkaError, partition_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_topics
 from korvet.log.producers import ActiveProducer
 from korvet.protocol.messages import describe_producers as wire

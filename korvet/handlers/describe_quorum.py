@@ -12,8 +12,7 @@ from korvet.clock import CLOCK
 from korvet.cluster.brokers import BrokerAddress
 from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_quorum as wire
 
@@ -36,7 +35,7 @@ def handle(
             for name, indexes in asked
         ]
         return wire.DescribeQuorumResponse(error_message=None, topics=topics)
-    live = services.cluster.refresh().on(caller.listener)
+    live = services.cluster.refresh().on(caller.session.listener)
     services.topics.refresh()
     end_offset, now_ms = services.topics.epoch, int(CLOCK.time() * 1000)
     partition = wire.PartitionData(
@@ -59,7 +58,7 @@ def handle(
         error_message=None, topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
     )
     if caller.version >= NODES_VERSION_FIRST:
-        response.nodes = [_node(broker, caller.listener) for broker in live.all]
+        response.nodes = [_node(broker, caller.session.listener) for broker in live.all]
     return response
 
 

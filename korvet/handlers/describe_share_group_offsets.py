@@ -12,8 +12,7 @@ from itertools import islice
 
 from korvet.errors import KafkaError
 from korvet.handlers.common import error_message, group_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler
 from korvet.protocol.messages import describe_share_group_offsets as wire
 from korvet.protocol.wire import ZERO_UUID

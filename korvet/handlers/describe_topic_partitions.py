@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, TOPIC, by_handler
 from korvet.log.epochs import NO_EPOCH, EpochsNow
 from korvet.protocol.messages import describe_topic_partitions as wire
@@ -26,7 +25,7 @@ def handle(
     request: wire.DescribeTopicPartitionsRequest, caller: Caller, services: Services
 ) -> wire.DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
-    live = services.cluster.refresh().on(caller.listener)
+    live = services.cluster.refresh().on(caller.session.listener)
     unknown = _refresh(services)
     cursor = request.cursor or wire.Cursor(topic_name="", partition_index=0)
     if request.topics:

@@ -11,8 +11,7 @@ from collections import defaultdict
 
 from korvet.errors import KafkaError
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, TOPIC, TRANSACTIONAL_ID, by_handler, on_names
 from korvet.protocol.messages import describe_transactions as wire
 from korvet.transactions.types import StoredTransaction

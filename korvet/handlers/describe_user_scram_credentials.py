@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_user_scram_credentials as wire
 from korvet.protocol.types import ScramMechanism

@@ -16,8 +16,7 @@ from functools import cache
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message, require_time
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import elect_leaders as wire
 from korvet.protocol.types import ElectionType

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_transaction
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import on_transactional_id
 from korvet.protocol.messages import end_txn as wire
 

@@ -17,8 +17,7 @@ NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, partition_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, by_handler
 from korvet.protocol.messages import fetch as wire
 from korvet.protocol.wire import ZERO_UUID

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -40,7 +39,7 @@ def handle(
         is_share = request.key_type == CoordinatorType.SHARE
         message = "share-group state has no coordinators" if is_share else "the coordinator type is unknown"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    live = services.cluster.refresh().on(caller.listener)
+    live = services.cluster.refresh().on(caller.session.listener)
 
     def find(key: str) -> wire.Coordinator:
         try:

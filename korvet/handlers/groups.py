@@ -11,7 +11,7 @@ from korvet.groups.consumer.types import JOIN_EPOCH, Owned, text_of
 from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.streams.types import Tasks
 from korvet.handlers.common import error_message, group_error_code
-from korvet.handlers.context import Caller
+from korvet.handlers.registry import Caller
 from korvet.handlers.rights import DESCRIBE, TOPIC
 from korvet.log.replication import Replicas
 from korvet.protocol.messages import consumer_group_describe, consumer_group_heartbeat

@@ -8,8 +8,7 @@ from __future__ import annotations
 from korvet.errors import ErrorCode
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import heartbeat as wire
 

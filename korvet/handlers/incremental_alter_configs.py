@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.alter_configs import alter_each, configs_changed, refuse_each
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import incremental_alter_configs as wire
 from korvet.protocol.types import ConfigOperation

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_transaction
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, TOPIC, WRITE, by_handler, on_transactional_id
 from korvet.log.producers import new_producer_id
 from korvet.protocol.messages import init_producer_id as wire

@@ -14,8 +14,7 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import JoinError, JoinRequest, instance_id_of, instance_text
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, READ, on_group
 from korvet.protocol.messages import join_group as wire
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE_CONFIGS, on_cluster
 from korvet.protocol.messages import list_config_resources as wire
 from korvet.protocol.types import ResourceType
@@ -39,7 +38,7 @@ def _resources(types: set[int], caller: Caller, services: Services) -> Iterator[
         for topic in services.topics.list_all():
             yield wire.ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
     for kind in sorted({ResourceType.BROKER, ResourceType.BROKER_LOGGER} & types):
-        for broker in services.cluster.refresh().on(caller.listener).all:
+        for broker in services.cluster.refresh().on(caller.session.listener).all:
             yield wire.ConfigResource(resource_name=str(broker.broker_id), resource_type=kind)
     if ResourceType.GROUP in types:
         for name in services.configs.groups():

@@ -6,8 +6,7 @@ Who may not describe the cluster gets those groups that it may describe, and no 
 from __future__ import annotations
 
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, DESCRIBE, GROUP, by_handler
 from korvet.protocol.messages import list_groups as wire
 

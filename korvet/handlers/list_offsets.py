@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_topics
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.messages import list_offsets as wire

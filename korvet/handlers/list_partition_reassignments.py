@@ -6,8 +6,7 @@ A move is done when it is answered. Partitions that do not exist are left out, a
 from __future__ import annotations
 
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import list_partition_reassignments as wire
 

@@ -11,8 +11,7 @@ Errors: INVALID_REGULAR_EXPRESSION.
 from __future__ import annotations
 
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, TRANSACTIONAL_ID, by_handler
 from korvet.protocol.messages import list_transactions as wire
 from korvet.topics.pattern import compile_pattern

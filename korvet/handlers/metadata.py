@@ -19,8 +19,7 @@ import msgspec
 
 from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, TOPIC, by_handler
 from korvet.log.epochs import NO_EPOCH
 from korvet.protocol.compile import encode_part
@@ -49,7 +48,7 @@ def handle(request: wire.MetadataRequest, caller: Caller, services: Services) ->
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     # Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
     outage = services.view.refresh()
-    live = services.cluster.live.on(caller.listener)
+    live = services.cluster.live.on(caller.session.listener)
     describer = _Describer(request, caller, services)
     # As in Kafka nothing is refused here: who creates topics so is only throttled.
     mutations = caller.mutations(services.quotas, VERSION_MAX)
@@ -196,10 +195,12 @@ class _Describer:
     def __init__(self, request: wire.MetadataRequest, caller: Caller, services: Services) -> None:
         self._caller, self._topics = caller, services.topics
         brokers = services.cluster.live
-        self._live = brokers.on(caller.listener)
+        self._live = brokers.on(caller.session.listener)
         self._epochs = services.epochs.now()
         with_rights = request.include_topic_authorized_operations
-        self._kept = None if with_rights else services.view.kept(brokers, caller.version, caller.listener)
+        self._kept = (
+            None if with_rights else services.view.kept(brokers, caller.version, caller.session.listener)
+        )
 
     def describe_all(self) -> list[wire.MetadataResponseTopic]:
         """Describe the topics that the caller may describe, by name."""

@@ -16,8 +16,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group, on_topics_then_ids
 from korvet.protocol.messages import offset_commit as wire
 from korvet.protocol.parts import PartitionError

@@ -8,8 +8,7 @@ from __future__ import annotations
 from korvet.errors import ErrorCode
 from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import group_error_code, refuse_whole, require_group_id, topic_errors
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DELETE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import offset_delete as wire
 from korvet.protocol.types import TopicPartition

@@ -18,8 +18,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offset_reads import Committed
 from korvet.groups.types import GROUPS_AT_ONCE
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler
 from korvet.protocol.messages import offset_fetch as wire
 from korvet.protocol.types import TopicPartition

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import KafkaError, partition_code
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER_ACTION, DESCRIBE, on_topics
 from korvet.log.offsets import OffsetFound
 from korvet.protocol.messages import offset_for_leader_epoch as wire

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 from korvet.errors import KafkaError, ProtocolError, partition_code
 from korvet.handlers.common import error_message
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import WRITE, on_topics_then_ids, on_transactional_id
 from korvet.protocol.messages import produce as wire
 from korvet.protocol.wire import ZERO_UUID

@@ -8,8 +8,7 @@ Errors: ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.protocol.messages import sasl_handshake as wire
 
 

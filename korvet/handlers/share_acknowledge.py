@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SHARE_MEMBER_ID_LENGTH_MAX
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import require_share_groups
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import share_acknowledge as wire
 from korvet.protocol.messages.share_fetch import ShareFetchRequest

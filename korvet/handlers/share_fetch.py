@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.handlers.share_acknowledge import acknowledge, acknowledged_in, check_member
 from korvet.log.types import FetchLimits

@@ -8,7 +8,6 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import (
     describe_each,
     described_assignment,
@@ -16,7 +15,7 @@ from korvet.handlers.groups import (
     require_share_groups,
     require_visible_members,
 )
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import share_group_describe as wire
 

@@ -13,7 +13,6 @@ from functools import partial
 from korvet.errors import ErrorCode
 from korvet.groups.consumer.types import MemberReport
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import (
     assignment,
     joins_or_leaves,
@@ -21,7 +20,7 @@ from korvet.handlers.groups import (
     require_visible,
     take_heartbeat,
 )
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import share_group_heartbeat as wire
 

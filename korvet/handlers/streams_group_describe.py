@@ -10,9 +10,8 @@ from __future__ import annotations
 from korvet.groups.consumer.types import ConsumerMember, Owned
 from korvet.groups.streams.coordinator import DescribedStreamsGroup, streams_of
 from korvet.groups.streams.types import InternalTopic, Subtopology, tasks_of
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import describe_each, refused, require_streams_groups, require_visible, task_ids
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import streams_group_describe as wire
 from korvet.protocol.messages.streams_group_heartbeat import Endpoint, KeyValue, TopicInfo

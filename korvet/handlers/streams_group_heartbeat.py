@@ -24,7 +24,6 @@ from korvet.groups.streams.types import (
     Tasks,
 )
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, Services
 from korvet.handlers.groups import (
     joins_or_leaves,
     require_streams_groups,
@@ -32,7 +31,7 @@ from korvet.handlers.groups import (
     take_heartbeat,
     task_ids,
 )
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import streams_group_heartbeat as wire
 from korvet.security import audit

@@ -10,8 +10,7 @@ from __future__ import annotations
 from korvet.cluster.features import FeatureUpdate
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import update_features as wire
 from korvet.protocol.types import FeatureUpgradeType

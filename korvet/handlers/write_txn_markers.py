@@ -16,8 +16,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, partition_code
 from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import topic_errors
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER, CLUSTER, CLUSTER_ACTION, by_handler
 from korvet.log.appends import OPEN_BEFORE, THE_OPEN_ONE, Marker
 from korvet.protocol.messages import write_txn_markers as wire

@@ -7,7 +7,7 @@ from typing import Any
 
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.context import Services
+from korvet.handlers.registry import Services
 from korvet.handlers.rights import CLUSTER_ACTION, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from korvet.log.appends import Decision, Question, refused
 from korvet.log.partition_finder import PartitionFinder

@@ -25,7 +25,7 @@ from korvet.groups.pending import PendingOffsets
 from korvet.groups.share.coordinator import ShareGroups
 from korvet.groups.store import GroupStore
 from korvet.groups.streams.coordinator import StreamsGroups
-from korvet.handlers.context import (
+from korvet.handlers.registry import (
     GroupServices,
     Services,
     ShareServices,

@@ -8,7 +8,7 @@ from korvet_core import DataPath
 
 from korvet.cluster.backpressure import Backpressure, BackpressureState
 from korvet.errors import ErrorCode
-from korvet.handlers.context import Services
+from korvet.handlers.registry import Services
 from korvet.log.appends import APPEND_SCRIPTS
 from korvet.log.failures import Failures
 from korvet.server.decisions import FetchDecisions, ProduceDecisions

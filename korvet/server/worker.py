@@ -21,8 +21,7 @@ import gevent
 from korvet.clock import CLOCK
 from korvet.cluster.backpressure import Backpressure
 from korvet.config.settings import Settings
-from korvet.handlers.context import Services
-from korvet.handlers.registry import HANDLERS
+from korvet.handlers.registry import HANDLERS, Services
 from korvet.logs import Log, set_level
 from korvet.redis.keys import Keys
 from korvet.security.credentials import UserCredentials

@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from korvet.config.settings import Settings
 from korvet.handlers import authorization
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Reply
+from korvet.handlers.registry import HANDLERS, Caller, Reply
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.client import Redis

@@ -18,8 +18,7 @@ import pytest
 
 from korvet import turns
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Handler
+from korvet.handlers.registry import HANDLERS, Caller, Handler
 from korvet.protocol.compile import encode
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.offset_for_leader_epoch import (

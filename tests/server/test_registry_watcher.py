@@ -17,7 +17,7 @@ from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.errors import StorageUnavailableError
-from korvet.handlers.context import Services
+from korvet.handlers.registry import Services
 from korvet.protocol.types import (
     AclOperation,
     AclPermissionType,

@@ -15,8 +15,7 @@ from korvet_core import RespReader
 
 from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Handler
+from korvet.handlers.registry import HANDLERS, Caller, Handler
 from korvet.log.replication import Replicas
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message

@@ -15,8 +15,7 @@ from gevent.event import Event
 
 from korvet.config.settings import Settings
 from korvet.config.values import Address
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Handler
+from korvet.handlers.registry import HANDLERS, Caller, Handler
 from korvet.log.store import LogStore
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse

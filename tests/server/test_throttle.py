@@ -10,8 +10,7 @@ import gevent
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, MEMORY, Handler, Reply
+from korvet.handlers.registry import HANDLERS, MEMORY, Caller, Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis

@@ -18,8 +18,7 @@ from korvet_core import request_header
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers import audit, authorization
 from korvet.handlers.api_versions import unsupported
-from korvet.handlers.context import Caller, Services
-from korvet.handlers.registry import MEMORY, Answer, Handler, Reply
+from korvet.handlers.registry import MEMORY, Answer, Caller, Handler, Reply, Services
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.protocol.compile import decode, encode
@@ -148,7 +147,7 @@ class _Serving:
             return
         code = self._served.handler.abandoned(self._request)
         if code is not ErrorCode.NONE and frame.is_client_gone():
-            name, peer = self._served.name, self._caller.peer
+            name, peer = self._served.name, self._caller.session.peer
             _rate_limited_log.info(name, "late request not begun, its client has gone", api=name, peer=peer)
             raise KafkaError(code, "the request came late, and nobody waits for its answer")
         self._caller = msgspec.structs.replace(
@@ -195,7 +194,7 @@ class _Serving:
             if isinstance(error, StorageUnavailableError):
                 metrics.REDIS_UNAVAILABLE.inc()
                 api = self._served.name
-                fields = {"api": api, "peer": self._caller.peer, "error": error.message}
+                fields = {"api": api, "peer": self._caller.session.peer, "error": error.message}
                 _rate_limited_log.warning(api, "Redis unavailable", **fields)
             return error
         self._log_fault("request failed")
@@ -204,7 +203,11 @@ class _Serving:
     def _log_fault(self, event: str) -> None:
         caller = self._caller
         _log.exception(
-            event, api=self._served.name, version=caller.version, peer=caller.peer, client_id=caller.client_id
+            event,
+            api=self._served.name,
+            version=caller.version,
+            peer=caller.session.peer,
+            client_id=caller.client_id,
         )
 
 

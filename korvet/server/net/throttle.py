@@ -17,8 +17,7 @@ import greenlet
 import msgspec
 
 from korvet.config.definition import INT32_MAX
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import MEMORY
+from korvet.handlers.registry import MEMORY, Caller
 from korvet.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
@@ -71,7 +70,7 @@ class Throttle:
         sasl = caller.sasl
         if self.watches and hasattr(response, "throttle_time_ms") and (sasl is None or sasl.complete):
             charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
-        return self._charge(caller.principal.name, caller.client_id, charges)
+        return self._charge(caller.session.principal.name, caller.client_id, charges)
 
     def fetch_limit(self, session: Session, client_id: str | None) -> int | None:
         """Return how many bytes a client may fetch at once by its quota, None for any number."""
