@@ -18,8 +18,8 @@ import redis
 from korvet.config.definition import INT32_MAX
 from korvet.config.settings import Settings
 from korvet.config.values import is_local
-from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.redis import url as redis_url
+from korvet.server.finding import Finding, error, ok, warning
 from korvet.server.supervisor import startup
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
