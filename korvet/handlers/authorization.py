@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import Answer, Handler, Reply
+from korvet.handlers.registry import Answer, Caller, Handler, Reply, Services
 from korvet.handlers.rights import ItemRule, RequestRule, Resource
 from korvet.protocol.schema import Message
 from korvet.security.authorizer import ALL_RIGHTS, refusal
@@ -31,14 +30,14 @@ class _Refused(NamedTuple):
     answers: str
 
 
-def call(handler: Handler, request: Any, caller: Caller, context: Any) -> Any:  # noqa: ANN401 - what `handle` returns
+def call(handler: Handler, request: Any, caller: Caller, services: Services) -> Any:  # noqa: ANN401 - what `handle` returns
     """Call a handler with what of a request its principal has the rights to.
 
     Raises KafkaError for a request that is refused as a whole, StorageUnavailableError if the rights are not known.
     """
     rules = handler.rights
     if caller.rights is ALL_RIGHTS or not rules:
-        return handler.handle(request, caller, context)
+        return handler.handle(request, caller, services)
     caller.rights.check_fresh()
     refused: list[_Refused] = []
     for rule in rules:
@@ -47,12 +46,12 @@ def call(handler: Handler, request: Any, caller: Caller, context: Any) -> Any:  
             if resource is not None and not caller.rights.allows(rule.operation, *resource):
                 raise refusal(resource[0])
         elif isinstance(rule, ItemRule) and rule.versions[0] <= caller.version <= rule.versions[1]:
-            request = _split(rule, request, caller, context.topics, refused)
+            request = _split(rule, request, caller, services.topics, refused)
     if not refused:
-        return handler.handle(request, caller, context)
+        return handler.handle(request, caller, services)
     merge = partial(_merged, handler=handler, caller=caller, refused=refused)
     if any(getattr(request, rule.items) for rule in rules if isinstance(rule, ItemRule)):
-        return merge(handler.handle(request, caller, context))
+        return merge(handler.handle(request, caller, services))
     return merge(_NOTHING)
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
 from korvet.groups.types import instance_id_of
-from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import describe_each, described_assignment, refused, require_visible_members
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import consumer_group_describe as wire
 
@@ -19,10 +18,8 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def handle(
-    request: wire.ConsumerGroupDescribeRequest, caller: Caller, api: GroupApi
+    request: wire.ConsumerGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.ConsumerGroupDescribeResponse:
-    """Describe each group once."""
-
     def describe(group_id: str, group: DescribedConsumerGroup) -> wire.DescribedGroup:
         require_visible_members(group, caller)
         return wire.DescribedGroup(
@@ -37,7 +34,7 @@ def handle(
             ),
         )
 
-    read = api.admin.describe_consumer_groups
+    read = services.groups.admin.describe_consumer_groups
     groups = describe_each(wire.DescribedGroup, request.group_ids, read, describe)
     return wire.ConsumerGroupDescribeResponse(groups=groups)
 

@@ -11,7 +11,7 @@ from korvet.groups.consumer.types import JOIN_EPOCH, Owned, text_of
 from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.streams.types import Tasks
 from korvet.handlers.common import error_message, group_error_code
-from korvet.handlers.context import Caller
+from korvet.handlers.registry import Caller
 from korvet.handlers.rights import DESCRIBE, TOPIC
 from korvet.log.replication import Replicas
 from korvet.protocol.messages import consumer_group_describe, consumer_group_heartbeat
@@ -60,7 +60,6 @@ def take_heartbeat(
 
 
 def assignment(owned: Owned | None) -> consumer_group_heartbeat.Assignment | None:
-    """Return a member's assignment for its heartbeat."""
     if owned is None:
         return None
     return consumer_group_heartbeat.Assignment(
@@ -105,7 +104,6 @@ def describe_each(
 
 
 def refused(kind: type[D], group: str, error: KafkaError) -> D:
-    """Return the description of a group that is refused."""
     return kind(group_id=group, error_code=group_error_code(error), error_message=error_message(error))
 
 

@@ -8,7 +8,6 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
-from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import (
     describe_each,
     described_assignment,
@@ -16,16 +15,15 @@ from korvet.handlers.groups import (
     require_share_groups,
     require_visible_members,
 )
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import share_group_describe as wire
 
 
 def handle(
-    request: wire.ShareGroupDescribeRequest, caller: Caller, api: GroupApi
+    request: wire.ShareGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.ShareGroupDescribeResponse:
-    """Describe each group once."""
-    require_share_groups(api.features)
+    require_share_groups(services.features)
 
     def describe(group_id: str, group: DescribedConsumerGroup) -> wire.DescribedGroup:
         require_visible_members(group, caller)
@@ -41,7 +39,9 @@ def handle(
             ),
         )
 
-    groups = describe_each(wire.DescribedGroup, request.group_ids, api.admin.describe_share_groups, describe)
+    groups = describe_each(
+        wire.DescribedGroup, request.group_ids, services.groups.admin.describe_share_groups, describe
+    )
     return wire.ShareGroupDescribeResponse(groups=groups)
 
 

@@ -67,7 +67,6 @@ def _apply(
 
 
 def _template(expression: re.Pattern[str], replacement: str) -> Callable[[re.Match[str]], str]:
-    """Return what makes the replacement for a match."""
     parts: list[str | int] = []
     at = 0
     for found in _REPLACEMENT.finditer(replacement):

@@ -73,7 +73,6 @@ class SaslListener(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings, listener: str, users: UserCredentials) -> SaslListener:
-        """Take what `settings` say of a listener, by its name."""
         own = settings.for_listener(listener)
         mechanisms = {}
         for name in listed(own.sasl_enabled_mechanisms):
@@ -148,7 +147,6 @@ class Authenticator:
 
     @property
     def mechanisms(self) -> list[str]:
-        """Names of the mechanisms that the client may choose."""
         return list(self._listener.mechanisms)
 
     def admit(self, api_key: int) -> KafkaError | None:

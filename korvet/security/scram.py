@@ -73,7 +73,6 @@ def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterati
 def make_credential(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Return what to store of a salted password."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     return ScramCredential(
         salt=salt,
@@ -84,7 +83,6 @@ def make_credential(
 
 
 def new_salt() -> bytes:
-    """Return a random salt."""
     return secrets.token_bytes(_SALT_BYTES)
 
 

@@ -11,6 +11,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import gevent
 import msgspec
@@ -19,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from korvet.config.settings import Settings
 from korvet.handlers import authorization
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Reply
+from korvet.handlers.registry import HANDLERS, Caller, Reply
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.client import Redis
@@ -57,12 +57,11 @@ def us_per_call(authorizer: Authorizer | None) -> float:
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     topic = ListOffsetsTopic(name="orders", partitions=[partition])
     request = ListOffsetsRequest(replica_id=-1, topics=[topic])
+    services: Any = SimpleNamespace(topics=None)
     began = time.process_time()
     for _ in range(CALLS):
         rights = ALL_RIGHTS if authorizer is None else authorizer.rights(ALICE, "ListOffsets")
-        authorization.call(
-            handler, request, Caller("c", ALICE, 9, rights=rights), SimpleNamespace(topics=None)
-        )
+        authorization.call(handler, request, Caller("c", ALICE, 9, rights=rights), services)
     return (time.process_time() - began) / CALLS * 1e6
 
 

@@ -42,7 +42,7 @@ class Worker(Scene):
 
     def __init__(self, redis_url: str, clock: Clock) -> None:
         super().__init__(redis_url, clock=clock, authorizer_class_name="")
-        self.quotas = self.apis.security.quotas
+        self.quotas = self.services.quotas
         self.create("orders")
 
     def limit(self, **quotas: float | None) -> None:

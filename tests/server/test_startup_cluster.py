@@ -82,7 +82,7 @@ def test_a_broker_starts_while_some_master_of_a_cluster_is_away() -> None:
         away = next(node for node in cluster.nodes if node is not cluster.node_of("korvet:cluster-id"))
         away.kill()
         facts = redis_check.check(settings, never, never)
-        assert [text.partition(":")[0] for text in facts.warnings] == [
+        assert [finding.said.partition(":")[0] for finding in facts.findings] == [
             "appendonly is off",
             "cluster-require-full-coverage is yes",
         ]
@@ -177,11 +177,12 @@ def test_a_warning_about_some_masters_names_them(redis_cluster: RedisCluster) ->
     other = redis_cluster.nodes[1]
     other.call("CONFIG", "SET", "cluster-require-full-coverage", "yes")
     try:
-        first, second = redis_check.check(Settings(redis_url=redis_cluster.url), never, never).warnings
+        facts = redis_check.check(Settings(redis_url=redis_cluster.url), never, never)
     finally:
         other.call("CONFIG", "SET", "cluster-require-full-coverage", "no")
-    assert "(at " not in first
-    assert second.endswith(f"no topic is served (at {other.address})")
+    first, second = facts.findings
+    assert "(at " not in first.said
+    assert second.said.endswith(f"no topic is served (at {other.address})")
 
 
 def test_a_start_waits_for_masters_that_have_just_begun() -> None:

@@ -10,8 +10,7 @@ import gevent
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, MEMORY, Handler, Reply
+from korvet.handlers.registry import HANDLERS, MEMORY, Caller, Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
@@ -37,10 +36,10 @@ class Peer:
         def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
             return HANDLERS[60].refuse(request, caller, error)
 
-        handler = Handler(DescribeClusterRequest, object, handle, refuse)
+        handler = Handler(DescribeClusterRequest, handle, refuse)
         self._open = ExitStack()
         sockets = self._open.enter_context(opened_sockets())
-        served = connected(dispatcher(redis, {KEY: handler}, [object()]), sockets)
+        served = connected(dispatcher(redis, {KEY: handler}), sockets)
         self.connection, self._theirs = self._open.enter_context(served)
 
     def send(self, *numbers: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,15 +39,13 @@ TIMEOUT_MS = 60_000
 
 
 def dispatcher(
-    redis: Redis,
-    handlers: Mapping[int, Handler],
-    contexts: Sequence[object],
-    quotas: ClientQuotas | None = None,
+    redis: Redis, handlers: Mapping[int, Handler], quotas: ClientQuotas | None = None
 ) -> Dispatcher:
-    """Return a dispatcher of a worker without replicas, whose lease is long."""
+    """Return a dispatcher of handlers that call no services, of a worker without replicas, whose lease is long."""
     replicas = Replicas(lambda: redis, redis, Keys("korvet"), replicas=0, timeout_ms=TIMEOUT_MS)
     lease = ServingLease(redis, TIMEOUT_MS)
-    return Dispatcher(handlers, contexts, replicas, lease, quotas or client_quotas(redis))
+    services: Any = None
+    return Dispatcher(handlers, services, replicas, lease, quotas or client_quotas(redis))
 
 
 def client_quotas(redis: Redis, clock: Clock = CLOCK) -> ClientQuotas:

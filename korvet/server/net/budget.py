@@ -36,7 +36,6 @@ class Charge:
         self._taken += size
 
     def close(self) -> None:
-        """Release what was taken."""
         self.reserve(-self._taken)
 
 
@@ -66,5 +65,4 @@ class Frame:
         self.is_client_gone = is_client_gone
 
     def close(self) -> None:
-        """Release what the response took: it is sent, or there will be none."""
         self.fetched.close()

@@ -8,9 +8,9 @@ traceback and answered with UNKNOWN_SERVER_ERROR; if not even that can be encode
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from korvet_core import request_header
@@ -18,8 +18,7 @@ from korvet_core import request_header
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers import audit, authorization
 from korvet.handlers.api_versions import unsupported
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import MEMORY, Answer, Handler, Reply
+from korvet.handlers.registry import MEMORY, Answer, Caller, Handler, Reply, Services
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.protocol.compile import decode, encode
@@ -29,6 +28,7 @@ from korvet.protocol.schema import Message, RequestHeader
 from korvet.protocol.wire import Buffer
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer
 from korvet.security.client_quotas import ClientQuotas
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
 from korvet.server.net.budget import Frame
 from korvet.server.net.throttle import Throttle
@@ -63,14 +63,14 @@ class ResponseFrame(NamedTuple):
 
 
 class _Served(NamedTuple):
-    """An API that is served: its name, its handler, and the context that the handler takes.
+    """An API that is served: its name, its handler, and the services that the handler takes.
 
     `replicas` confirm what it changes, `lease` lets it; `throttle` says for how long quotas have its client wait.
     """
 
     name: str
     handler: Handler
-    context: Any
+    services: Services
     replicas: Replicas
     lease: ServingLease
     throttle: Throttle
@@ -132,7 +132,7 @@ class _Serving:
     def _call(self) -> Answer:
         served, request, caller = self._served, self._request, self._caller
         try:
-            answer: Answer = authorization.call(served.handler, request, caller, served.context)
+            answer: Answer = authorization.call(served.handler, request, caller, served.services)
         except KafkaError as error:
             audit.note_failure(served.handler, request, caller, error)
             raise
@@ -147,7 +147,7 @@ class _Serving:
             return
         code = self._served.handler.abandoned(self._request)
         if code is not ErrorCode.NONE and frame.is_client_gone():
-            name, peer = self._served.name, self._caller.peer
+            name, peer = self._served.name, self._caller.session.peer
             _rate_limited_log.info(name, "late request not begun, its client has gone", api=name, peer=peer)
             raise KafkaError(code, "the request came late, and nobody waits for its answer")
         self._caller = msgspec.structs.replace(
@@ -194,7 +194,7 @@ class _Serving:
             if isinstance(error, StorageUnavailableError):
                 metrics.REDIS_UNAVAILABLE.inc()
                 api = self._served.name
-                fields = {"api": api, "peer": self._caller.peer, "error": error.message}
+                fields = {"api": api, "peer": self._caller.session.peer, "error": error.message}
                 _rate_limited_log.warning(api, "Redis unavailable", **fields)
             return error
         self._log_fault("request failed")
@@ -203,7 +203,11 @@ class _Serving:
     def _log_fault(self, event: str) -> None:
         caller = self._caller
         _log.exception(
-            event, api=self._served.name, version=caller.version, peer=caller.peer, client_id=caller.client_id
+            event,
+            api=self._served.name,
+            version=caller.version,
+            peer=caller.session.peer,
+            client_id=caller.client_id,
         )
 
 
@@ -213,30 +217,29 @@ class Dispatcher:
     def __init__(
         self,
         handlers: Mapping[int, Handler],
-        contexts: Iterable[object],
+        services: Services,
         replicas: Replicas,
         lease: ServingLease,
         quotas: ClientQuotas,
         authorizer: Authorizer | None = None,
     ) -> None:
-        """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change.
+        """`replicas` confirm what requests change, `lease` is that of this worker, `quotas` are those of its clients.
 
-        `lease` is that of this worker, and `quotas` are those of its clients. Without an `authorizer` all may do all.
+        Without an `authorizer` all may do all.
         """
         self.throttle = Throttle(quotas)
         self._authorizer = authorizer
-        by_class = {type(each): each for each in contexts}
         self._served = {
-            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self.throttle)
+            key: _Served(_name(handler), handler, services, replicas, lease, self.throttle)
             for key, handler in handlers.items()
         }
         apis = [handler.request.api for handler in handlers.values()]
         self._flexible_from = {api.key: api.flexible for api in apis if api.flexible is not None}
 
-    def serve(self, frame: Frame, session: Session) -> ResponseFrame:
+    def serve(self, frame: Frame, session: Session, sasl: Authenticator | None = None) -> ResponseFrame:
         """Serve the request of a frame; raises ProtocolError or FaultError if the connection must close."""
         header = RequestHeader(*request_header(frame.data, self._flexible_from))
-        refusal = None if session.sasl is None else session.sasl.admit(header.api_key)
+        refusal = None if sasl is None else sasl.admit(header.api_key)
         served = self._served.get(header.api_key)
         if served is None:
             raise ProtocolError(f"API key {header.api_key} is unknown")
@@ -252,6 +255,7 @@ class Dispatcher:
             header.client_id,
             session,
             header.api_version,
+            sasl,
             timer,
             frame.fetched,
             rights=rights,

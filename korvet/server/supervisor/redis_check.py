@@ -35,6 +35,7 @@ from korvet.redis.keys import Keys
 from korvet.redis.peer import misnamed
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url, running_url
 from korvet.server import refusals
+from korvet.server.finding import Finding, warning
 from korvet.server.supervisor.preparation import Prepared
 from korvet.server.supervisor.server_facts import ServerFacts
 
@@ -96,15 +97,17 @@ def check(
     weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
     if all(each[:-2] == weakest[:-2] for each in found):
         weakest = weakest._replace(node="")
-    warnings: dict[str, list[str]] = {}
-    for each in found:
-        for text in each.warnings:
-            warnings.setdefault(text, []).append(each.node)
-    some = (
-        text if len(nodes) == len(found) else f"{text} (at {', '.join(nodes)})"
-        for text, nodes in warnings.items()
+    nodes: dict[Finding, list[str]] = {}
+    for facts in found:
+        for finding in facts.findings:
+            nodes.setdefault(finding, []).append(facts.node)
+    findings = (
+        finding
+        if len(names) == len(found)
+        else msgspec.structs.replace(finding, said=f"{finding.said} (at {', '.join(names)})")
+        for finding, names in nodes.items()
     )
-    return weakest._replace(warnings=tuple(some))
+    return weakest._replace(findings=tuple(findings))
 
 
 def _in_order(
@@ -183,10 +186,12 @@ def _facts(
         raise ConfigError(f"{problem} (at {name})") from None
     if facts.appendonly:
         facts = facts._replace(appendfsync=config_of(server, "appendfsync"))
+    findings = [*facts.findings, facts.durability_finding()]
     if name and config_of(server, FULL_COVERAGE) == "yes":
         said = f"{FULL_COVERAGE} is yes: while one master is away without a replica, no topic is served"
-        facts = facts._replace(warnings=(*facts.warnings, said))
-    return facts._replace(node=name)
+        advice = f"redis-cli config set {FULL_COVERAGE} no, and in redis.conf"
+        findings.append(warning(FULL_COVERAGE, said, advice))
+    return facts._replace(findings=tuple(findings), node=name)
 
 
 def _probes(masters: Masters, settings: Settings) -> Iterator[tuple[redis.Redis, str]]:
@@ -313,19 +318,18 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
     if info.get("role") == "slave":
         master = f"{info.get('master_host')}:{info.get('master_port')}"
         raise ConfigError(f"redis.url: this is a replica of {master}, which takes no writes: give its master")
-    warnings = []
+    findings = []
     policy = info.get("maxmemory_policy")
     if policy is None:
-        warnings.append("the server does not report its maxmemory-policy: it must be noeviction")
+        said = "the server does not report its maxmemory-policy: it must be noeviction"
+        findings.append(warning("maxmemory-policy", said, "ask who runs it, or set it to noeviction"))
     elif policy != "noeviction":
         raise ConfigError(
             f"redis.url: maxmemory-policy is {policy}, which would delete topics when memory runs short: "
             "set it to noeviction"
         )
     appendonly = info.get("aof_enabled") == 1 if "aof_enabled" in info else None
-    if appendonly is False:
-        warnings.append("appendonly is off: a restart of Redis loses what came after its last snapshot")
-    return ServerFacts(name.title(), version, appendonly, None, tuple(warnings))
+    return ServerFacts(name.title(), version, appendonly, None, tuple(findings))
 
 
 def prepare(settings: Settings) -> Settings:

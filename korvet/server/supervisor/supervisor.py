@@ -71,7 +71,6 @@ class Supervisor:
         self._stop_at: float | None = None
 
     def run(self) -> int:
-        """See `run`."""
         logs.configure(self._configured, "supervisor")
         # A core would hold the password of Redis, the keys of TLS and records. The limit of a process may be raised.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -110,7 +109,6 @@ class Supervisor:
             )
 
     def _step(self) -> None:
-        """Wait for a signal, a child that gets ready or a deadline, and act on it."""
         received = self._signals.wait(self._timeout_s(), self._pool.ready_fd)
         for child in self._pool.newly_ready():
             self._on_ready(child)
@@ -147,7 +145,6 @@ class Supervisor:
         self._reload_if_wanted()
 
     def on_sigchld(self) -> None:
-        """Reap children that ended, and let others take their places."""
         for child, how in self._pool.reap():
             if self._rollout is None or not self._rollout.on_exit(child, how):
                 self._pool.on_exit(child, how)
