@@ -21,7 +21,7 @@ def handle(
 
     def delete(group: str) -> wire.DeletableGroupResult:
         if services.groups.admin.is_empty_share_group(group):
-            services.share.deletion.delete_parts(group)
+            services.share.offsets.delete_all(group)
         services.groups.admin.delete(group)
         return _result(group, None)
 

@@ -95,7 +95,7 @@ def _answers(
             group.error = refusal(GROUP)
     # First: what is committed between the two reads is then stable.
     allowed = [group for group in groups if not group.error] if require_stable else []
-    for group, unstable in _settled(allowed, services.groups.pending.unstable(_ids(allowed))):
+    for group, unstable in _settled(allowed, services.groups.offsets.unstable(_ids(allowed))):
         group.unstable = unstable
     readers = [
         group
@@ -105,10 +105,10 @@ def _answers(
     members = [
         (group.asked.group_id, group.asked.member_id or "", group.asked.member_epoch) for group in readers
     ]
-    for group, error in zip(readers, services.groups.committed.check_readers(members), strict=True):
+    for group, error in zip(readers, services.groups.offsets.check_readers(members), strict=True):
         group.error = error
     whole = [group for group in groups if not group.error and group.asked.topics is None]
-    for group, rows in _settled(whole, services.groups.committed.fetch_all(_ids(whole))):
+    for group, rows in _settled(whole, services.groups.offsets.fetch_all(_ids(whole), services.topics.ids)):
         visible = {
             partition: row
             for partition, row in rows.items()

@@ -20,8 +20,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
-from korvet.groups.offsets import CommittedOffsets
-from korvet.groups.pending import PendingOffsets
+from korvet.groups.offsets import CommittedOffsets, OffsetStore
 from korvet.groups.share.coordinator import ShareGroups
 from korvet.groups.streams.coordinator import StreamsGroups
 from korvet.handlers.rights import Rule
@@ -44,7 +43,6 @@ from korvet.security.credentials import UserCredentials
 from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
 from korvet.share.acknowledge import Acknowledger
-from korvet.share.deletion import ShareDeletion
 from korvet.share.fetch import ShareFetcher
 from korvet.share.offsets import ShareGroupOffsets
 from korvet.share.policies import SharePolicies
@@ -112,7 +110,7 @@ class GroupServices(msgspec.Struct, frozen=True, kw_only=True):
     share: ShareGroups
     streams: StreamsGroups
     committed: CommittedOffsets
-    pending: PendingOffsets
+    offsets: OffsetStore
     admin: GroupAdmin
 
 
@@ -124,7 +122,6 @@ class ShareServices(msgspec.Struct, frozen=True, kw_only=True):
     fetcher: ShareFetcher
     acknowledger: Acknowledger
     offsets: ShareGroupOffsets
-    deletion: ShareDeletion
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +155,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     def flush(self) -> None:
         """Send what follows requests a little later: this worker stops."""
         self.groups.coordinator.flush()
-        self.groups.committed.flush()
+        self.groups.offsets.flush()
         self.transactions.flush()
 
 

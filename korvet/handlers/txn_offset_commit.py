@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committer, OffsetToCommit
+from korvet.groups.offsets import Committer, OffsetToCommit, ProducerTransaction
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, require_group_id, topic_errors, transaction_error_code
 from korvet.handlers.registry import Caller, Services, register
@@ -60,9 +60,8 @@ def handle(
     by = Committer(
         request.group_id, request.generation_id, request.member_id, instance_text(request.group_instance_id)
     )
-    outcomes = services.groups.pending.commit(
-        by, request.producer_id, request.producer_epoch, number, offsets, caller.not_after_ms
-    )
+    transaction = ProducerTransaction(request.producer_id, request.producer_epoch, number)
+    outcomes = services.groups.committed.commit(by, offsets, caller.not_after_ms, transaction)
     return _response(request, map(group_error_code, outcomes))
 
 

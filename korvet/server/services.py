@@ -21,7 +21,6 @@ from korvet.groups.consumer.migration import Migration
 from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
-from korvet.groups.pending import PendingOffsets
 from korvet.groups.share.coordinator import ShareGroups
 from korvet.groups.store import GroupStore
 from korvet.groups.streams.coordinator import StreamsGroups
@@ -58,7 +57,6 @@ from korvet.server.supervisor import ports
 from korvet.server.supervisor.ports import Bound
 from korvet.server.supervisor.startup import worker_count
 from korvet.share.acknowledge import Acknowledger
-from korvet.share.deletion import ShareDeletion
 from korvet.share.fetch import ShareFetcher
 from korvet.share.offsets import ShareGroupOffsets
 from korvet.share.policies import SharePolicies
@@ -187,7 +185,7 @@ def build_services(
             TransactionStore(redis, keys),
             topics,
             markers,
-            groups.pending,
+            groups.committed,
             replicas,
             settings,
             count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),
@@ -257,7 +255,7 @@ def _group_services(
         share=ShareGroups(store.shares, topics, configs, settings, subscriptions),
         streams=StreamsGroups(store.streams, topics, configs, settings, subscriptions),
         committed=CommittedOffsets(offsets, topics, settings),
-        pending=PendingOffsets(offsets, topics, settings),
+        offsets=offsets,
         admin=GroupAdmin(store, GroupList(redis, keys), offsets, topics),
     )
 
@@ -295,5 +293,4 @@ def _share_services(  # noqa: PLR0913, PLR0917 - of logs and of groups
         ),
         acknowledger=Acknowledger(store, topics, storage.replicas),
         offsets=offsets,
-        deletion=ShareDeletion(store, topics),
     )

@@ -22,12 +22,14 @@ from korvet.share.store import SharePartitions
 from korvet.share.types import ShareOffsets
 from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic, TopicRegistry
 from korvet.topics.types import Partition
-from korvet.turns import in_parts
+from korvet.turns import in_parts, in_turns
 
 LAGS_AT_ONCE = 10
 """Lags counted at once: in format `record` each may have Redis count some thousand entries (groups/lag.py)."""
 
 UNKNOWN_START = UNKNOWN_LAG = -1
+
+_GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 _SESSION_MS = 45_000
 """Of the member that creates a group, should it not come to leave."""
@@ -145,6 +147,18 @@ class ShareGroupOffsets:
         """Have a group without members forget topics; returns errors. Raises KafkaError as `check_group` does."""
         self.check_group(group, empty=True)
         return [self._delete(group, topic) for topic in topics]
+
+    def delete_all(self, group: str) -> None:
+        """Delete all that a group has of partitions, before the group; raises KafkaError if a part could not be.
+
+        A topic that is deleted meanwhile takes its parts with it.
+        """
+        self._topics.refresh()
+        partitions = [each for topic in in_turns(self._topics.list_cached()) for each in topic.partitions]
+        for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
+            for outcome in self._store.delete(group, some):
+                if isinstance(outcome, KafkaError) and outcome.code is not _GONE:
+                    raise outcome
 
     def _delete(self, group: str, topic: Topic) -> KafkaError | None:
         deleted = False

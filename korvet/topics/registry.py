@@ -162,6 +162,8 @@ class TopicRegistry:
         self._settings = settings
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self.ids: dict[str, str] = {}
+        """The id of each topic by its name, as text, as of the last refresh."""
         # Topics that clients do not find: those being created, and those being deleted.
         self._unfinished: dict[str, TopicRow] = {}
         # Most topics have the same few configs, if any.
@@ -208,6 +210,7 @@ class TopicRegistry:
             registry = self._store.load()
             self._by_name.clear()
             self._by_id.clear()
+            self.ids.clear()
             self._unfinished.clear()
             self._configs.clear()
             for row in registry.rows.values():
@@ -370,8 +373,7 @@ class TopicRegistry:
         return stale
 
     def _is_current(self, partition: Partition) -> bool:
-        topic = self._by_name.get(partition.topic)
-        return topic is not None and id_text(topic.id) == partition.topic_id
+        return self.ids.get(partition.topic) == partition.topic_id
 
     def check_available(self, name: str) -> None:
         """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS if no topic can be created under that name."""
@@ -554,6 +556,7 @@ class TopicRegistry:
         topic = self._topic(row)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self.ids[topic.name] = row.id
         if former is not None and former.id != topic.id:
             self._store.order.change()  # what was sent to the former one is sent again
 
@@ -562,6 +565,7 @@ class TopicRegistry:
         topic = self._by_name.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.id, None)
+            self.ids.pop(name, None)
 
     def _topic(self, row: TopicRow) -> Topic:
         overrides = topic_config.readable(row.name, row.configs)
