@@ -7,7 +7,9 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID.
 
 from __future__ import annotations
 
-from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
+from korvet.groups.consumer.subscriptions import names_of
+from korvet.groups.consumer.types import ConsumerMember
+from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.types import instance_id_of
 from korvet.handlers.groups import describe_each, described_assignment, refused, require_visible_members
 from korvet.handlers.registry import Caller, Services, register
@@ -24,9 +26,9 @@ def handle(
         require_visible_members(group, caller)
         return wire.DescribedGroup(
             group_id=group_id,
-            group_state=group.state,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
+            group_state=group.fields.state,
+            group_epoch=group.fields.epoch,
+            assignment_epoch=group.fields.assignment_epoch,
             assignor_name=group.assignor,
             members=[_member(member, group) for member in group.members],
             authorized_operations=caller.operations(
@@ -39,17 +41,17 @@ def handle(
     return wire.ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _member(member: DescribedMember, group: DescribedConsumerGroup) -> wire.Member:
+def _member(member: ConsumerMember, group: DescribedConsumerGroup) -> wire.Member:
     return wire.Member(
         member_id=member.member_id,
-        instance_id=instance_id_of(member.instance),
-        rack_id=member.rack or None,
-        member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=list(member.names),
-        subscribed_topic_regex=member.regex,
-        assignment=described_assignment(member.assigned, group),
+        instance_id=instance_id_of(member.row.instance),
+        rack_id=member.row.rack or None,
+        member_epoch=member.progress.epoch,
+        client_id=member.row.client_id,
+        client_host=member.row.client_host,
+        subscribed_topic_names=list(names_of(member)),
+        subscribed_topic_regex=member.row.regex,
+        assignment=described_assignment(member.progress.assigned, group),
         target_assignment=described_assignment(member.target, group),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )

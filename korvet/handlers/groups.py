@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from korvet.cluster.features import Features
@@ -18,6 +18,7 @@ from korvet.protocol.messages import consumer_group_describe, consumer_group_hea
 from korvet.protocol.messages.streams_group_heartbeat import TaskIds
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import id_bytes
+from korvet.turns import in_turns
 
 A = TypeVar("A")
 D = TypeVar("D", bound=consumer_group_describe.GroupState)
@@ -70,16 +71,16 @@ def assignment(owned: Owned | None) -> consumer_group_heartbeat.Assignment | Non
     )
 
 
-def described_assignment(
-    owned: Mapping[str, list[int]], group: DescribedConsumerGroup
-) -> consumer_group_describe.Assignment:
-    """Return a member's assignment, by the names of topics, for the description of its group."""
+def described_assignment(owned: Owned, group: DescribedConsumerGroup) -> consumer_group_describe.Assignment:
+    """Return a member's assignment, in order of the names of topics, for the description of its group."""
+    existing = [part for part in text_of(owned).items() if part[0] in group.names]
+    existing.sort(key=lambda part: group.names[part[0]])
     return consumer_group_describe.Assignment(
         topic_partitions=[
             consumer_group_describe.TopicPartitions(
-                topic_id=id_bytes(group.topic_ids[name]), topic_name=name, partitions=indexes
+                topic_id=id_bytes(topic_id), topic_name=group.names[topic_id], partitions=indexes
             )
-            for name, indexes in sorted(owned.items())
+            for topic_id, indexes in existing
         ]
     )
 
@@ -93,7 +94,7 @@ def describe_each(
     """Describe each group once, however often it is named; `describe` may raise KafkaError."""
     described = []
     names = list(dict.fromkeys(group_ids))
-    for name, group in zip(names, read(names), strict=True):
+    for name, group in in_turns(zip(names, read(names), strict=True)):
         try:
             if isinstance(group, KafkaError):
                 raise group
@@ -116,9 +117,9 @@ def require_visible(topics: Iterable[str], caller: Caller, message: str = "") ->
 
 def require_visible_members(group: DescribedConsumerGroup, caller: Caller) -> None:
     """Raise KafkaError if the caller may not describe all topics that members have, or are to have."""
-    owned = [topics for member in group.members for topics in (member.assigned, member.target)]
+    owned = [part for member in group.members for part in (member.progress.assigned, member.target)]
     message = "The group has described topic(s) that the client is not authorized to describe."
-    require_visible({name for topics in owned for name in topics}, caller, message)
+    require_visible({name for part in owned for name in group.by_name(part)}, caller, message)
 
 
 def task_ids(tasks: Tasks) -> list[TaskIds]:

@@ -7,7 +7,9 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
-from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
+from korvet.groups.consumer.subscriptions import names_of
+from korvet.groups.consumer.types import ConsumerMember
+from korvet.groups.listing import DescribedConsumerGroup
 from korvet.handlers.groups import (
     describe_each,
     described_assignment,
@@ -29,9 +31,9 @@ def handle(
         require_visible_members(group, caller)
         return wire.DescribedGroup(
             group_id=group_id,
-            group_state=group.state,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
+            group_state=group.fields.state,
+            group_epoch=group.fields.epoch,
+            assignment_epoch=group.fields.assignment_epoch,
             assignor_name=group.assignor,
             members=[_member(member, group) for member in group.members],
             authorized_operations=caller.operations(
@@ -45,15 +47,15 @@ def handle(
     return wire.ShareGroupDescribeResponse(groups=groups)
 
 
-def _member(member: DescribedMember, group: DescribedConsumerGroup) -> wire.Member:
+def _member(member: ConsumerMember, group: DescribedConsumerGroup) -> wire.Member:
     return wire.Member(
         member_id=member.member_id,
-        rack_id=member.rack or None,
-        member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=list(member.names),
-        assignment=described_assignment(member.assigned, group),
+        rack_id=member.row.rack or None,
+        member_epoch=member.progress.epoch,
+        client_id=member.row.client_id,
+        client_host=member.row.client_host,
+        subscribed_topic_names=list(names_of(member)),
+        assignment=described_assignment(member.progress.assigned, group),
     )
 
 
