@@ -110,22 +110,6 @@ class Features:
             for name, supported in SUPPORTED.items()
         }
 
-    @property
-    def transaction_version(self) -> int:
-        return self.finalized[TRANSACTION_VERSION]
-
-    @property
-    def group_version(self) -> int:
-        return self.finalized[GROUP_VERSION]
-
-    @property
-    def share_version(self) -> int:
-        return self.finalized[SHARE_VERSION]
-
-    @property
-    def streams_version(self) -> int:
-        return self.finalized[STREAMS_VERSION]
-
     def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:
         """Change features, all or none, or only find out whether they could be; they count here when it returns.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from korvet.cluster.rows import RowStore
 from korvet.config import values
@@ -26,6 +27,23 @@ FEED_MEMBER = "/groups"
 """Member of the change feed that stands for a change of a group's configs: no topic can have that name."""
 
 GroupRow = dict[str, str]
+
+
+class SharePolicy(NamedTuple):
+    """What the configuration says for one group.
+
+    `lock_ms` is how long a member has what it acquired; `delivery_limit` is how often a record is delivered at most;
+    with `in_flight_max` records of a partition delivered or to be delivered again, no others are.
+    """
+
+    lock_ms: int
+    delivery_limit: int
+    in_flight_max: int
+
+    @property
+    def throttled_from(self) -> int:
+        """Deliveries after which a record is delivered with fewer others, so one that fails archives no neighbours."""
+        return max(2, (self.delivery_limit + 1) // 2)
 
 
 class GroupConfigs:
@@ -66,11 +84,19 @@ class GroupConfigs:
     def initial_rebalance_delay_ms(self, group: str) -> int:
         return self._value(group, STREAMS_INITIAL_REBALANCE_DELAY_MS)
 
-    def lock_ms(self, group: str) -> int:
-        return self._value(group, LOCK_DURATION_MS)
+    def share_policy(self, group: str) -> SharePolicy:
+        return SharePolicy(
+            self._value(group, LOCK_DURATION_MS),
+            self._settings.group_share_delivery_count_limit,
+            self._settings.group_share_partition_max_record_locks,
+        )
 
     def share_reset(self, group: str) -> str | int:
-        """Return where a share group begins in a partition (values.parse_share_reset)."""
+        """Return where a share group begins in a partition, as Redis has it now (values.parse_share_reset).
+
+        Another worker may have set it a moment ago, and a group begins once.
+        """
+        self.refresh()
         return values.parse_share_reset(str(self._effective(group, OFFSET_RESET)))
 
     def is_committed(self, group: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from korvet.cluster.features import Features
+from korvet.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, Features
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import JOIN_EPOCH, Owned, text_of
 from korvet.groups.listing import DescribedConsumerGroup
@@ -31,16 +31,22 @@ class _Heartbeat(Protocol):
 
 def require_share_groups(features: Features) -> None:
     """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no share groups, as Kafka does."""
-    if not features.share_version:
-        message = "the feature share.version is 0: there are no share groups"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    _require(features, SHARE_VERSION, "there are no share groups")
 
 
 def require_streams_groups(features: Features) -> None:
     """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no streams groups, as Kafka does."""
-    if not features.streams_version:
-        message = "the feature streams.version is 0: there are no streams groups"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    _require(features, STREAMS_VERSION, "there are no streams groups")
+
+
+def require_consumer_groups(features: Features) -> None:
+    """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no groups of the consumer protocol, as Kafka does."""
+    _require(features, GROUP_VERSION, "groups use the classic protocol alone")
+
+
+def _require(features: Features, name: str, otherwise: str) -> None:
+    if not features.finalized[name]:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the feature {name} is 0: {otherwise}")
 
 
 def joins_or_leaves(request: _Heartbeat) -> bool:

@@ -45,7 +45,6 @@ from korvet.security.session import Session
 from korvet.share.acknowledge import Acknowledger
 from korvet.share.fetch import ShareFetcher
 from korvet.share.offsets import ShareGroupOffsets
-from korvet.share.policies import SharePolicies
 from korvet.share.sessions import ShareSessions
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
@@ -117,7 +116,6 @@ class GroupServices(msgspec.Struct, frozen=True, kw_only=True):
 class ShareServices(msgspec.Struct, frozen=True, kw_only=True):
     """What serves the records of share groups."""
 
-    policies: SharePolicies
     sessions: ShareSessions
     fetcher: ShareFetcher
     acknowledger: Acknowledger

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SHARE_MEMBER_ID_LENGTH_MAX
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
@@ -21,7 +22,7 @@ from korvet.protocol.messages.share_fetch import ShareFetchRequest
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.acknowledge import Acknowledger, check_ranges
 from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, not_found
-from korvet.share.types import AckRange, SharePolicy
+from korvet.share.types import AckRange
 from korvet.topics.types import PartitionRef, TopicRef
 from korvet.turns import in_turns
 
@@ -38,7 +39,7 @@ def handle(
     if session is None and services.share.sessions.is_alone:
         raise not_found()
     given = {ref: ranges for ref, ranges in acknowledged_in(request).items() if ranges}
-    policy = services.share.policies.of(group)
+    policy = services.group_configs.share_policy(group)
     refused = unreadable_topics(caller, services.topics, (ref for ref, _ in given))
     outcomes = acknowledge(
         (group, member, policy), given, refused, services.share.acknowledger, renews=request.is_renew_ack

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
 from korvet.handlers.registry import Caller, Services, register
@@ -25,7 +26,6 @@ from korvet.protocol.messages.share_acknowledge import LeaderIdAndEpoch
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.parts import ShareAsk, SharePart, ShareResult
 from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, ShareSession, not_found
-from korvet.share.types import SharePolicy
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
@@ -65,7 +65,7 @@ def handle(request: wire.ShareFetchRequest, caller: Caller, services: Services) 
     session = resumed or services.share.sessions.open(caller.session, group, member, list(given))
     if resumed is not None and request.share_session_epoch != FINAL_EPOCH:
         _change(request, services, resumed, list(given))
-    policy = services.share.policies.of(group)
+    policy = services.group_configs.share_policy(group)
     topics = {part.ref for part in session.parts} | {ref for ref, _ in acknowledged}
     refused = unreadable_topics(caller, services.topics, topics)
     outcomes = acknowledge(
@@ -134,7 +134,7 @@ def _fetch(
         max(1, request.batch_size),
         request.share_acquire_mode == RECORD_LIMIT,
         policy,
-        services.share.policies.is_committed(group),
+        services.group_configs.is_committed(group),
     )
     parts = session.parts
     asked = [refused.get(part.ref) or PartitionRef(part.ref, part.index, part) for part in in_turns(parts)]

@@ -59,7 +59,6 @@ from korvet.server.supervisor.startup import worker_count
 from korvet.share.acknowledge import Acknowledger
 from korvet.share.fetch import ShareFetcher
 from korvet.share.offsets import ShareGroupOffsets
-from korvet.share.policies import SharePolicies
 from korvet.share.positions import Positions
 from korvet.share.sessions import ShareSessions
 from korvet.share.store import SharePartitions
@@ -271,16 +270,14 @@ def _share_services(  # noqa: PLR0913, PLR0917 - of logs and of groups
     configs: GroupConfigs,
 ) -> ShareServices:
     store = SharePartitions(storage.redis)
-    policies = SharePolicies(configs, settings)
-    offsets = ShareGroupOffsets(store, groups.share.store, IndexStore(storage.redis), topics, policies)
+    offsets = ShareGroupOffsets(store, groups.share.store, IndexStore(storage.redis), topics, configs)
     positions = Positions(store, log_offsets, storage.replicas, offsets.reset)
     workers = worker_count(settings)
     return ShareServices(
-        policies=policies,
         sessions=ShareSessions(
             storage.subscriptions,
             math.ceil(settings.group_share_max_share_sessions / workers),
-            lambda group, member, some: store.release(group, member, some, policies.of(group)),
+            lambda group, member, some: store.release(group, member, some, configs.share_policy(group)),
             is_alone=workers == 1,
         ),
         fetcher=ShareFetcher(

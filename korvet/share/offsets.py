@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from korvet.cluster.group_configs import GroupConfigs
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.consumer.types import LEAVE_EPOCH, MemberChange, Progress, SubscriberRow
 from korvet.groups.types import SHARE
 from korvet.log.index import IndexStore, Lag
 from korvet.log.types import LogPosition
-from korvet.share.policies import SharePolicies
 from korvet.share.positions import begin_ask
 from korvet.share.store import SharePartitions
 from korvet.share.types import ShareOffsets
@@ -52,13 +52,13 @@ class ShareGroupOffsets:
         groups: ConsumerStore,
         index: IndexStore,
         topics: TopicRegistry,
-        policies: SharePolicies,
+        configs: GroupConfigs,
     ) -> None:
         self._store = store
         self._groups = groups
         self._index = index
         self._topics = topics
-        self._policies = policies
+        self._configs = configs
 
     def check_group(self, group: str, *, empty: bool = False) -> None:
         """Raise KafkaError GROUP_ID_NOT_FOUND if there is no such share group, NON_EMPTY_GROUP if it is not `empty`."""
@@ -70,13 +70,13 @@ class ShareGroupOffsets:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group} is not empty.")
 
     def reset(self, group: str) -> str | int:
-        """Return where a group begins in a partition (SharePolicies.reset).
+        """Return where a group begins in a partition (GroupConfigs.share_reset).
 
         Kafka serves a ShareFetch for a group that nobody has joined: it is created, so administrators see its offsets.
         Raises KafkaError GROUP_ID_NOT_FOUND for a group of another type.
         """
         self._ensure_group(group)
-        return self._policies.reset(group)
+        return self._configs.share_reset(group)
 
     def describe(
         self, group: str, partitions: Sequence[Partition], *, lags: bool
@@ -114,7 +114,7 @@ class ShareGroupOffsets:
         A group that does not exist is created, as in Kafka.
         """
         self._ensure_group(group, empty=True)
-        policy = self._policies.of(group)
+        policy = self._configs.share_policy(group)
         return self._store.alter(
             [begin_ask(topic, partition, group, start, policy) for topic, partition, start in starts]
         )

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import KafkaError
 from korvet.protocol.wire import Buffer
 from korvet.redis.pubsub import Watch
-from korvet.share.types import AcquiredRange, SharePolicy
+from korvet.share.types import AcquiredRange
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, TopicRef
 

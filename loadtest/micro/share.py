@@ -17,6 +17,7 @@ from typing import cast
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import KafkaError
 from korvet.log.types import Read
 from korvet.redis import scripts
@@ -35,7 +36,6 @@ from korvet.share.types import (
     Begin,
     HeldRanges,
     Readable,
-    SharePolicy,
 )
 from loadtest.micro import logs
 

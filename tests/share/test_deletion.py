@@ -6,7 +6,6 @@ from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
 from korvet.log.index import IndexStore
 from korvet.share.offsets import ShareGroupOffsets
-from korvet.share.policies import SharePolicies
 from korvet.share.store import SharePartitions
 from korvet.share.types import Begin
 from korvet.topics.registry import TopicSpec
@@ -18,9 +17,9 @@ from tests.support.domain import domain
 def test_the_parts_of_a_group_are_deleted_in_every_topic(redis_url: str) -> None:
     with domain(redis_url) as made, domain(redis_url) as other:
         store = SharePartitions(made.redis)
-        policies = SharePolicies(GroupConfigs(made.redis, KEYS, Settings()), Settings())
+        configs = GroupConfigs(made.redis, KEYS, Settings())
         shares = Group(made.redis, None, "mine").store.shares
-        offsets = ShareGroupOffsets(store, shares, IndexStore(made.redis), other.topics, policies)
+        offsets = ShareGroupOffsets(store, shares, IndexStore(made.redis), other.topics, configs)
         offsets.delete_all("there are no topics")
         for topic, storage_format in (("queue", "record"), ("log", "batch")):
             made.topics.create(
