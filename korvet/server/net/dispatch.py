@@ -18,7 +18,7 @@ from korvet_core import request_header
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers import audit, authorization
 from korvet.handlers.api_versions import unsupported
-from korvet.handlers.registry import MEMORY, Answer, Caller, Handler, Reply, Services
+from korvet.handlers.registry import Answer, Caller, Handler, Reply, Services
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.protocol.compile import decode, encode
@@ -28,6 +28,7 @@ from korvet.protocol.schema import Message, RequestHeader
 from korvet.protocol.wire import Buffer
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer
 from korvet.security.client_quotas import ClientQuotas
+from korvet.security.quotas import Quota
 from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
 from korvet.server.net.budget import Frame
@@ -52,14 +53,11 @@ class FaultError(Exception):
 
 
 class ResponseFrame(NamedTuple):
-    """A response as bytes, none if the client gets none.
-
-    After it the connection takes no requests for `throttle_ms`.
-    """
+    """A response as bytes; after it the connection takes no requests for `throttle_ms`, by the quota `throttled_by`."""
 
     chunks: list[Buffer]
     throttle_ms: int = 0
-    throttled_by: str = MEMORY
+    throttled_by: Quota = Quota.CONTROLLER_MUTATION_RATE
 
 
 class _Served(NamedTuple):
@@ -163,9 +161,10 @@ class _Serving:
             self._log_fault("refusal failed")
             raise FaultError from error
 
-    def _finish(self, answer: Answer | None) -> ResponseFrame:
+    def _finish(self, answer: Answer) -> ResponseFrame:
         """Encode a response, and throttle its client if that is over a quota now."""
-        response, throttle_ms, throttled_by = answer if isinstance(answer, Reply) else (answer, 0, MEMORY)
+        response, throttle_ms = answer if isinstance(answer, Reply) else (answer, 0)
+        throttled_by = Quota.CONTROLLER_MUTATION_RATE
         chunks = self._encode(response)
         throttle = self._served.throttle
         if throttle.active:
@@ -174,13 +173,11 @@ class _Serving:
             if quota_ms > throttle_ms:
                 throttle_ms, throttled_by = quota_ms, quota
         if throttle_ms and getattr(response, "throttle_time_ms", throttle_ms) != throttle_ms:
-            response.throttle_time_ms = throttle_ms  # type: ignore[union-attr]  # it has the field, as was asked
+            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]  # it has the field, as was asked
             chunks = self._encode(response)
         return ResponseFrame(chunks, throttle_ms, throttled_by)
 
-    def _encode(self, response: Message | None) -> list[Buffer]:
-        if response is None:
-            return []
+    def _encode(self, response: Message) -> list[Buffer]:
         header, api = self._header, self._served.handler.request.api
         flexible = header.api_key != _API_VERSIONS and api.is_flexible(header.api_version)
         chunks = encode(response, header.api_version, in_turns)
