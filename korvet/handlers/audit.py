@@ -30,7 +30,7 @@ def note(handler: Handler, request: Message, caller: Caller, response: Message) 
         else:
             done.append(what)
     if done or failed:
-        requested(caller.session, type(request).__name__.removesuffix("Request"), done, failed)
+        requested(caller.session, handler.name, done, failed)
 
 
 def note_failure(handler: Handler, request: Message, caller: Caller, error: KafkaError) -> None:

@@ -199,6 +199,11 @@ class Handler(msgspec.Struct, frozen=True):
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
     confirms: Callable[[Any], bool] = lambda _request: True
 
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API."""
+        return self.request.__name__.removesuffix("Request")
+
 
 HANDLERS: dict[int, Handler] = {}
 """By API key."""
