@@ -57,7 +57,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         settings = dataclasses.replace(settings, redis_url=url)
     try:
         target = redis_url.parse_url(settings.redis_url)
-        facts = redis_check.check(settings, lambda _: None, _try_later)
+        facts = redis_check.check(settings)
         with blocking.connected(settings) as masters:
             yield ok("redis", f"{target}, {facts.name} {facts.version}")
             if target.kind == "sentinel":
@@ -97,10 +97,6 @@ def _stored_cluster_id(masters: blocking.Masters, settings: Settings) -> str:
     key = Keys(settings.namespace).cluster_id
     stored = masters.of(key).get(key)
     return stored.decode(errors="replace") if isinstance(stored, bytes) else ""
-
-
-def _try_later(progress: str) -> None:
-    raise ConfigError(f"redis.url: {progress}: try again later")
 
 
 def _info(client: redis.Redis) -> Mapping[str, Any]:

@@ -18,9 +18,9 @@ from korvet.security.authorizer import is_refusal
 from korvet.turns import in_turns
 
 
-def note(handler: Handler, request: Message, caller: Caller, response: Message | None) -> None:
+def note(handler: Handler, request: Message, caller: Caller, response: Message) -> None:
     """Write the changes of a request to the audit log, if it is an administrative one."""
-    if handler.changes is None or response is None or getattr(request, "validate_only", False):
+    if handler.changes is None or getattr(request, "validate_only", False):
         return
     done, failed = [], {}
     # Once each: an ACL may be in the results of several filters.
@@ -30,7 +30,7 @@ def note(handler: Handler, request: Message, caller: Caller, response: Message |
         else:
             done.append(what)
     if done or failed:
-        requested(caller.session, type(request).__name__.removesuffix("Request"), done, failed)
+        requested(caller.session, handler.name, done, failed)
 
 
 def note_failure(handler: Handler, request: Message, caller: Caller, error: KafkaError) -> None:

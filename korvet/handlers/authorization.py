@@ -9,7 +9,6 @@ whether it exists.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,10 +48,10 @@ def call(handler: Handler, request: Any, caller: Caller, services: Services) -> 
             request = _split(rule, request, caller, services.topics, refused)
     if not refused:
         return handler.handle(request, caller, services)
-    merge = partial(_merged, handler=handler, caller=caller, refused=refused)
+    answer = None
     if any(getattr(request, rule.items) for rule in rules if isinstance(rule, ItemRule)):
-        return merge(handler.handle(request, caller, services))
-    return merge(_NOTHING)
+        answer = handler.handle(request, caller, services)
+    return _merged(answer, handler, caller, refused)
 
 
 def _split(
@@ -118,21 +117,15 @@ def _resources(
             yield item, resource
 
 
-_NOTHING = Reply(None)
-
-
-def _merged(answer: Answer, handler: Handler, caller: Caller, refused: Sequence[_Refused]) -> Answer:
-    """Add to a response what the handler says about the items that were refused.
+def _merged(answer: Answer | None, handler: Handler, caller: Caller, refused: Sequence[_Refused]) -> Answer:
+    """Add to a response, if there is one, what the handler says about the items that were refused.
 
     Of that only the items count: an error at the top would be one of the whole request.
     """
-    reply = answer if isinstance(answer, Reply) else Reply(answer)
-    response = reply.response
+    response: Any = answer.response if isinstance(answer, Reply) else answer
     for part in refused:
         said = handler.refuse(part.request, caller, part.error)
-        if said is None:
-            continue
-        before = () if response is None else getattr(response, part.answers)
+        before = [] if response is None else getattr(response, part.answers)
         response = type(said)() if response is None else response
         setattr(response, part.answers, [*before, *getattr(said, part.answers)])
-    return reply._replace(response=response)
+    return answer._replace(response=response) if isinstance(answer, Reply) else response

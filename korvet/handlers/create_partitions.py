@@ -17,7 +17,6 @@ from korvet.handlers.common import each_named_once, error_code, error_message, r
 from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import ALTER, on_topics
 from korvet.protocol.messages import create_partitions as wire
-from korvet.security.quotas import Quota
 from korvet.topics.placement import with_partitions
 
 QUOTA_ERROR_VERSION_FIRST = 3
@@ -47,7 +46,7 @@ def handle(request: wire.CreatePartitionsRequest, caller: Caller, services: Serv
 
     results = each_named_once(request.topics, grow, _result)
     response = wire.CreatePartitionsResponse(results=results)
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
 def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire.CreatePartitionsTopicResult:

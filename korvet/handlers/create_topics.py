@@ -19,7 +19,6 @@ from korvet.handlers.common import each_named_once, error_message, work_until
 from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, by_handler, on_topics
 from korvet.protocol.messages import create_topics as wire
-from korvet.security.quotas import Quota
 from korvet.topics.placement import new_assignment, replication_factor
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import KAFKA_TOPICS
@@ -54,7 +53,7 @@ def handle(request: wire.CreateTopicsRequest, caller: Caller, services: Services
         return _result(created, services)
 
     response = wire.CreateTopicsResponse(topics=each_named_once(request.topics, create, _failed))
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
 def _new_topic(topic: wire.CreatableTopic, services: Services) -> TopicSpec:

@@ -24,7 +24,6 @@ from korvet.handlers.rights import DELETE, DESCRIBE, TOPIC, ItemRule, Resource, 
 from korvet.protocol.messages import delete_topics as wire
 from korvet.protocol.types import AclOperation
 from korvet.protocol.wire import ZERO_UUID
-from korvet.security.quotas import Quota
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import TopicRef
 from korvet.turns import in_parts, in_turns
@@ -81,7 +80,7 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, services: Services
 
     results = each_done(delete_all(), result, lambda outcome, error: _failed(outcome[0], error))
     response = wire.DeleteTopicsResponse(responses=results)
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
 def _states(request: wire.DeleteTopicsRequest) -> list[wire.DeleteTopicState]:

@@ -16,8 +16,10 @@ NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, partition_code
-from korvet.handlers.registry import Caller, Reply, Services, register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, by_handler
 from korvet.protocol.messages import fetch as wire
 from korvet.protocol.wire import ZERO_UUID
@@ -29,7 +31,7 @@ SESSION_ERRORS = {
 }
 
 
-def handle(_request: wire.FetchRequest, _caller: Caller, _services: Services) -> Reply:
+def handle(_request: wire.FetchRequest, _caller: Caller, _services: Services) -> NoReturn:
     """Raise ProtocolError: a client that may fetch is served by the core."""
     raise ProtocolError("a Fetch request of a client that has no session")
 

@@ -29,7 +29,6 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.security import audit
 from korvet.security.authorizer import ALL_RIGHTS, refusal
 from korvet.security.client_quotas import Mutations
-from korvet.security.quotas import Quota
 from korvet.topics.metadata_view import Epochs
 from korvet.topics.registry import PARTITIONS_MAX, Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
@@ -68,7 +67,7 @@ def handle(request: wire.MetadataRequest, caller: Caller, services: Services) ->
             requested=request.include_cluster_authorized_operations
         ),
     )
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
 def _refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -> wire.MetadataResponse:

@@ -25,20 +25,22 @@ UNSUPPORTED_COMPRESSION_TYPE.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from korvet.errors import KafkaError, ProtocolError, partition_code
 from korvet.handlers.common import error_message
-from korvet.handlers.registry import Caller, Reply, Services, register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import WRITE, on_topics_then_ids, on_transactional_id
 from korvet.protocol.messages import produce as wire
 from korvet.protocol.wire import ZERO_UUID
 
 
-def handle(_request: wire.ProduceRequest, _caller: Caller, _services: Services) -> Reply:
+def handle(_request: wire.ProduceRequest, _caller: Caller, _services: Services) -> NoReturn:
     """Raise ProtocolError: a client that may produce is served by the core."""
     raise ProtocolError("a Produce request of a client that has no session")
 
 
-def _refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> wire.ProduceResponse | None:
+def _refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> wire.ProduceResponse:
     """Answer every partition with the error; raises ProtocolError for acks 0, which gets no response."""
     if request.acks == 0:
         raise ProtocolError(f"a produce request with acks 0 failed: {error}")

@@ -98,7 +98,7 @@ class Caller(msgspec.Struct, frozen=True):
     def mutations(self, quotas: ClientQuotas, strict_from: int) -> Mutations:
         """Return the changes of topics that its quota lets it do; versions from `strict_from` on know its error."""
         strict = self.version >= strict_from
-        return quotas.mutations(self.session.principal.name, self.client_id, strict=strict)
+        return Mutations(quotas, self.session.principal.name, self.client_id or "", strict=strict)
 
 
 class GroupServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,16 +157,11 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
         self.transactions.flush()
 
 
-MEMORY = "memory"
-"""Why a producer is throttled if Redis' memory, or its disk, is short; all other reasons are quotas."""
-
-
 class Reply(NamedTuple):
-    """A response, None if the client gets none, and for how long the connection then takes no requests, and why."""
+    """A response, and for how long its client made too many changes: the connection takes no requests until then."""
 
-    response: Message | None
+    response: Message
     throttle_ms: int = 0
-    throttled_by: str = MEMORY
 
 
 Answer: TypeAlias = Message | Reply
@@ -191,13 +186,18 @@ class Handler(msgspec.Struct, frozen=True):
 
     request: type[Message]
     handle: Callable[[Any, Caller, Services], Any]
-    refuse: Callable[[Any, Caller, KafkaError], Message | None]
+    refuse: Callable[[Any, Caller, KafkaError], Message]
     rights: tuple[Rule, ...] = ()
     changes: Callable[[Any, Any], Iterable[Outcome]] | None = None
     timed: bool = False
     unconfirmed: ErrorCode = ErrorCode.NONE
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
     confirms: Callable[[Any], bool] = lambda _request: True
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API."""
+        return self.request.__name__.removesuffix("Request")
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -206,7 +206,7 @@ HANDLERS: dict[int, Handler] = {}
 
 def register(  # noqa: PLR0913 - what Handler has, each by its name
     handle: Callable[[R, Caller, Services], Answer],
-    refuse: Callable[[R, Caller, KafkaError], Message | None],
+    refuse: Callable[[R, Caller, KafkaError], Message],
     *,
     rights: Collection[Rule],
     changes: Callable[[R, Any], Iterable[Outcome]] | None = None,

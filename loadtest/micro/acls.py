@@ -20,8 +20,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from korvet.config.settings import Settings
 from korvet.handlers import authorization
-from korvet.handlers.registry import HANDLERS, Caller, Reply
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from korvet.handlers.registry import HANDLERS, Caller
+from korvet.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -52,7 +57,7 @@ def a_client(url: str) -> Redis:
 
 def us_per_call(authorizer: Authorizer | None) -> float:
     """Return the CPU of one ListOffsets request from dispatch to a handler that does nothing."""
-    reply = Reply(None)
+    reply = ListOffsetsResponse(topics=[])
     handler = msgspec.structs.replace(HANDLERS[2], handle=lambda *_: reply)
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     topic = ListOffsetsTopic(name="orders", partitions=[partition])

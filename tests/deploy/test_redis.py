@@ -46,7 +46,7 @@ def test_the_users_file_gives_brokers_what_the_page_on_redis_lists() -> None:
 def test_korvet_is_content_with_such_a_redis(options: list[str], tmp_path: Path) -> None:
     with embedded_server(*options) as url:
         settings = load(None, {}, {"redis.url": url, "data.dir": str(tmp_path)}).settings
-        facts = redis_check.check(settings, lambda _: None, lambda _: None)
+        facts = redis_check.check(settings)
     assert facts.appendonly
     assert facts.appendfsync == "everysec"
     assert {finding.level for finding in facts.findings} == {Level.OK}

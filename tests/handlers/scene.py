@@ -37,7 +37,7 @@ from tests.handlers import apis
 from tests.handlers.table import codes, message
 from tests.support import redis_servers
 from tests.support.batches import Record, batch
-from tests.support.dispatching import TIMEOUT_MS, connected, received, served
+from tests.support.dispatching import TIMEOUT_MS, Present, connected, received, served
 from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
 ROOT = Session("10.0.0.1:1", principal=Principal("User", "root"))
@@ -124,7 +124,7 @@ class Scene:
         if isinstance(request, ProduceRequest):
             return served(self.dispatcher, self.sockets, request, version, session)
         with received(request_frame(request, version)) as frame:
-            chunks = self.dispatcher.serve(frame, session, self.logins.get(session.peer)).chunks
+            chunks = self.dispatcher.serve(frame, Present(session, self.logins.get(session.peer))).chunks
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:]) if chunks else None
 
     def _consumer(self, session: Session) -> WireClient:

@@ -10,10 +10,11 @@ import gevent
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.handlers.registry import HANDLERS, MEMORY, Caller, Handler, Reply
+from korvet.handlers.registry import HANDLERS, Caller, Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
+from korvet.security.quotas import Quota
 from korvet.telemetry import metrics
 from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.wire_client import request_frame
@@ -33,7 +34,7 @@ class Peer:
             self.meanwhile()
             return Reply(DescribeClusterResponse(cluster_id=""), throttle_ms)
 
-        def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
+        def refuse(request: Any, caller: Caller, error: KafkaError) -> Message:
             return HANDLERS[60].refuse(request, caller, error)
 
         handler = Handler(DescribeClusterRequest, handle, refuse)
@@ -84,7 +85,7 @@ def turn(others: Peer) -> None:
 
 
 def test_a_request_is_answered_and_what_comes_then_waits(peer: PeerOf) -> None:
-    counted = metrics.THROTTLED_REQUESTS.labels(MEMORY)._value
+    counted = metrics.THROTTLED_REQUESTS.labels(Quota.CONTROLLER_MUTATION_RATE)._value
     before = counted.get()
     with peer(AN_HOUR_MS) as throttled, peer(0) as others:
         throttled.send(1)

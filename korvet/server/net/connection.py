@@ -64,11 +64,11 @@ class ClientConnection:
         "_is_over",
         "_on_end",
         "_reason",
-        "_sasl",
         "_sockets",
         "_tls",
         "_unsent",
         "number",
+        "sasl",
         "served_by",
         "session",
     )
@@ -89,7 +89,7 @@ class ClientConnection:
         self.session = session
         self._dispatcher = dispatcher
         self._on_end = on_end
-        self._sasl, self._tls = sasl, tls
+        self.sasl, self._tls = sasl, tls
         self._unsent: list[Charge] = []
         self._ending = self._reason = ""
         self._is_closed = self._is_over = self._is_logged_in = False
@@ -103,7 +103,7 @@ class ClientConnection:
     def serve(self) -> None:
         """Answer the requests that have arrived, in their order; if the connection is over do what is left to do."""
         reason, said = "fault", ""  # by any other error, which is raised
-        sasl = self._sasl
+        sasl = self.sasl
         try:
             while not self._reason and (
                 self._serve_next() if sasl is None or sasl.complete else self._log_in(sasl)
@@ -169,7 +169,7 @@ class ClientConnection:
             return
         if principal is not ANONYMOUS:
             self.session.principal = principal
-        if self._sasl is None:
+        if self.sasl is None:
             self._may_produce()
 
     def _may_produce(self, ends_s: float | None = None) -> None:
@@ -253,7 +253,7 @@ class ClientConnection:
         if taken is None:
             return None
         number, data, arrived, came_after = taken
-        return Frame(number, data, arrived, came_after, self._sockets.path, self.is_gone)
+        return Frame(number, data, arrived, came_after, self._sockets.path)
 
     def is_gone(self) -> bool:
         return self._core.is_gone(self.number)
@@ -269,7 +269,7 @@ class ClientConnection:
     def _serve_frame(self, frame: Frame) -> None:
         REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
         try:
-            chunks, throttle_ms, throttled_by = self._dispatcher.serve(frame, self.session, self._sasl)
+            chunks, throttle_ms, throttled_by = self._dispatcher.serve(frame, self)
         except BaseException:
             frame.close()
             raise
@@ -290,7 +290,7 @@ class ClientConnection:
         self._core.mute(self.number, throttle_ms / 1000)
 
     def _send(self, answers: Sequence[tuple[int, Sequence[Buffer]]]) -> None:
-        sasl = self._sasl
+        sasl = self.sasl
         if sasl is not None and not (sasl.complete and self._is_logged_in):
             self._note_login(sasl)
         is_written, events = self._core.answer(self.number, answers)

@@ -17,7 +17,7 @@ import greenlet
 import msgspec
 
 from korvet.config.definition import INT32_MAX
-from korvet.handlers.registry import MEMORY, Caller
+from korvet.handlers.registry import Caller
 from korvet.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
@@ -25,8 +25,8 @@ from korvet.security.client_quotas import ClientQuotas
 from korvet.security.quotas import Quota, QuotaTable
 from korvet.security.session import Session
 
-THROTTLED_BY = (MEMORY, *Quota)
-"""Why a client is throttled, by the numbers that the core has for it."""
+THROTTLED_BY = ("memory", *Quota)
+"""Why a client is throttled, by the numbers that the core has for it: Redis' memory or disk is short, or a quota."""
 
 
 class Throttle:
@@ -58,7 +58,7 @@ class Throttle:
     def charge(
         self,
         caller: Caller,
-        response: Message | None,
+        response: Message,
         chunks: Sequence[Buffer],
         used_s: float,
     ) -> tuple[int, Quota]:

@@ -102,7 +102,7 @@ def tls(settings: Settings, listeners: Sequence[Listener]) -> Iterator[Finding]:
         else:
             yield from _key_store(name, f"ssl.keystore.location ({name})", found)
     try:
-        found = ops_tls(settings) if settings.ops_listen else None
+        found = ops_tls(settings)
     except ConfigError as problem:
         yield _unusable("ops.listen", problem)
     else:

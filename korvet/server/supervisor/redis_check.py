@@ -35,6 +35,7 @@ from korvet.redis.keys import Keys
 from korvet.redis.peer import misnamed
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url, running_url
 from korvet.server import refusals
+from korvet.server.embedded import Progress
 from korvet.server.finding import Finding, warning
 from korvet.server.supervisor.preparation import Prepared
 from korvet.server.supervisor.server_facts import ServerFacts
@@ -54,11 +55,9 @@ _KINDS = {"standalone": "server", "sentinel": "sentinel", "cluster": "cluster"}
 _NAMED = {"server": "a single server", "sentinel": "a Sentinel", "cluster": "a node of a Redis Cluster"}
 
 
-def prepare_all(
-    settings: Settings, start: Registration, progress: Callable[[str], None], *, own: bool
-) -> Prepared:
+def prepare_all(settings: Settings, start: Registration, progress: Progress, *, own: bool) -> Prepared:
     """Check and prepare Redis and register this broker. Raises ConfigError, as each of the steps below."""
-    facts = check(settings, time.sleep, progress, settings.redis_connect_timeout_ms)
+    facts = check(settings, progress, settings.redis_connect_timeout_ms)
     cluster_id = prepare(settings).cluster_id
     broker_id = register(settings, start, own=own)
     altered = [dict[str, str](), dict[str, str]()]
@@ -71,12 +70,11 @@ def prepare_all(
     return Prepared(facts, cluster_id, broker_id, altered, refused)
 
 
-def check(
-    settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None], wait_ms: int = 0
-) -> ServerFacts:
+def check(settings: Settings, progress: Progress | None = None, wait_ms: int = 0) -> ServerFacts:
     """Return the facts of the Redis at `settings.redis_url`, having waited until it has loaded its data.
 
-    A cluster may take `wait_ms` to be in order: a master takes no writes in the first 2 s after its start.
+    `progress` gets a line about what is waited for; without it nothing is. A cluster may take `wait_ms` to be in order:
+    a master takes no writes in the first 2 s after its start.
 
     Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
     or misplace records: too old, evicting, of another kind than the URL says.
@@ -84,11 +82,11 @@ def check(
     check_kind(settings)
     with connected(settings) as masters:
         if masters.is_cluster:
-            servers = _in_order(masters, pause, progress, time.monotonic() + wait_ms / 1000)
+            servers = _in_order(masters, progress, time.monotonic() + wait_ms / 1000)
         else:
             servers = masters.all()
         try:
-            found = [_facts(name, server, pause, progress) for name, server in servers.items()]
+            found = [_facts(name, server, progress) for name, server in servers.items()]
         except NoPermissionError:
             # Scripts too ask for the history of Redis, by which leader epochs begin.
             try_out(masters, settings)
@@ -110,18 +108,23 @@ def check(
     return weakest._replace(findings=tuple(findings))
 
 
-def _in_order(
-    masters: Masters, pause: Callable[[float], None], progress: Callable[[str], None], until: float
-) -> dict[str, redis.Redis]:
+def _wait(progress: Progress | None, seconds: float, said: str = "") -> None:
+    if progress is None:
+        raise ConfigError(f"redis.url: {said}: try again later")
+    if said:
+        progress(said)
+    time.sleep(seconds)
+
+
+def _in_order(masters: Masters, progress: Progress | None, until: float) -> dict[str, redis.Redis]:
     """Return what `_answering` does, once all of them serve clients or it is later than `until` (time.monotonic)."""
-    reported = False
+    said = "Redis is a cluster that is not in order yet"
     while True:
         is_last = time.monotonic() >= until
         try:
             answering, serving = _answering(masters)
         except redis.BusyLoadingError:
-            progress("Redis is loading its data")
-            pause(_LOADING_PAUSE_SECONDS)
+            _wait(progress, _LOADING_PAUSE_SECONDS, "Redis is loading its data")
             continue
         except ConfigError:
             if is_last:
@@ -129,10 +132,8 @@ def _in_order(
         else:
             if is_last or serving == len(answering):
                 return answering
-        if not reported:
-            progress("Redis is a cluster that is not in order yet")
-        reported = True
-        pause(_FORMING_PAUSE_SECONDS)
+        _wait(progress, _FORMING_PAUSE_SECONDS, said)
+        said = ""
 
 
 def _answering(masters: Masters) -> tuple[dict[str, redis.Redis], int]:
@@ -173,10 +174,8 @@ def cluster_info(server: redis.Redis) -> dict[str, str]:
     return {name: value for name, colon, value in lines if colon}
 
 
-def _facts(
-    name: str, server: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
-) -> ServerFacts:
-    _wait_until_loaded(name, server, pause, progress)
+def _facts(name: str, server: redis.Redis, progress: Progress | None) -> ServerFacts:
+    _wait_until_loaded(name, server, progress)
     info = server.info()
     try:
         facts = judge(info)
@@ -517,15 +516,13 @@ def random_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _wait_until_loaded(
-    name: str, client: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
-) -> None:
+def _wait_until_loaded(name: str, client: redis.Redis, progress: Progress | None) -> None:
     while True:
         try:
             client.ping()
         except redis.BusyLoadingError:
-            progress(f"Redis{' at ' if name else ''}{name} is loading its data")
-            pause(_LOADING_PAUSE_SECONDS)
+            said = f"Redis{' at ' if name else ''}{name} is loading its data"
+            _wait(progress, _LOADING_PAUSE_SECONDS, said)
         else:
             return
 

@@ -62,6 +62,11 @@ class Runtime:
     def listen(self) -> Address:
         return self.reserved[0].address
 
+    @property
+    def status(self) -> str:
+        """What a service manager shows of a broker that serves."""
+        return f"serving clients at {self.listen}"
+
     def listeners(self, settings: Settings) -> tuple[Bound, ...]:
         """Return every listener with what `settings` advertise for it; raises ConfigError if that is no address."""
         return ports.bind_listeners(settings, self.reserved)
