@@ -155,8 +155,8 @@ class TopicRegistry:
     def __init__(
         self, store: TopicStore, settings: Settings, partition_of: PartitionOf, *, clock: Clock = CLOCK
     ) -> None:
-        self._clock = clock
         """`partition_of` gives a partition of the log for topic, index, topic id, bits, format, replicas, slot tag."""
+        self._clock = clock
         self._store = store
         self._partition_of = partition_of
         self._settings = settings
@@ -468,13 +468,8 @@ class TopicRegistry:
         self.refresh()
         return [errors.get(topic.name) for topic in topics]
 
-    def list_deleting(self) -> list[TopicRow]:
-        return self._list_unfinished("deleting")
-
-    def list_creating(self) -> list[TopicRow]:
-        return self._list_unfinished("creating")
-
-    def _list_unfinished(self, state: str) -> list[TopicRow]:
+    def list_unfinished(self, state: Literal["creating", "deleting"]) -> list[TopicRow]:
+        """Return the topics whose creation or deletion is not complete, as of now."""
         self.refresh()
         return [row for row in self._unfinished.values() if row.state == state]
 

@@ -230,7 +230,7 @@ def finish_creations(context: Context, check_lease: CheckLease) -> None:
     """Create what is missing of every topic whose creation was interrupted; the others go on if one cannot."""
     check_lease()
     away: StorageUnavailableError | None = None
-    for row in context.topics.list_creating():
+    for row in context.topics.list_unfinished("creating"):
         check_lease()
         try:
             if context.topics.finish_creation(row):
@@ -247,7 +247,7 @@ def finish_deletions(context: Context, check_lease: CheckLease) -> None:
     """Clear away what is left of every deleted topic; it does no harm if another broker does so too."""
     check_lease()
     away: StorageUnavailableError | None = None
-    for deleted in context.topics.list_deleting():
+    for deleted in context.topics.list_unfinished("deleting"):
         try:
             for _ in context.topics.delete_in_steps(deleted):
                 check_lease()
