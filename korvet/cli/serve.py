@@ -105,7 +105,7 @@ def doctor(load: Loader) -> int:
     """
     configuration = load()
     from korvet.doctor import examine  # noqa: PLC0415 - other commands start without it
-    from korvet.doctor.finding import Level  # noqa: PLC0415 - other commands start without it
+    from korvet.server.finding import Level  # noqa: PLC0415 - other commands start without it
 
     order = (Level.ERROR, Level.WARNING, Level.OK)
     findings = sorted(examine(configuration, _lake_problem), key=lambda finding: order.index(finding.level))

@@ -69,7 +69,6 @@ class Thresholds(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> Thresholds:
-        """Take them from the settings."""
         return cls(
             settings.memory_throttle_percent / 100,
             settings.memory_refuse_percent / 100,
@@ -98,7 +97,6 @@ class Backpressure:
     def __init__(
         self, redis: Redis, settings: Settings, data_dir: Path | None = None, *, clock: Clock = CLOCK
     ) -> None:
-        """`data_dir` is the directory of the embedded server."""
         self._redis = redis
         self._clock = clock
         self._settings = settings
@@ -173,7 +171,6 @@ class ServerBackpressure:
         clock: Clock = CLOCK,
         on_reading: OnReading = lambda _state, _due, _until: None,
     ) -> None:
-        """`name` is that of a node of a cluster."""
         self._on_reading = on_reading
         self._name = name
         self._store = store
@@ -191,7 +188,6 @@ class ServerBackpressure:
         self._has_left = False
 
     def use(self, settings: Settings) -> None:
-        """Apply other thresholds, from the next reading on."""
         self._thresholds = Thresholds.of(settings)
 
     def check(self) -> BackpressureState:

@@ -204,7 +204,6 @@ class LiveBrokers:
         self._reachable: dict[str, ReachableBrokers] = {}
 
     def on(self, listener: str) -> ReachableBrokers:
-        """Return the brokers for the clients of a listener."""
         found = self._reachable.get(listener)
         if found is None:
             found = self._reachable[listener] = ReachableBrokers(self, listener)
@@ -226,7 +225,6 @@ class LiveBrokers:
         ]
 
     def placed(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[Placed]:
-        """Return the brokers of each partition."""
         leaders = self.leaders(topic, partitions, assignment)
         if not assignment:
             return [Placed(leader, [leader], [leader], []) for leader in leaders]
@@ -240,7 +238,6 @@ class LiveBrokers:
         return placed
 
     def coordinator(self, group: str) -> int:
-        """Return the broker that the members of a group use."""
         return _winner(self._ids, f"group:{group}")
 
 
@@ -270,7 +267,6 @@ class ReachableBrokers:
 
     @property
     def controller_epoch(self) -> int:
-        """How often the keeper's lease has had a new holder."""
         return self._live.keeper_epoch
 
     @property
@@ -329,7 +325,6 @@ class ClusterView:
             self._update(self._store.read(pending.result()))
 
     def refresh(self) -> LiveBrokers:
-        """Read who is live, and return that."""
         with self.refreshing():
             pass
         return self.live

@@ -56,7 +56,6 @@ class BrokerConfigStore:
         return [row or {} for row in rows]
 
     def alter(self, whose: str, change: Callable[[Mapping[str, str]], BrokerRow]) -> BrokerRow:
-        """Replace one row by what `change` returns for it, and return that (RowStore.alter)."""
         return self._rows.alter(whose, lambda row: change(row or {}) or None) or {}
 
 
@@ -74,7 +73,6 @@ class LiveSettings:
 
     @property
     def settings(self) -> Settings:
-        """The settings in effect."""
         return self.layers.settings
 
     def follow(self, use: Callable[[Settings], object]) -> None:

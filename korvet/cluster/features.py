@@ -84,7 +84,6 @@ class Features:
     """
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
-        """Nothing is read from Redis yet."""
         self._redis, self._keys = redis, keys
         self._rows = RowStore(redis, keys, keys.features, FEED_MEMBER, Levels)
         self._levels: Levels = {}
@@ -110,26 +109,6 @@ class Features:
             name: max(supported.lowest, min(self._levels.get(name, supported.highest), supported.highest))
             for name, supported in SUPPORTED.items()
         }
-
-    @property
-    def transaction_version(self) -> int:
-        """The level of `transaction.version`: 0, 1 or 2."""
-        return self.finalized[TRANSACTION_VERSION]
-
-    @property
-    def group_version(self) -> int:
-        """The level of `group.version`: 0 or 1."""
-        return self.finalized[GROUP_VERSION]
-
-    @property
-    def share_version(self) -> int:
-        """The level of `share.version`: 0 or 1."""
-        return self.finalized[SHARE_VERSION]
-
-    @property
-    def streams_version(self) -> int:
-        """The level of `streams.version`: 0 or 1."""
-        return self.finalized[STREAMS_VERSION]
 
     def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:
         """Change features, all or none, or only find out whether they could be; they count here when it returns.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from korvet.cluster.rows import RowStore
 from korvet.config import values
@@ -28,6 +29,23 @@ FEED_MEMBER = "/groups"
 GroupRow = dict[str, str]
 
 
+class SharePolicy(NamedTuple):
+    """What the configuration says for one group.
+
+    `lock_ms` is how long a member has what it acquired; `delivery_limit` is how often a record is delivered at most;
+    with `in_flight_max` records of a partition delivered or to be delivered again, no others are.
+    """
+
+    lock_ms: int
+    delivery_limit: int
+    in_flight_max: int
+
+    @property
+    def throttled_from(self) -> int:
+        """Deliveries after which a record is delivered with fewer others, so one that fails archives no neighbours."""
+        return max(2, (self.delivery_limit + 1) // 2)
+
+
 class GroupConfigs:
     """The configs of the groups of one namespace.
 
@@ -35,7 +53,6 @@ class GroupConfigs:
     """
 
     def __init__(self, redis: Redis, keys: Keys, settings: Settings) -> None:
-        """Nothing is read from Redis yet."""
         self._rows = RowStore(redis, keys, keys.group_configs, FEED_MEMBER, GroupRow)
         self._settings = settings
         self._by_group: dict[str, GroupRow] = {}
@@ -49,7 +66,6 @@ class GroupConfigs:
             self._by_group, self._seen = {decode_group_id(name): row for name, row in rows.items()}, seen
 
     def groups(self) -> list[str]:
-        """Return the groups on which configs are set, by name."""
         return sorted(self._by_group)
 
     def overrides(self, group: str) -> Mapping[str, str]:
@@ -57,31 +73,33 @@ class GroupConfigs:
         return self._by_group.get(group, {})
 
     def session_ms(self, group: str, kind: str) -> int:
-        """Return the session timeout of the members of a group of this type."""
         return self._value(group, f"{kind}.session.timeout.ms")
 
     def heartbeat_ms(self, group: str, kind: str) -> int:
-        """Return the pause between two heartbeats of a member of a group of this type."""
         return self._value(group, f"{kind}.heartbeat.interval.ms")
 
     def standbys(self, group: str) -> int:
-        """Return how many standby tasks each stateful task of a streams group has."""
         return self._value(group, NUM_STANDBY_REPLICAS)
 
     def initial_rebalance_delay_ms(self, group: str) -> int:
-        """Return how long the first assignment of a streams group waits."""
         return self._value(group, STREAMS_INITIAL_REBALANCE_DELAY_MS)
 
-    def lock_ms(self, group: str) -> int:
-        """Return how long a member of a share group has a record that it has acquired."""
-        return self._value(group, LOCK_DURATION_MS)
+    def share_policy(self, group: str) -> SharePolicy:
+        return SharePolicy(
+            self._value(group, LOCK_DURATION_MS),
+            self._settings.group_share_delivery_count_limit,
+            self._settings.group_share_partition_max_record_locks,
+        )
 
     def share_reset(self, group: str) -> str | int:
-        """Return where a share group begins in a partition (values.parse_share_reset)."""
+        """Return where a share group begins in a partition, as Redis has it now (values.parse_share_reset).
+
+        Another worker may have set it a moment ago, and a group begins once.
+        """
+        self.refresh()
         return values.parse_share_reset(str(self._effective(group, OFFSET_RESET)))
 
     def is_committed(self, group: str) -> bool:
-        """Return whether a share group gets committed records only."""
         return self._effective(group, ISOLATION_LEVEL) == "read_committed"
 
     def alter(

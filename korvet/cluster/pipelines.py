@@ -44,17 +44,14 @@ class PipelineProcess(NamedTuple):
 
     @classmethod
     def own(cls) -> PipelineProcess:
-        """Return this process."""
         return cls(socket.gethostname(), os.getpid(), _machine(), _start(os.getpid()) or "")
 
     @classmethod
     def parse(cls, holder: str) -> PipelineProcess:
-        """Return the process that a lease names."""
         host, number, machine, start = holder.split("/")
         return cls(host, int(number), machine, start)
 
     def __str__(self) -> str:
-        """Return it as the holder of a lease."""
         return f"{self.host}/{self.id}/{self.machine}/{self.start}"
 
     @property
@@ -156,7 +153,6 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def process(self) -> PipelineProcess:
-        """The process that runs it, or ran it last."""
         return PipelineProcess.parse(self.holder)
 
     @property
@@ -209,15 +205,12 @@ class PipelineStore:
         self._keys = keys
 
     def lease(self, name: str) -> LeaseStore:
-        """Return the lease of a pipeline."""
         return LeaseStore(self._redis, self._keys.pipeline_lease(name), self._keys.pipeline_fence(name))
 
     def holder(self, name: str) -> str | None:
-        """Return the process that has the lease of a pipeline."""
         return self._holders([name])[0]
 
     def write(self, status: PipelineStatus) -> None:
-        """Replace a pipeline's row."""
         with errors_about(self._keys.pipelines):
             self._redis.call("HSET", self._keys.pipelines, status.name, msgspec.json.encode(status))
 

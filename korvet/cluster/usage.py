@@ -56,7 +56,6 @@ class ServerUsage(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> ServerUsage:
-        """Take it from the fields of INFO."""
         rewriting = _number(fields, "aof_rewrite_in_progress") + _number(fields, "aof_rewrite_scheduled")
         return cls(
             # Buffers of replicas and of the append-only file do not count, as for the server itself.

@@ -73,22 +73,18 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def environment(self) -> str:
-        """Name of its environment variable."""
         return f"{VARIABLE_PREFIX}{self.attribute.upper()}"
 
     @property
     def python_type(self) -> PythonType:
-        """The type of its values."""
         return _NUMERIC.get(self.type, str)
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The values that it may have, if they can be listed."""
         return tuple(_BOOLEANS) if self.type is ConfigType.BOOLEAN else self.choices
 
     @property
     def allowed(self) -> str:
-        """Its range in words."""
         if self.type is ConfigType.LIST and self.choices:
             return f"a list of {', '.join(self.choices)}, comma-separated"
         if self.type is ConfigType.BOOLEAN:
@@ -99,7 +95,6 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         return f"a {kind} from {self.least} to {self.most}"
 
     def value(self, settings: object) -> Value:
-        """Return the value that `settings` give it."""
         found: Value = getattr(settings, self.attribute) if self.attribute else self.default
         # A topic's range may be narrower: a negative log.retention.ms is its retention.ms of -1.
         return max(found, self.least) if type(found) is int else found
@@ -184,7 +179,6 @@ _TYPES = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, int: ConfigType.IN
 
 
 def definition_of(each: Field[Value], hint: type) -> ConfigDef:
-    """Return the definition of a setting from the field that declares it, and its type."""
     described: ConfigDef = each.metadata["config"]
     config_type = _TYPES.get(hint, described.type)
     if config_type is ConfigType.INT and described.most > INT32_MAX:

@@ -73,7 +73,6 @@ def cluster_entries(layers: Layers) -> list[ConfigEntry]:
 
 
 def inherited_entries(layers: Layers) -> tuple[ConfigEntry, ...]:
-    """Return every topic config by name, as it is on a topic on which none is set."""
     return tuple(_inherited(definition, layers) for definition in TOPIC_CONFIGS.values())
 
 
@@ -118,7 +117,6 @@ def group_entries(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigEn
 
 
 def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return the level of each logger, as Kafka names it."""
     definition = ConfigDef(
         "Lowest level of the lines that the logger writes.", type=ConfigType.UNKNOWN, dynamic=True
     )

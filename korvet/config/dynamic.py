@@ -54,12 +54,6 @@ def overridden(layers: Layers, origins: Mapping[str, str]) -> Iterator[tuple[Con
             yield definition, layer
 
 
-def normalize(name: str, text: str, layer: str) -> str:
-    """Return the text of a dynamic setting as it is kept; raises ConfigError, saying what is wrong."""
-    definition, value = _parse(name, text, layer)
-    return definition.format(value)
-
-
 def _parse(name: str, text: str, layer: str) -> tuple[ConfigDef, Value]:
     definition = DYNAMIC_CONFIGS.get(name)
     if definition is None:

@@ -28,34 +28,6 @@ TIMES = (
 )
 """Of each type of group the session timeout, and the pause between heartbeats, which must be less."""
 
-LIMITS: dict[str, tuple[str | None, str | None]] = {
-    SESSION_TIMEOUT_MS: ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    HEARTBEAT_INTERVAL_MS: (
-        "group.consumer.min.heartbeat.interval.ms",
-        "group.consumer.max.heartbeat.interval.ms",
-    ),
-    LOCK_DURATION_MS: (
-        "group.share.min.record.lock.duration.ms",
-        "group.share.max.record.lock.duration.ms",
-    ),
-    SHARE_SESSION_TIMEOUT_MS: ("group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
-    SHARE_HEARTBEAT_INTERVAL_MS: (
-        "group.share.min.heartbeat.interval.ms",
-        "group.share.max.heartbeat.interval.ms",
-    ),
-    STREAMS_SESSION_TIMEOUT_MS: (
-        "group.streams.min.session.timeout.ms",
-        "group.streams.max.session.timeout.ms",
-    ),
-    STREAMS_HEARTBEAT_INTERVAL_MS: (
-        "group.streams.min.heartbeat.interval.ms",
-        "group.streams.max.heartbeat.interval.ms",
-    ),
-    NUM_STANDBY_REPLICAS: (None, "group.streams.max.standby.replicas"),
-    STREAMS_INITIAL_REBALANCE_DELAY_MS: (None, None),
-}
-"""The settings with the least and the largest value of a config, if there are such."""
-
 _DOCS = {
     SESSION_TIMEOUT_MS: "Session timeout of the group's members.",
     HEARTBEAT_INTERVAL_MS: "Pause between two heartbeats that the group's members are asked for.",
@@ -67,6 +39,16 @@ _DOCS = {
     NUM_STANDBY_REPLICAS: "Standby tasks of each stateful task of a streams group.",
     STREAMS_INITIAL_REBALANCE_DELAY_MS: "How long the first assignment of a streams group waits for more members.",
 }
+
+
+def _limit(word: str, name: str) -> str | None:
+    kind, _, rest = name.partition(".")
+    setting = f"group.{kind}.{word}.{rest.removeprefix('num.')}"
+    return setting if setting in SETTINGS else None
+
+
+LIMITS = {name: (_limit("min", name), _limit("max", name)) for name in _DOCS}
+"""The settings with the least and the largest value of a config, if there are such."""
 
 _OWN = (
     ConfigDef(

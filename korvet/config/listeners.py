@@ -39,12 +39,10 @@ class SecurityProtocol(StrEnum):
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted."""
         return self.endswith("SSL")
 
     @property
     def sasl(self) -> bool:
-        """Whether clients have to log in."""
         return self.startswith("SASL_")
 
 
@@ -59,7 +57,6 @@ class Listener(NamedTuple):
     address: Address
 
     def __str__(self) -> str:
-        """Write it as NAME://HOST:PORT."""
         return f"{self.name}://{self.address}"
 
 
@@ -92,7 +89,6 @@ def advertised_listeners(text: str) -> str:
 
 
 def protocol_map(text: str) -> str:
-    """Allow `NAME:PROTOCOL,...`, each name once."""
     try:
         parse_protocol_map(text)
     except ValueError:

@@ -246,11 +246,9 @@ class Settings:
         return f"Settings({', '.join(shown)})"
 
     def security_protocol(self, listener: str) -> SecurityProtocol:
-        """Return how a listener, by its name in upper case, is secured."""
         return parse_protocol_map(self.listener_security_protocol_map)[listener]
 
     def for_listener(self, listener: str) -> Settings:
-        """Return the settings as they are for a listener, by its name in upper case."""
         given: Mapping[str, Any] = self.overrides.get(listener, {})
         return replace(self, **given) if given else self
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from korvet.config.definition import VARIABLE_PREFIX, ConfigDef, Value, quoted
+from korvet.config.group_configs import LIMITS, TIMES
 from korvet.config.listeners import (
     advertised_by_name,
     check_protocols,
@@ -63,6 +64,20 @@ _MEANINGLESS = {
     "ssl.truststore.password": _NO_STORE_PASSWORD,
 }
 """Kafka's settings that an administrator may bring along, and why each has no meaning here."""
+
+
+_IN_ORDER = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    *((least, f"group.{name}") for name, (least, _) in LIMITS.items() if least),
+    *((f"group.{name}", most) for name, (_, most) in LIMITS.items() if most),
+    *((f"group.{heartbeat}", f"group.{session}") for session, heartbeat in TIMES),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    # A request that is larger than all memory for requests could never be read.
+    ("socket.request.max.bytes", "queued.max.request.bytes"),
+    ("request.control.max.bytes", "queued.max.request.bytes"),
+    ("memory.throttle.percent", "memory.refuse.percent"),
+)
+"""Settings of which the first may not be more than the second."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
@@ -113,26 +128,7 @@ def with_password(redis_url: str, password_file: str) -> str:
 
 def check_together(settings: Settings, origins: Mapping[str, str]) -> None:
     """Raise ConfigError if settings, each in its range, contradict each other; it names the origin of both."""
-    for smaller, larger in (
-        ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-        ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
-        ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
-        ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-        ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
-        ("group.share.min.session.timeout.ms", "group.share.session.timeout.ms"),
-        ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
-        ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"),
-        ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
-        ("group.share.heartbeat.interval.ms", "group.share.session.timeout.ms"),
-        ("group.share.min.record.lock.duration.ms", "group.share.record.lock.duration.ms"),
-        ("group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
-        ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
-        # A request that is larger than all memory for requests could never be read.
-        ("socket.request.max.bytes", "queued.max.request.bytes"),
-        ("request.control.max.bytes", "queued.max.request.bytes"),
-        ("memory.throttle.percent", "memory.refuse.percent"),
-    ):
+    for smaller, larger in _IN_ORDER:
         low, high = (int(SETTINGS[name].value(settings)) for name in (smaller, larger))
         if low > high:
             where = f"{origins[smaller]}, {origins[larger]}"

@@ -62,7 +62,6 @@ def parse_address(text: str, port_default: int | None = None) -> Address:
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine and none else."""
     return host.startswith(("localhost", "127.", "::1"))
 
 
@@ -76,7 +75,6 @@ def key_values(text: str) -> dict[str, str]:
 
 
 def listed(text: str) -> list[str]:
-    """Return the parts of a list with commas between."""
     return [part.strip() for part in text.split(",")] if text else []
 
 
@@ -86,13 +84,11 @@ def _matching(pattern: str, allowed: str) -> Form:
 
 
 def _list_of(pattern: str, allowed: str) -> Form:
-    """Return the form of a list, which may be empty."""
     expression = re.compile(pattern)
     return lambda text: "" if all(map(expression.fullmatch, listed(text))) else allowed
 
 
 def optional(form: Form) -> Form:
-    """Return the form that allows nothing too."""
 
     def allowed(text: str) -> str:
         return text and (said := form(text)) and f"{said}, or nothing"
@@ -110,7 +106,6 @@ def listen_address(text: str) -> str:
 
 
 def advertised_address(text: str) -> str:
-    """Allow HOST:PORT that a client can connect to."""
     try:
         address = parse_address(text)
     except ValueError:
@@ -126,7 +121,6 @@ def host_names(text: str) -> str:
 
 
 def principals(text: str) -> str:
-    """Allow TYPE:NAME, separated by `;`."""
     known = all(all(each.strip().partition(":")) for each in text.split(";") if each.strip())
     return "" if known else "TYPE:NAME, separated by ;, for instance User:alice;User:bob"
 
@@ -234,7 +228,6 @@ def pem(text: str) -> str:
 
 
 def storage_options(text: str) -> str:
-    """Allow `NAME=VALUE,...`, or nothing."""
     try:
         key_values(text)
     except ValueError:

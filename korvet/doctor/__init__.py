@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from korvet.config.listeners import wanted_listeners
 from korvet.config.sources import BrokerConfig
 from korvet.doctor import addresses, machine, redis_server
 from korvet.doctor import settings as settings_checks
-from korvet.doctor.finding import Finding, Level
 from korvet.doctor.settings import LakeProblem
+from korvet.server.finding import Finding, Level
+from korvet.server.supervisor import checks
 
 
 def examine(configuration: BrokerConfig, lake_problem: LakeProblem) -> Iterator[Finding]:
@@ -23,7 +25,7 @@ def examine(configuration: BrokerConfig, lake_problem: LakeProblem) -> Iterator[
     yield from settings_checks.examine(settings)
     if not any(finding.what == "redis" and finding.level is Level.ERROR for finding in in_redis):
         yield from settings_checks.examine_altered(configuration)
-    yield from settings_checks.examine_tls(settings)
+    yield from checks.examine(settings, wanted_listeners(settings.listeners, settings.listen))
     yield from addresses.examine(settings)
     yield from machine.examine(settings)
     yield from settings_checks.examine_console(settings)

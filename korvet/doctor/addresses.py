@@ -17,8 +17,8 @@ from korvet.config.listeners import SecurityProtocol, wanted_listeners
 from korvet.config.settings import Settings
 from korvet.config.values import Address, is_local, parse_address
 from korvet.doctor import redis_server
-from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.errors import ConfigError
+from korvet.server.finding import Finding, error, ok, warning
 from korvet.server.supervisor import ports, run_state
 from korvet.server.supervisor.ports import Bound
 
@@ -49,16 +49,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield (runs[each.name] and plain and _other_cluster(what, each.address, settings)) or finding
     if settings.ops_listen:
         yield _port("ops.listen", parse_address(settings.ops_listen))[0]
-    try:
+    bound: tuple[Bound, ...] = ()
+    with contextlib.suppress(ConfigError):  # as the checks of a start say
         bound = ports.bind_listeners(settings, wanted)
-    except ConfigError as problem:
-        yield error("advertised", str(problem), "give clients an address that they can connect to")
-        return
-    for name, lacks in ports.unguarded(settings, wanted).items():
-        said = f"{lacks}: everybody who reaches it may do what it lets them"
-        yield warning(
-            f"listener {name}", said, "secure it (docs/security.md), or listen on a private network"
-        )
     for listener in bound:
         yield _advertised(listener, runs=runs[listener.name])
 

@@ -12,10 +12,10 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError
 
-from korvet.doctor.finding import Finding, error, ok
 from korvet.log.packed import LOG_FIELD, PackedLog, ProducerRow
 from korvet.redis.blocking import Masters, SlotRange, one_line
 from korvet.redis.keys import Keys
+from korvet.server.finding import Finding, error, ok
 from korvet.topics.types import TopicRow
 
 _AT_ONCE, _FIELDS_PER_STEP = 200, 100
@@ -54,7 +54,6 @@ class StoredLog(msgspec.Struct, kw_only=True):
     problems: list[LogProblem] = []
 
     def note(self, kind: str, text: str) -> None:
-        """Note a problem."""
         self.problems.append(LogProblem(kind, text))
 
 
@@ -187,7 +186,6 @@ def examine(
 
 
 def as_object(log: StoredLog) -> dict[str, Any]:
-    """Return a log as JSON shows it."""
     return {
         "topic": log.topic,
         "partition": log.partition,

@@ -18,8 +18,8 @@ import redis
 from korvet.config.definition import INT32_MAX
 from korvet.config.settings import Settings
 from korvet.config.values import is_local
-from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.redis import url as redis_url
+from korvet.server.finding import Finding, error, ok, warning
 from korvet.server.supervisor import startup
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -108,7 +108,6 @@ def clock(client: redis.Redis, now: Callable[[], float] = time.time) -> Finding:
 
 
 def disk(settings: Settings) -> Finding:
-    """Say whether the embedded server has room, and may write at all."""
     path = Path(settings.data_dir).expanduser().absolute()
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

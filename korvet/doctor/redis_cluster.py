@@ -10,12 +10,11 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from korvet.config.settings import Settings
-from korvet.doctor.finding import Finding, error, mib, ok, warning
 from korvet.doctor.machine import CLOCK_WARNING_S
 from korvet.redis.blocking import Masters, is_away, one_line
 from korvet.redis.keys import Keys
+from korvet.server.finding import Finding, error, mib, ok, warning
 from korvet.server.supervisor import redis_check
-from korvet.server.supervisor.redis_check import FULL_COVERAGE
 
 REPLACE = "start it, or promote a replica of it (CLUSTER FAILOVER FORCE, sent to the replica)"
 _LIMITS = ("proto-max-bulk-len", "client-query-buffer-limit")
@@ -62,7 +61,7 @@ def _ask(client: redis.Redis, namespace: str) -> _Node:
     before = time.time()
     seconds, microseconds = client.time()
     ahead_s = seconds + microseconds / 1e6 - (before + time.time()) / 2
-    configs = {name: redis_check.config_of(client, name) for name in (FULL_COVERAGE, *_LIMITS)}
+    configs = {name: redis_check.config_of(client, name) for name in _LIMITS}
     return _Node(
         client.info(),
         redis_check.cluster_info(client),
@@ -110,9 +109,6 @@ def _state(node: _Node) -> Iterator[Finding]:
         yield error("cluster_state", node.cluster["cluster_state"], advice)
     if failed := int(node.cluster.get("cluster_slots_fail", 0)):
         yield error("slots", f"it holds the master of {failed} slots for failed", "start that master again")
-    if node.configs[FULL_COVERAGE] == "yes":
-        said = "while one master is away without a replica, no topic is served"
-        yield warning(FULL_COVERAGE, said, f"redis-cli config set {FULL_COVERAGE} no, and in redis.conf")
 
 
 def _replicas(node: _Node, awaited: int) -> Iterator[Finding]:

@@ -20,7 +20,6 @@ import redis
 
 from korvet.config.settings import Settings
 from korvet.doctor import logs, redis_cluster, sentinels
-from korvet.doctor.finding import Finding, error, mib, ok, warning
 from korvet.doctor.machine import clock
 from korvet.doctor.settings import offsets_end_soon
 from korvet.errors import ConfigError
@@ -29,8 +28,8 @@ from korvet.redis import url as redis_url
 from korvet.redis.keys import Keys, decode_group_id
 from korvet.redis.replies import insync_of
 from korvet.server import refusals
+from korvet.server.finding import Finding, error, mib, ok, warning
 from korvet.server.supervisor import redis_check, startup
-from korvet.server.supervisor.server_facts import ServerFacts
 
 _PINGS = 21
 _SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
@@ -46,7 +45,6 @@ class _TopicConfigs(msgspec.Struct):
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the Redis that the settings name."""
     limit_setting = "maxmemory" if settings.redis_url else "embedded.maxmemory.bytes"
     data_dir = None if settings.redis_url else Path(settings.data_dir).expanduser()
     if not settings.redis_url:
@@ -59,14 +57,14 @@ def examine(settings: Settings) -> Iterator[Finding]:
         settings = dataclasses.replace(settings, redis_url=url)
     try:
         target = redis_url.parse_url(settings.redis_url)
-        facts = redis_check.check(settings, lambda _: None, _try_later)
+        facts = redis_check.check(settings)
         with blocking.connected(settings) as masters:
             yield ok("redis", f"{target}, {facts.name} {facts.version}")
             if target.kind == "sentinel":
                 yield from sentinels.examine(target, settings)
             if target.kind == "cluster":
                 yield from redis_cluster.examine(masters, settings)
-            yield _durability(facts).about(facts.node)
+            yield from facts.findings
             infos = {name: each for name, each in masters.each(_info).items() if isinstance(each, Mapping)}
             for name, info in infos.items():
                 for finding in _judged(info, settings, limit_setting):
@@ -101,10 +99,6 @@ def _stored_cluster_id(masters: blocking.Masters, settings: Settings) -> str:
     return stored.decode(errors="replace") if isinstance(stored, bytes) else ""
 
 
-def _try_later(progress: str) -> None:
-    raise ConfigError(f"redis.url: {progress}: try again later")
-
-
 def _info(client: redis.Redis) -> Mapping[str, Any]:
     return client.info()
 
@@ -112,17 +106,6 @@ def _info(client: redis.Redis) -> Mapping[str, Any]:
 def _in_sync(client: redis.Redis) -> int:
     # As one word the client leaves the answer as it is.
     return insync_of(client.execute_command("INFO replication"))  # type: ignore[no-untyped-call]  # untyped there
-
-
-def _durability(facts: ServerFacts) -> Finding:
-    said = facts.durability()
-    if facts.appendonly is False:
-        return error("durability", said, "redis-cli config set appendonly yes, and in redis.conf")
-    if facts.appendonly is None:
-        return warning("durability", said, "set appendonly to yes")
-    if facts.appendfsync == "no":
-        return warning("durability", said, "set appendfsync to everysec or always")
-    return ok("durability", said)
 
 
 def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> Iterator[Finding]:

@@ -9,13 +9,12 @@ from typing import Any
 import redis
 
 from korvet.config.settings import Settings
-from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.redis.blocking import connect_to, is_away, one_line
 from korvet.redis.url import RedisTarget
+from korvet.server.finding import Finding, error, ok, warning
 
 
 def examine(target: RedisTarget, settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the Sentinels that the settings name."""
     named = defaultdict[str, list[str]](list)
     replicas, others = 0, 0
     for address in target.addresses:

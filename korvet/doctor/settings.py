@@ -5,26 +5,20 @@ from __future__ import annotations
 import contextlib
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from korvet.admin.security import from_configs, read_properties
 from korvet.config.dynamic import CLUSTER_WIDE, overridden
-from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
 from korvet.config.sources import BrokerConfig
 from korvet.config.values import WILDCARDS, is_local, parse_address
 from korvet.console.access import TOKEN_CHARS_MIN, NoTokenError, read_token
-from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
-from korvet.security.tls import OPS, ListenerTls, listeners_tls, ops_tls
-from korvet.server.supervisor import redis_check, startup
-
-CERTIFICATE_DAYS_MIN = 14
-"""As the alert KorvetCertificateExpires has it."""
+from korvet.server.finding import Finding, error, ok, warning
+from korvet.server.supervisor import checks, redis_check
 
 _SOON_S = 50 * 365 * 86_400
 
@@ -88,49 +82,10 @@ def _token_file(name: str, path: Path, effect: str) -> Finding:
     return ok(name, f"{path} holds a token")
 
 
-def examine_tls(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the key stores of listeners with TLS, and of that of `ops.listen`."""
-    for listener in wanted_listeners(settings.listeners, settings.listen):
-        found = partial(listeners_tls, [listener.name], settings)
-        yield from _key_store(listener.name, f"ssl.keystore.location ({listener.name})", found)
-    if settings.ops_listen and settings.ops_ssl_keystore_location:
-        yield from _key_store("ops.listen", "ops.ssl.keystore.location", lambda: {OPS: ops_tls(settings)})
-
-
-def _key_store(
-    listener: str, setting: str, read: Callable[[], Mapping[str, ListenerTls | None]]
-) -> Iterator[Finding]:
-    what = f"TLS ({listener})"
-    try:
-        found = read()
-    except ConfigError as problem:
-        yield error(what, str(problem), "make key and certificates readable by the broker's user")
-        return
-    for tls in filter(None, found.values()):
-        days = int((tls.expires_at - time.time()) // 86_400)
-        if days < 0:
-            said = "the certificate has expired: clients do not connect"
-            yield error(what, said, "have it renewed, and replace the file")
-        elif days < CERTIFICATE_DAYS_MIN:
-            yield warning(what, f"the certificate expires in {days} days", "have it renewed")
-        else:
-            yield ok(what, f"the certificate is valid for {days} days")
-        if tls.is_key_readable_by_all():
-            said = "every user of this machine can read the private key"
-            yield warning(setting, said, "chmod o-rwx the file")
-
-
 def examine_lake(settings: Settings, problem_of: LakeProblem) -> Iterator[Finding]:
-    """Yield what is true of the lake, if there should be one."""
-    if not settings.lake_path:
+    """Yield whether the lake can be written, if there should be one and what it needs is installed."""
+    if not settings.lake_path or any(finding.is_fatal for finding in checks.lake(settings)):
         return
-    try:
-        startup.check_lake(settings)
-    except ConfigError as problem:
-        yield error("lake", str(problem), "install what it names")
-        return
-    installed = "Spark, Java and deltalake are" if settings.lake_interval_ms else "deltalake is"
-    yield ok("lake", f"{installed} installed")
     if said := problem_of(settings):
         advice = "let this user write there, or correct lake.path and lake.storage.options"
         yield error("lake.path", f"{settings.lake_path} cannot be written: {said}", advice)

@@ -33,11 +33,9 @@ class Deferred(Generic[K, V]):
         self._sending = RLock()
 
     def get(self, key: K) -> V | None:
-        """Return the value that waits for a key."""
         return self._gathered.get(key)
 
     def put(self, values: Mapping[K, V]) -> None:
-        """Have values sent soon."""
         if len(self._gathered) >= GATHERED_MAX:
             self.flush()
         if not self._gathered:

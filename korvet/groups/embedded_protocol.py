@@ -56,7 +56,6 @@ class ClassicAssignment(Message, kw_only=True):
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
-        """The partitions, by topic and index."""
         return [(each.topic, index) for each in self.assigned_partitions for index in each.partitions]
 
 
@@ -86,7 +85,6 @@ def parse_assignment(assignment: bytes) -> ClassicAssignment | None:
 
 
 def encode_assignment(version: int, partitions: dict[str, list[int]]) -> bytes:
-    """Return an assignment in a version, from the partitions of each topic."""
     topics = [OwnedTopic(topic=name, partitions=each) for name, each in sorted(partitions.items())]
     message = ClassicAssignment(assigned_partitions=topics)
     return _VERSION.pack(version) + b"".join(encode(message, version))

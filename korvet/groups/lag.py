@@ -6,17 +6,17 @@ entries are counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offset_reads import Committed
-from korvet.groups.offsets import OffsetStore, known_id
+from korvet.groups.offsets import OffsetStore
 from korvet.log.index import IndexStore, Lag
 from korvet.log.types import LogPosition
 from korvet.protocol.types import TopicPartition
 from korvet.telemetry.stats import GroupLag
-from korvet.topics.registry import TopicRegistry, id_text
+from korvet.topics.registry import TopicRegistry
+from korvet.turns import in_parts
 
 _POSITIONS_PER_STEP = 10
 """Positions counted at once: in format `record` each may have Redis count some thousand entries."""
@@ -30,52 +30,43 @@ class LagReader:
         self._index = index
         self._topics = topics
 
-    def read(
-        self, groups: Sequence[str], before_step: Callable[[], None]
-    ) -> tuple[list[GroupLag], list[KafkaError]]:
-        """Return the lag of each group in each partition with a committed offset, and the errors of others.
+    def read(self, groups: Sequence[str]) -> Iterator[list[GroupLag | KafkaError]]:
+        """Yield the lag of each group in each partition with a committed offset, and errors, after each round trip.
 
-        `before_step` is called before each round trip. Topics are taken from the cache: refresh it before.
+        Topics are taken from the cache: refresh it before.
         """
-        lags: list[GroupLag] = []
-        errors: list[KafkaError] = []
         for group in groups:
-            before_step()
-            [found] = self._offsets.fetch_all([group], partial(known_id, self._topics))
-            if isinstance(found, KafkaError):
-                errors.append(found)
+            [committed] = self._offsets.fetch_all([group], self._topics.ids)
+            if isinstance(committed, KafkaError):
+                yield [committed]
                 continue
-            for position, outcome in lags_in_steps(self._index, self._positions(found), before_step):
-                if isinstance(outcome, Lag):
-                    lags.append(_lag(group, position, outcome))
-                else:
-                    errors.append(outcome)
-        return lags, errors
+            yield []
+            for outcomes in lags_in_steps(self._index, self._positions(committed)):
+                yield [
+                    _lag(group, position, outcome) if isinstance(outcome, Lag) else outcome
+                    for position, outcome in outcomes
+                ]
 
     def _positions(self, found: Mapping[TopicPartition, Committed]) -> list[LogPosition]:
         """Return the committed positions; those of a topic that was created or deleted just now are left out."""
         positions = []
         for at, row in sorted(found.items()):
             topic = self._topics.get_cached(at.topic)
-            if topic is None or id_text(topic.id) != row.topic_id or at.partition >= len(topic.partitions):
-                continue
-            positions.append(LogPosition(topic.partition(at.partition), max(row.offset, 0)))
+            if topic and self._topics.ids[at.topic] == row.topic_id and at.partition < len(topic.partitions):
+                positions.append(LogPosition(topic.partition(at.partition), max(row.offset, 0)))
         return positions
 
 
 def lags_in_steps(
-    index: IndexStore, positions: Sequence[LogPosition], before_step: Callable[[], None]
-) -> Iterator[tuple[LogPosition, Lag | KafkaError]]:
-    """Yield the lag of each position, or an error, but for logs that were deleted meanwhile.
-
-    `before_step` is called before each round trip.
-    """
-    for at in range(0, len(positions), _POSITIONS_PER_STEP):
-        before_step()
-        some = positions[at : at + _POSITIONS_PER_STEP]
-        for position, outcome in zip(some, index.lags(some), strict=True):
-            if isinstance(outcome, Lag) or outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                yield position, outcome
+    index: IndexStore, positions: Sequence[LogPosition]
+) -> Iterator[list[tuple[LogPosition, Lag | KafkaError]]]:
+    """Yield the lag of each position, or an error, after each round trip; logs deleted meanwhile are left out."""
+    for some in in_parts(positions, _POSITIONS_PER_STEP) if positions else ():
+        yield [
+            (position, outcome)
+            for position, outcome in zip(some, index.lags(some), strict=True)
+            if isinstance(outcome, Lag) or outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
 
 
 def _lag(group: str, position: LogPosition, lag: Lag) -> GroupLag:

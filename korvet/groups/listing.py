@@ -9,12 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
-import msgspec
-
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.consumer.store import ConsumerStore, GroupMembers
-from korvet.groups.consumer.subscriptions import names_of, subscribed_among
-from korvet.groups.consumer.types import Owned, text_of
+from korvet.groups.consumer.subscriptions import subscribed_among
+from korvet.groups.consumer.types import ConsumerMember, GroupFields, Owned, text_of
 from korvet.groups.embedded_protocol import parse_subscription
 from korvet.groups.offsets import ANY_ROW, GroupVersion, OffsetStore
 from korvet.groups.store import GroupStore
@@ -23,9 +21,8 @@ from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys, decode_group_id
 from korvet.redis.replies import listed, parsed
-from korvet.topics.registry import TopicRegistry, id_text
+from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import TopicRef
-from korvet.turns import in_turns
 
 CLASSIC = "classic"
 """The type of a group of the classic protocol; of the others it is CONSUMER, and SHARE."""
@@ -49,31 +46,21 @@ class ListedGroup(NamedTuple):
     kind: str = CLASSIC
 
 
-class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a group of the consumer protocol, or a share group; its partitions are by topic name."""
+class DescribedConsumerGroup(NamedTuple):
+    """A group of the consumer protocol, or a share group; `names` are those of all topics, by their ids."""
 
-    member_id: str
-    instance: str
-    rack: str
-    epoch: int
-    client_id: str
-    client_host: str
-    names: tuple[str, ...]
-    regex: str
-    assigned: dict[str, list[int]]
-    target: dict[str, list[int]]
-    is_classic: bool
-
-
-class DescribedConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of the consumer protocol, or a share group, and the ids of the topics that its members have."""
-
-    state: str
-    epoch: int
-    assignment_epoch: int
+    fields: GroupFields
     assignor: str
-    members: list[DescribedMember]
-    topic_ids: dict[str, str]
+    members: list[ConsumerMember]
+    names: Mapping[str, str]
+
+    def by_name(self, owned: Owned) -> dict[str, list[int]]:
+        """Return partitions by the names of their topics; those of a deleted topic are left out."""
+        return {
+            self.names[topic_id]: indexes
+            for topic_id, indexes in text_of(owned).items()
+            if topic_id in self.names
+        }
 
 
 class GroupSummary(NamedTuple):
@@ -191,12 +178,15 @@ class GroupAdmin:
         if any(isinstance(outcome, GroupMembers) for outcome in stored):
             # After the members were read: each topic that they have is known.
             self._topics.refresh()
-        names = {id_text(topic.id): topic.name for topic in self._topics.list_cached()}
-        ids = {name: topic_id for topic_id, name in names.items()}
-        assignor = DEFAULT_ASSIGNORS[store.kind]
+        names = {topic_id: name for name, topic_id in self._topics.ids.items()}
+        default = DEFAULT_ASSIGNORS[store.kind]
         return [
-            outcome if isinstance(outcome, KafkaError) else _described(outcome, names, ids, assignor)
-            for outcome in in_turns(stored)
+            outcome
+            if isinstance(outcome, KafkaError)
+            else DescribedConsumerGroup(
+                outcome.fields, outcome.fields.assignor or default, outcome.members, names
+            )
+            for outcome in stored
         ]
 
     def is_empty_share_group(self, group: str) -> bool:
@@ -281,42 +271,6 @@ def subscribed_topics(group: StoredGroup) -> set[str] | None:
             return None
         subscribed.update(found.topics)
     return subscribed
-
-
-def _described(
-    group: GroupMembers, names: Mapping[str, str], ids: Mapping[str, str], assignor: str
-) -> DescribedConsumerGroup:
-    """Return a group with the topics by `names`, which are by id, and `ids`, the reverse."""
-    members = [
-        DescribedMember(
-            member_id=member.member_id,
-            instance=member.row.instance,
-            rack=member.row.rack,
-            epoch=member.progress.epoch,
-            client_id=member.row.client_id,
-            client_host=member.row.client_host,
-            names=names_of(member),
-            regex=member.row.regex,
-            assigned=_by_name(member.progress.assigned, names),
-            target=_by_name(member.target, names),
-            is_classic=member.is_classic,
-        )
-        for member in group.members
-    ]
-    used = {name for member in members for owned in (member.assigned, member.target) for name in owned}
-    return DescribedConsumerGroup(
-        state=group.fields.state,
-        epoch=group.fields.epoch,
-        assignment_epoch=group.fields.assignment_epoch,
-        assignor=group.fields.assignor or assignor,
-        members=members,
-        topic_ids={name: ids[name] for name in used},
-    )
-
-
-def _by_name(owned: Owned, names: Mapping[str, str]) -> dict[str, list[int]]:
-    """Return partitions by the names of their topics; those of a deleted topic are left out."""
-    return {names[topic_id]: indexes for topic_id, indexes in text_of(owned).items() if topic_id in names}
 
 
 def _text(stored: bytes) -> str:

@@ -34,9 +34,8 @@ next deadline (after `advance`), and every POLL_MS in any case: a lost message d
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -45,7 +44,7 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.subscriptions import IsVisible
-from korvet.groups.store import ConsumerGroupError, GroupStore
+from korvet.groups.store import GroupStore
 from korvet.groups.types import (
     Joined,
     JoinRequest,
@@ -74,10 +73,6 @@ METADATA_BYTES_MAX = 1 << 20
 """Bytes of the metadata of one member, all protocols together; a subscription to a thousand topics has some 50 KiB."""
 
 
-T = TypeVar("T")
-_Outcome = TypeVar("_Outcome", Joined, Synced)
-
-
 class GroupCoordinator:
     """The members of all groups, as one worker serves them."""
 
@@ -86,13 +81,12 @@ class GroupCoordinator:
         store: GroupStore,
         subscriptions: Subscriptions,
         settings: Settings,
-        channel_of: Callable[[str], str],
         classic_members: ClassicMembers,
         on_parked: Callable[[str, int], None] = lambda _api, _change: None,
         *,
         clock: Clock = CLOCK,
     ) -> None:
-        """`channel_of` names the channel of a group's transitions; `classic_members` are those of consumer groups.
+        """`classic_members` are those of consumer groups.
 
         `on_parked` is called for each JoinGroup and SyncGroup that begins (1) or ends (-1) to wait for other members.
         """
@@ -100,7 +94,6 @@ class GroupCoordinator:
         self._clock = clock
         self._store = store
         self._subscriptions = subscriptions
-        self._channel_of = channel_of
         self._classic_members = classic_members
         self._session_ms = range(
             settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms + 1
@@ -115,7 +108,6 @@ class GroupCoordinator:
             watch.wake_all()
 
     def flush(self) -> None:
-        """Send what follows transitions a little later."""
         self._store.schedule.flush()
 
     def join(self, request: JoinRequest, is_visible: IsVisible) -> Joined:
@@ -128,32 +120,31 @@ class GroupCoordinator:
         instance_id = instance_id_of(request.instance)
         new_member_id = f"{request.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
         is_new = not request.member_id and not request.instance
-        try:
-            return self._join_classic(request, new_member_id, is_new=is_new)
-        except ConsumerGroupError:
-            joined = self._classic_members.join(request, new_member_id, is_visible)
-        if isinstance(joined, Joined):
-            return joined
-        # A classic group again, perhaps with this member in it.
-        request = msgspec.structs.replace(request, member_id=joined)
-        return self._join_classic(request, new_member_id, is_new=is_new)
+        joined = self._join_classic(request, new_member_id, is_new=is_new)
+        if joined is None:
+            outcome = self._classic_members.join(request, new_member_id, is_visible)
+            if isinstance(outcome, Joined):
+                return outcome
+            # A classic group again, perhaps with this member in it.
+            request = msgspec.structs.replace(request, member_id=outcome)
+            joined = self._join_classic(request, new_member_id, is_new=is_new)
+        if joined is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group} is no classic group")
+        return joined
 
     def sync(self, request: SyncRequest) -> Synced:
         """Get a member's assignment, and wait until the leader has brought it; raises KafkaError by Kafka's rules."""
         _check_group(request.group)
-        poll = partial(self._store.poll_sync, request.group, request.instance)
-        try:
-            return self._wait("SyncGroup", request.group, partial(self._store.sync, request), poll)
-        except ConsumerGroupError as error:
-            return _or_raise(self._classic_members.sync(request), error)
+        synced = self._sync_classic(request) or self._classic_members.sync(request)
+        if synced is None:
+            raise _must_join()
+        return synced
 
     def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
-        """Renew a member's session; raises KafkaError by Kafka's rules."""
         _check_group(group)
-        try:
-            self._store.heartbeat(group, member_id, instance, generation)
-        except ConsumerGroupError as error:
-            _or_raise(self._classic_members.heartbeat(group, member_id, instance, generation), error)
+        who = (group, member_id, instance, generation)
+        if not self._store.heartbeat(*who) and not self._classic_members.heartbeat(*who):
+            raise _must_join()
 
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
         """Remove members, each named by its id and its instance id; returns the outcome for each.
@@ -161,64 +152,68 @@ class GroupCoordinator:
         A share group or streams group has none of them, so each is UNKNOWN_MEMBER_ID.
         """
         _check_group(group)
-        try:
-            return self._store.leave(group, members)
-        except ConsumerGroupError:
+        outcomes = self._store.leave(group, members)
+        if outcomes is None:
             outcomes = self._classic_members.leave(group, members)
-        if outcomes is not None:
-            return outcomes
-        try:
-            return self._store.leave(group, members)  # it may have become a classic group meanwhile
-        except ConsumerGroupError as error:
-            return [error.code] * len(members)
+        if outcomes is None:
+            outcomes = self._store.leave(group, members)  # it may have become a classic group meanwhile
+        return [ErrorCode.UNKNOWN_MEMBER_ID] * len(members) if outcomes is None else outcomes
 
-    def _join_classic(self, request: JoinRequest, new_member_id: str, *, is_new: bool) -> Joined:
+    def _join_classic(self, request: JoinRequest, new_member_id: str, *, is_new: bool) -> Joined | None:
+        group = request.group
         if is_new and not request.member_id and request.require_known_member_id:
             # It gets its id, and has nothing to wait for.
-            return self._require_member_id(request, new_member_id)
-        join = partial(self._store.join, request, new_member_id)
-        poll = partial(self._store.poll_join, request.group, request.instance)
-        return self._wait("JoinGroup", request.group, join, poll, is_new=is_new)
+            self._require_member_id(request, new_member_id)
+            return None
+        with self._watch(group) as watch:
+            outcome = self._store.join(request, new_member_id)
+            began = self._clock.monotonic()
+            while isinstance(outcome, Waiting):
+                is_late = is_new and self._clock.monotonic() - began >= NEW_MEMBER_JOIN_TIMEOUT_MS / 1000
+                if is_late or (is_new and self._draining):
+                    self._store.leave(group, [(outcome.member_id, "")])
+                if is_late:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "a new member has waited for too long")
+                self._wait("JoinGroup", group, watch, outcome)
+                outcome = self._store.poll_join(group, request.instance, outcome)
+            return outcome
 
-    def _require_member_id(self, request: JoinRequest, new_member_id: str) -> Joined:
+    def _require_member_id(self, request: JoinRequest, new_member_id: str) -> None:
+        """Raise MemberIdRequiredError, unless the group is no classic one."""
         try:
             outcome = self._store.join(request, new_member_id)
         except KafkaError as error:
             if error.code is ErrorCode.MEMBER_ID_REQUIRED:
                 raise MemberIdRequiredError(new_member_id) from error
             raise
-        message = f"{request.group}: a new member joined without an id"
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{message}: {outcome}")
+        if outcome is not None:
+            message = f"{request.group}: a new member joined without an id"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{message}: {outcome}")
 
-    def _wait(
-        self,
-        api: str,
-        group: str,
-        ask: Callable[[], _Outcome | Waiting],
-        poll: Callable[[Waiting], _Outcome | Waiting],
-        *,
-        is_new: bool = False,
-    ) -> _Outcome:
-        with Watch(self._subscriptions, [self._channel_of(group)], clock=self._clock) as watch:
+    def _sync_classic(self, request: SyncRequest) -> Synced | None:
+        with self._watch(request.group) as watch:
+            outcome = self._store.sync(request)
+            while isinstance(outcome, Waiting):
+                self._wait("SyncGroup", request.group, watch, outcome)
+                outcome = self._store.poll_sync(request.group, request.instance, outcome)
+            return outcome
+
+    @contextmanager
+    def _watch(self, group: str) -> Iterator[Watch]:
+        with Watch(self._subscriptions, [self._store.channel(group)], clock=self._clock) as watch:
             if not watch.live:
                 watch.listen()
-            outcome = ask()
-            began = self._clock.monotonic()
-            while isinstance(outcome, Waiting):
-                is_late = is_new and self._clock.monotonic() - began >= NEW_MEMBER_JOIN_TIMEOUT_MS / 1000
-                if is_new and (is_late or self._draining):
-                    self._store.leave(group, [(outcome.member_id, "")])
-                if is_late:
-                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "a new member has waited for too long")
-                if self._draining:
-                    message = "this worker is stopping; another one goes on with the membership"
-                    raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
-                due_ms = POLL_MS if outcome.due_ms is None else min(outcome.due_ms + 1, POLL_MS)
-                woken = self._park(api, watch, due_ms)
-                if not woken and due_ms < POLL_MS:
-                    self._store.advance(group)
-                outcome = poll(outcome)
-            return outcome
+            yield watch
+
+    def _wait(self, api: str, group: str, watch: Watch, waiting: Waiting) -> None:
+        """Wait for a transition, or until a deadline of the group has passed."""
+        if self._draining:
+            message = "this worker is stopping; another one goes on with the membership"
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
+        due_ms = POLL_MS if waiting.due_ms is None else min(waiting.due_ms + 1, POLL_MS)
+        woken = self._park(api, watch, due_ms)
+        if not woken and due_ms < POLL_MS:
+            self._store.advance(group)
 
     def _park(self, api: str, watch: Watch, milliseconds: int) -> bool:
         self._parked.add(watch)
@@ -230,11 +225,9 @@ class GroupCoordinator:
             self._on_parked(api, -1)
 
 
-def _or_raise(outcome: T | None, error: KafkaError) -> T:
-    """Return the outcome in a group of the consumer protocol; None is one that is a classic group again."""
-    if outcome is None:
-        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the members must join again") from error
-    return outcome
+def _must_join() -> KafkaError:
+    """Return the error for a member of a group that was of the consumer protocol, and is a classic one again."""
+    return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the members must join again")
 
 
 def _check_group(group: str) -> None:

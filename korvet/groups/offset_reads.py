@@ -7,7 +7,7 @@ the place of its result.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,10 +21,6 @@ from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, malformed, parsed, refused
 from korvet.topics.registry import PARTITIONS_AT_ONCE
 from korvet.turns import in_parts, in_turns
-
-KnownId = Callable[[str], str | None]
-"""Returns the id of a topic as the registry has it."""
-
 
 _Row: TypeAlias = bytes | KafkaError | None
 _Rows: TypeAlias = dict[TopicPartition, bytes]
@@ -119,19 +115,21 @@ class OffsetReads:
         return outcomes
 
     def fetch(
-        self, asked: Sequence[tuple[str, TopicPartition]], known_id: KnownId = lambda _: None
+        self, asked: Sequence[tuple[str, TopicPartition]], known_ids: Mapping[str, str] = {}
     ) -> list[Committed | KafkaError | None]:
-        """Return what each group has committed for a partition, None for nothing."""
+        """Return what each group has committed for a partition, None for nothing.
+
+        `known_ids` are those of topics by name, for partitions whose node of a cluster is away.
+        """
         outcomes: list[Committed | KafkaError | None] = []
         for some in in_parts(asked, PARTITIONS_AT_ONCE) if asked else ():
             rows, ids = self._rows_at(some)
-            outcomes += [self._counted(group, at, rows[group, at], ids, known_id) for group, at in some]
+            outcomes += [self._counted(group, at, rows[group, at], ids, known_ids) for group, at in some]
         return outcomes
 
     def _rows_at(
         self, asked: Sequence[tuple[str, TopicPartition]]
     ) -> tuple[dict[tuple[str, TopicPartition], _Row], _TopicIds]:
-        """Return the rows of groups for partitions, and the topic ids that the partitions have now."""
         by_group: dict[str, list[TopicPartition]] = {}
         for group, at in asked:
             by_group.setdefault(group, []).append(at)
@@ -155,25 +153,24 @@ class OffsetReads:
         return rows, ids | self._topic_ids(tagged)
 
     def fetch_all(
-        self, groups: Sequence[str], known_id: KnownId = lambda _: None
+        self, groups: Sequence[str], known_ids: Mapping[str, str] = {}
     ) -> list[dict[TopicPartition, Committed] | KafkaError]:
-        """Return all that each group has committed."""
         outcomes: list[dict[TopicPartition, Committed] | KafkaError] = []
         for some in self._in_parts(groups):
             rows, ids = self._all_rows(some)
             outcomes += [
-                self._all_counted(group, of, ids, known_id) for group, of in zip(some, rows, strict=True)
+                self._all_counted(group, of, ids, known_ids) for group, of in zip(some, rows, strict=True)
             ]
         return outcomes
 
     def _all_counted(
-        self, group: str, rows: _Rows | KafkaError, ids: _TopicIds, known_id: KnownId
+        self, group: str, rows: _Rows | KafkaError, ids: _TopicIds, known_ids: Mapping[str, str]
     ) -> dict[TopicPartition, Committed] | KafkaError:
         if isinstance(rows, KafkaError):
             return rows
         counted: dict[TopicPartition, Committed] = {}
         for at, text in in_turns(rows.items()):
-            row = self._counted(group, at, text, ids, known_id)
+            row = self._counted(group, at, text, ids, known_ids)
             if isinstance(row, KafkaError):
                 return row
             if row is not None:
@@ -206,7 +203,6 @@ class OffsetReads:
             yield part
 
     def _all_rows(self, groups: Sequence[str]) -> tuple[list[_Rows | KafkaError], _TopicIds]:
-        """Return the rows of each group, and the topic ids that their partitions have now."""
         keys = [self._keys.group_offsets(group) for group in groups]
         replies = self._redis.pipeline([("HGETALL", key) for key in keys])
         rows = [
@@ -223,7 +219,6 @@ class OffsetReads:
         return {TopicPartition(*at): row for at, row in places if at is not None}
 
     def _topic_ids(self, places: Iterable[tuple[TopicPartition, str]]) -> _TopicIds:
-        """Return the topic ids in the states of partitions, given with their slot tags."""
         ids: _TopicIds = {}
         for some in in_parts(list(dict.fromkeys(places)), PARTITIONS_AT_ONCE):
             ids |= zip(some, self._redis.pipeline([self._topic_of(*place) for place in some]), strict=True)
@@ -233,14 +228,13 @@ class OffsetReads:
         return ("HGET", self._keys.state(*at, tag), "topic")
 
     def _counted(
-        self, group: str, at: TopicPartition, row: _Row, ids: _TopicIds, known_id: KnownId
+        self, group: str, at: TopicPartition, row: _Row, ids: _TopicIds, known_ids: Mapping[str, str]
     ) -> Committed | KafkaError | None:
-        """Return the row if the partition still belongs to its topic."""
         if isinstance(row, KafkaError):
             return row
         tag = tag_of(row)
         topic_id = ids[at, tag]
-        if isinstance(topic_id, StorageUnavailableError) and (known := known_id(at.topic)) is not None:
+        if isinstance(topic_id, StorageUnavailableError) and (known := known_ids.get(at.topic)) is not None:
             topic_id = known.encode()
         if isinstance(topic_id, RespError):
             return refused(self._keys.state(*at, tag), topic_id)

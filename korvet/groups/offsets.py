@@ -1,5 +1,9 @@
 """Committed offsets: OffsetStore keeps them in Redis, CommittedOffsets has the rules of a commit.
 
+Those that transactions commit (KIP-98, KIP-447) wait in a hash of the group, and count once the transaction is
+committed. The number of a transaction stays there when it has ended (lua/group/end_transaction.lua): an end may come
+twice, and what comes after it is refused.
+
 A row carries the id of its topic. It counts only while the partition's state, the fence of its log, has the same id:
 offsets of a deleted topic never become those of a new one with the same name. If the state cannot be read because its
 node of a cluster is away, the id in the registry counts. The field of a row is the stream's name without a slot tag
@@ -12,8 +16,8 @@ none that nobody would find.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple, cast
 
 import msgspec
@@ -31,8 +35,8 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Arg, Reply, listed, parsed, time_ms, value_of
 from korvet.redis.scripts import Script
-from korvet.topics.registry import Topic, TopicRegistry, check_name, id_text
-from korvet.topics.types import Partition, PartitionRef
+from korvet.topics.registry import Topic, TopicRegistry, check_name
+from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.turns import in_turns
 
 _COMMIT = scripts.get("group/commit")
@@ -114,7 +118,6 @@ class GroupVersion(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group had no members."""
         return self.state in (b"", EMPTY.encode())
 
 
@@ -214,23 +217,19 @@ class OffsetStore(OffsetReads):
                 return
 
     def follow(self, group: str, offsets: Iterable[tuple[Partition, int]]) -> None:
-        """Have the Redis groups continue at committed offsets, soon."""
         self._mirror.move(group, offsets)
 
     def flush(self) -> None:
-        """Send what follows commits a little later."""
         self._mirror.flush()
         self._schedule.flush()
 
     def versions(self, groups: Sequence[str]) -> list[GroupVersion | KafkaError]:
-        """Return the groups as they are now, in one round trip."""
         keys = [self._keys.group_state(group) for group in groups]
         commands = [("HMGET", key, "state", "generation", "since", "protocol_type") for key in keys]
         replies = self._redis.pipeline(commands)
         return [parsed(key, "a field", reply, _version) for key, reply in zip(keys, replies, strict=True)]
 
     def now_ms(self) -> int:
-        """Return the clock of the Redis that has the list of groups."""
         return time_ms(self._redis.node_of(self._keys.groups).call("TIME"))
 
     def delete_group(self, group: str) -> None:
@@ -301,7 +300,6 @@ class OffsetStore(OffsetReads):
         return DeletedOffsets(done == 1, offsets, dropped == 1)
 
     def _streams(self, group: str, rows: Mapping[TopicPartition, bytes]) -> list[str]:
-        """Return the streams of which these are the rows."""
         unseen = [at for at, row in rows.items() if row == ANY_ROW]
         seen: dict[TopicPartition, bytes | None] = dict(rows)
         if unseen:
@@ -336,7 +334,6 @@ class CommittedOffsets:
     def __init__(self, store: OffsetStore, topics: TopicRegistry, settings: Settings) -> None:
         self._store = store
         self._topics = topics
-        self._known_id = partial(known_id, topics)
         self._metadata_max = settings.offset_metadata_max_bytes
 
     def commit(
@@ -348,6 +345,7 @@ class CommittedOffsets:
     ) -> list[KafkaError | None]:
         """Commit all offsets that can be, up to PARTITIONS_AT_ONCE in one script; returns for each what prevented it.
 
+        Those of a `transaction` are kept until it ends.
         These are UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE, and what OffsetStore.commit returns. Raises KafkaError
         for all of them as that does, unless a script before has committed some: then it is what prevented the others.
         If no partition is known the group is not asked for. If one is named more than once, the last counts.
@@ -373,20 +371,19 @@ class CommittedOffsets:
     def fetch(self, asked: Sequence[tuple[str, TopicPartition]]) -> list[Committed | KafkaError | None]:
         """Return what each group has committed for a partition: None for nothing, an unknown topic or group."""
         valid = [one for one in in_turns(asked) if _is_valid(one[1])]
-        outcomes = dict(zip(valid, self._store.fetch(valid, self._known_id), strict=True))
+        outcomes = dict(zip(valid, self._store.fetch(valid, self._topics.ids), strict=True))
         return [outcomes.get(one) for one in asked]
 
-    def fetch_all(self, groups: Sequence[str]) -> list[dict[TopicPartition, Committed] | KafkaError]:
-        """Return all that each group has committed."""
-        return self._store.fetch_all(groups, self._known_id)
-
-    def check_readers(self, readers: Sequence[tuple[str, str, int]]) -> list[KafkaError | None]:
-        """Return for each group, member and epoch what prevents the member from fetching offsets (OffsetReads)."""
-        return self._store.check_readers(readers)
-
-    def flush(self) -> None:
-        """Send what follows commits a little later."""
-        self._store.flush()
+    def finish(self, group: str, transaction: ProducerTransaction, *, commit: bool) -> None:
+        """Commit the offsets of a transaction, or drop them. It may be done twice, and for a group that has none."""
+        moved = []
+        for at, row in self._store.end_transaction(group, transaction, commit=commit).items():
+            # A topic that is deleted meanwhile has no Redis groups.
+            with contextlib.suppress(KafkaError):
+                _, partition = self._topics.partition(TopicRef(at.topic), at.partition)
+                if partition.topic_id == row.topic_id:
+                    moved.append((partition, row.offset))
+        self._store.follow(group, moved)
 
     def _replace(
         self,
@@ -408,7 +405,7 @@ class CommittedOffsets:
         places = [
             place
             for place in refused
-            if self._known_id((partition := commits[place].partition).topic) == partition.topic_id
+            if self._topics.ids.get((partition := commits[place].partition).topic) == partition.topic_id
         ]
         if not places:
             return
@@ -423,12 +420,6 @@ class CommittedOffsets:
             message = f"metadata of {size} bytes is more than offset.metadata.max.bytes allows"
             raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, message)
         return Commit(partition, *asked)
-
-
-def known_id(topics: TopicRegistry, name: str) -> str | None:
-    """Return the id of a topic as the registry has it."""
-    topic = topics.get_cached(name)
-    return None if topic is None else id_text(topic.id)
 
 
 def _is_valid(at: TopicPartition) -> bool:

@@ -96,11 +96,9 @@ class Schedule:
             self._earlier.put({name: due_ms})
 
     def flush(self) -> None:
-        """Send what `lower_soon` has gathered."""
         self._earlier.flush()
 
     def lower(self, times_ms: Mapping[bytes, float]) -> None:
-        """Have the keeper look at groups at these times, if not earlier."""
         self._write("LT", times_ms)
 
     def take_due(self, limit: int) -> Due:

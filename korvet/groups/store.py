@@ -48,13 +48,6 @@ _RESUME = scripts.get("group/resume")
 _LOOK = scripts.get("group/look")
 
 
-class ConsumerGroupError(KafkaError):
-    """The group is one of the consumer protocol, and has members, or it is a share group."""
-
-    def __init__(self, group: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} is no classic group")
-
-
 class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
     """A member's row as JSON."""
 
@@ -67,7 +60,10 @@ class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupStore:
-    """The groups of one namespace. Every method raises StorageUnavailableError if Redis is away."""
+    """The groups of one namespace. Every method raises StorageUnavailableError if Redis is away.
+
+    Requests of members return None, and do nothing, if the group is of another type, and has members or keeps its type.
+    """
 
     def __init__(
         self, redis: Redis, keys: Keys, *, size_max: int, initial_delay_ms: int, clock: Clock = CLOCK
@@ -86,7 +82,11 @@ class GroupStore:
         self._size_max = size_max
         self._initial_delay_ms = initial_delay_ms
 
-    def join(self, request: JoinRequest, new_member_id: str) -> JoinOutcome:
+    def channel(self, group: str) -> str:
+        """Return the channel on which transitions of the group are announced."""
+        return self._keys.group_channel(group)
+
+    def join(self, request: JoinRequest, new_member_id: str) -> JoinOutcome | None:
         """Join, a new member with `new_member_id`; raises KafkaError by the names that lua/group/join.lua lists."""
         row = _MemberRow(
             session_ms=request.session_ms,
@@ -109,9 +109,11 @@ class GroupStore:
         )
 
         def run(listed_ms: int) -> list[Reply]:
-            return cast("list[Reply]", self._change(_JOIN, request.group, (listed_ms, *args)))
+            return self._change(_JOIN, request.group, (listed_ms, *args)) or []
 
         reply = self.schedule.create(request.group, run)
+        if not reply:
+            return None
         self._due_at(request.group, reply[1])
         if reply[0] == b"REFUSED":
             _, _, name, message = cast("list[bytes]", reply)
@@ -121,7 +123,7 @@ class GroupStore:
             return Waiting(member.decode(), int(generation), _due_ms(due))
         return self._joined(request.group, reply)
 
-    def sync(self, request: SyncRequest) -> SyncOutcome:
+    def sync(self, request: SyncRequest) -> SyncOutcome | None:
         """Sync; raises KafkaError by the names that lua/group/sync.lua lists."""
         args: list[Arg] = [
             request.member_id,
@@ -130,7 +132,9 @@ class GroupStore:
             *("" if name is None else f"={name}" for name in (request.protocol_type, request.protocol)),
             *(part for assignment in request.assignments for part in assignment),
         ]
-        reply = cast("list[Reply]", self._change(_SYNC, request.group, args))
+        reply = self._change(_SYNC, request.group, args)
+        if reply is None:
+            return None
         if reply[0] == b"WAIT":
             return Waiting(request.member_id, request.generation, _due_ms(reply[1]))
         self._due_at(request.group, reply[1])
@@ -146,13 +150,15 @@ class GroupStore:
         reply = self._poll("sync", group, instance, waiting)
         return reply if isinstance(reply, Waiting) else _synced(reply)
 
-    def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
+    def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> bool | None:
         """Renew a session; raises KafkaError by the names that lua/group/heartbeat.lua lists."""
-        self._run(_HEARTBEAT, group, self._keys.membership_of(group), (member_id, instance, generation))
+        return None if self._ask(_HEARTBEAT, group, (member_id, instance, generation)) is None else True
 
-    def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
+    def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode] | None:
         """Remove members, each named by its id and its instance id; returns the outcome for each."""
         reply = self._change(_LEAVE, group, [part for member in members for part in member])
+        if reply is None:
+            return None
         due, *names = cast("list[bytes]", reply)
         self._due_at(group, due)
         return [ErrorCode[name.decode()] for name in names]
@@ -162,7 +168,7 @@ class GroupStore:
         keys = self._keys.consumer_group(group)
         due: Reply = 0
         while due == 0:
-            due = self._run(_ADVANCE, group, keys, (self._keys.group_channel(group),))
+            due = self._run(_ADVANCE, group, keys, (self.channel(group),))
         self._due_at(group, due)
 
     def advance_all(self, groups: Sequence[str]) -> list[int | KafkaError]:
@@ -201,16 +207,21 @@ class GroupStore:
         reply = cast("list[Reply]", self._run(_LOOK, group, self._keys.membership_of(group), args))
         return waiting._replace(due_ms=_due_ms(reply[1])) if reply[0] == b"WAIT" else reply
 
-    def _change(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
-        keys = self._keys.membership_of(group)
-        return self._run(script, group, keys, (self._keys.group_channel(group), *args))
+    def _change(self, script: Script, group: str, args: Sequence[Arg]) -> list[Reply] | None:
+        return cast("list[Reply] | None", self._ask(script, group, (self.channel(group), *args)))
+
+    def _ask(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
+        """Run a script that reads the group's type first; returns None if that is another one."""
+        try:
+            return self._run(script, group, self._keys.membership_of(group), args)
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return None
 
     def _change_all(self, script: Script, groups: Sequence[str]) -> list[int | KafkaError]:
         replies = self._redis.scripts(
-            [
-                (script, self._keys.consumer_group(group), (self._keys.group_channel(group),))
-                for group in groups
-            ]
+            [(script, self._keys.consumer_group(group), (self.channel(group),)) for group in groups]
         )
         keys = map(self._keys.group_members, groups)
         return [parsed(key, "a deadline", reply, int) for key, reply in zip(keys, replies, strict=True)]
@@ -223,10 +234,6 @@ class GroupStore:
             return self._redis.script(script, keys, args)
         except RespError as error:
             raise self._malformed(group, str(error)) from error
-        except KafkaError as error:
-            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-                raise ConsumerGroupError(group) from None
-            raise
 
     def _joined(self, group: str, reply: Sequence[Reply]) -> Joined:
         _, _, member, generation, kind, protocol, leader, skip, *rest = cast("list[bytes]", reply)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_transaction
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group, on_transactional_id
 from korvet.protocol.messages import add_offsets_to_txn as wire
 
@@ -19,10 +18,9 @@ PRODUCER_FENCED_VERSION_FIRST = 2
 
 
 def handle(
-    request: wire.AddOffsetsToTxnRequest, _caller: Caller, api: TransactionApi
+    request: wire.AddOffsetsToTxnRequest, _caller: Caller, services: Services
 ) -> wire.AddOffsetsToTxnResponse:
-    """Add the group to the transaction."""
-    api.coordinator.add_group(
+    services.transactions.add_group(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )
     return wire.AddOffsetsToTxnResponse()

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import group_error_code, transaction_error_code
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -40,10 +39,10 @@ _Outcomes = Mapping[TopicPartition, KafkaError | None]
 
 
 def handle(
-    request: wire.AddPartitionsToTxnRequest, caller: Caller, api: TransactionApi
+    request: wire.AddPartitionsToTxnRequest, caller: Caller, services: Services
 ) -> wire.AddPartitionsToTxnResponse:
     """Add or verify the partitions of each transaction; the failure of one leaves the others unaffected."""
-    return _response(request, caller, lambda transaction: _add(transaction, caller, api))
+    return _response(request, caller, lambda transaction: _add(transaction, caller, services))
 
 
 def _refuse(
@@ -59,9 +58,9 @@ def _named(transaction: wire.AddPartitionsToTxnTransaction) -> Iterator[TopicPar
     return (TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions)
 
 
-def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, api: TransactionApi) -> _Outcomes:
+def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, services: Services) -> _Outcomes:
     named = list(dict.fromkeys(_named(asked)))
-    partitions = dict(zip(named, _find(named, caller, api), strict=True))
+    partitions = dict(zip(named, _find(named, caller, services), strict=True))
     refused: dict[TopicPartition, KafkaError | None] = {
         name: error for name, error in partitions.items() if isinstance(error, KafkaError)
     }
@@ -70,7 +69,7 @@ def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, api: Transac
         not_attempted = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, message)
         return {name: refused.get(name, not_attempted) for name in in_turns(named)}
     try:
-        api.coordinator.add_partitions(
+        services.transactions.add_partitions(
             asked.transactional_id,
             asked.producer_id,
             asked.producer_epoch,
@@ -83,7 +82,7 @@ def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, api: Transac
 
 
 def _find(
-    named: Sequence[TopicPartition], caller: Caller, api: TransactionApi
+    named: Sequence[TopicPartition], caller: Caller, services: Services
 ) -> list[Partition | KafkaError]:
     """Return the partitions, or for each why it cannot be written to."""
     unwritable = set[str]()
@@ -95,7 +94,7 @@ def _find(
         error if topic in unwritable else PartitionRef(TopicRef(topic), index, None)
         for topic, index in in_turns(named)
     ]
-    return api.topics.ask(refs, lambda _asked, _topic, partition: partition, list)
+    return services.topics.ask(refs, lambda _asked, _topic, partition: partition, list)
 
 
 def _response(

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_cluster
 from korvet.protocol.messages import alter_client_quotas as wire
 from korvet.security.quotas import parse_changes, parse_entity
 
 
 def handle(
-    request: wire.AlterClientQuotasRequest, _caller: Caller, api: SecurityApi
+    request: wire.AlterClientQuotasRequest, _caller: Caller, services: Services
 ) -> wire.AlterClientQuotasResponse:
     """Alter each entity; the failure of one leaves the others unaffected."""
     # The types of an entity have no order.
@@ -33,7 +32,7 @@ def handle(
         entity = parse_entity(_pairs(entry))
         changes = parse_changes(entity, ((op.key, None if op.remove else op.value) for op in entry.ops))
         if not request.validate_only:
-            api.quotas.alter(entity, changes)
+            services.quotas.alter(entity, changes)
         return _result(entry, None)
 
     entries = {frozenset(_pairs(entry)): entry for entry in request.entries}

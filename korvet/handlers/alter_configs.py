@@ -13,8 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import alter_configs as wire
 from korvet.protocol.types import ConfigOperation, ResourceType
@@ -29,11 +28,13 @@ class _AlteredResource(Protocol):
 _R = TypeVar("_R", bound=_AlteredResource)
 
 
-def handle(request: wire.AlterConfigsRequest, _caller: Caller, api: ClusterApi) -> wire.AlterConfigsResponse:
+def handle(
+    request: wire.AlterConfigsRequest, _caller: Caller, services: Services
+) -> wire.AlterConfigsResponse:
     """Set the configs of each resource; the failure of one leaves the others unaffected."""
 
     def alter(resource: wire.AlterConfigsResource) -> None:
-        api.configs.alter(
+        services.configs.alter(
             ConfigResource(resource.resource_type, resource.resource_name),
             [ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
             reset=True,
@@ -62,7 +63,6 @@ def alter_each(
 def refuse_each(
     resources: Sequence[_AlteredResource], error: KafkaError
 ) -> list[wire.AlterConfigsResourceResponse]:
-    """Answer every resource with the error."""
     return [_result(resource, error) for resource in resources]
 
 

@@ -17,29 +17,28 @@ from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import error_code, error_message, require_time
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_partition_reassignments as wire
 from korvet.topics.placement import Target, reassign
 
 
 def handle(
-    request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
+    request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, services: Services
 ) -> wire.AlterPartitionReassignmentsResponse:
     """Move the partitions, those of a topic in one step; the failure of one leaves the others unaffected."""
     if not request.topics:
         return wire.AlterPartitionReassignmentsResponse(error_message=None, responses=[])
     require_time(request.timeout_ms)
-    live = api.cluster.refresh()
-    api.topics.refresh()
+    live = services.cluster.refresh()
+    services.topics.refresh()
     factor_may_change = request.allow_replication_factor_change
     targets: dict[str, list[Target]] = {}
     for topic in request.topics:
         wanted = [Target(partition.partition_index, partition.replicas) for partition in topic.partitions]
         targets.setdefault(topic.name, []).extend(wanted)
     outcomes = {
-        name: iter(_move(name, moves, live, api, factor_may_change=factor_may_change))
+        name: iter(_move(name, moves, live, services, factor_may_change=factor_may_change))
         for name, moves in targets.items()
     }
     return wire.AlterPartitionReassignmentsResponse(
@@ -50,14 +49,14 @@ def handle(
 
 
 def _move(
-    name: str, targets: Sequence[Target], live: LiveBrokers, api: TopicApi, *, factor_may_change: bool
+    name: str, targets: Sequence[Target], live: LiveBrokers, services: Services, *, factor_may_change: bool
 ) -> Sequence[KafkaError | None]:
-    topic = api.topics.get_cached(name)
+    topic = services.topics.get_cached(name)
     if topic is None:
         error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return [error] * len(targets)
     try:
-        return reassign(api.topics, topic, targets, live, factor_may_change=factor_may_change)
+        return reassign(services.topics, topic, targets, live, factor_may_change=factor_may_change)
     except StorageUnavailableError:
         raise
     except KafkaError as error:

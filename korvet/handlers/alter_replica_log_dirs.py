@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from korvet.errors import ErrorCode
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.log.stats import LogDirs
 from korvet.protocol.messages import alter_replica_log_dirs as wire
@@ -25,17 +24,17 @@ _FILE_NAME_LENGTH_MAX = 255
 
 
 def handle(
-    request: wire.AlterReplicaLogDirsRequest, _caller: Caller, api: ClusterApi
+    request: wire.AlterReplicaLogDirsRequest, _caller: Caller, services: Services
 ) -> wire.AlterReplicaLogDirsResponse:
     """Answer each partition; of one that is named in several directories the last one counts, as in Kafka."""
-    live = api.cluster.refresh()
-    api.topics.refresh()
-    names = api.log_dirs.names()
+    live = services.cluster.refresh()
+    services.topics.refresh()
+    names = services.log_dirs.names()
     outcomes: dict[str, dict[int, ErrorCode]] = {}
     for name, paths in _paths(request).items():
-        topic = api.topics.get_cached(name)
+        topic = services.topics.get_cached(name)
         placed = live.placed(name, len(topic.partitions), topic.assignment) if topic is not None else []
-        here = [api.cluster.this.broker_id in placement.replicas for placement in placed]
+        here = [services.cluster.this.broker_id in placement.replicas for placement in placed]
         outcomes[name] = {}
         for index, path in paths.items():
             if len(f"{name}-{index}{_FUTURE}") > _FILE_NAME_LENGTH_MAX:
@@ -43,12 +42,11 @@ def handle(
             elif path not in names:
                 outcomes[name][index] = ErrorCode.LOG_DIR_NOT_FOUND
             else:
-                outcomes[name][index] = _outcome(topic, here, index, path, api.log_dirs)
+                outcomes[name][index] = _outcome(topic, here, index, path, services.log_dirs)
     return _response(outcomes)
 
 
 def _paths(request: wire.AlterReplicaLogDirsRequest) -> dict[str, dict[int, str]]:
-    """Return the path that is asked for, by topic and partition."""
     paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
-from korvet.handlers.context import Caller, ShareApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import alter_share_group_offsets as wire
 from korvet.protocol.wire import ZERO_UUID
@@ -23,19 +22,19 @@ _Start = tuple[Topic, Partition, int]
 
 
 def handle(
-    request: wire.AlterShareGroupOffsetsRequest, caller: Caller, api: ShareApi
+    request: wire.AlterShareGroupOffsetsRequest, caller: Caller, services: Services
 ) -> wire.AlterShareGroupOffsetsResponse:
     """Move the start in each partition; the failure of one leaves the others unaffected."""
     require_group_id(request.group_id)
     readable = {topic.topic_name for topic in request.topics if caller.may(READ, topic.topic_name)}
     asked = [
-        _start(topic.topic_name, partition, readable, api)
+        _start(topic.topic_name, partition, readable, services)
         for topic in request.topics
         for partition in topic.partitions
     ]
     starts = [start for start in asked if not isinstance(start, KafkaError)]
     # If nothing may be altered, no group is created, and nothing is said about one.
-    altered = iter(api.offsets.alter(request.group_id, starts) if starts else ())
+    altered = iter(services.share.offsets.alter(request.group_id, starts) if starts else ())
     outcomes = iter([start if isinstance(start, KafkaError) else next(altered) for start in asked])
     topics = []
     for topic in request.topics:
@@ -48,7 +47,7 @@ def handle(
                 )
             )
         names_id = partitions and topic.topic_name in readable
-        known = api.topics.get_cached(topic.topic_name) if names_id else None
+        known = services.topics.get_cached(topic.topic_name) if names_id else None
         topics.append(
             wire.AlterShareGroupOffsetsResponseTopic(
                 topic_name=topic.topic_name,
@@ -60,13 +59,13 @@ def handle(
 
 
 def _start(
-    topic: str, partition: wire.AlterShareGroupOffsetsRequestPartition, readable: set[str], api: ShareApi
+    topic: str, partition: wire.AlterShareGroupOffsetsRequestPartition, readable: set[str], services: Services
 ) -> _Start | KafkaError:
     """Return where to begin in a partition, or why it may not be altered."""
     if topic not in readable:
         return refusal(TOPIC)
     try:
-        known = api.topics.partition(TopicRef(topic), partition.partition_index)
+        known = services.topics.partition(TopicRef(topic), partition.partition_index)
     except KafkaError as error:
         return error.without_frames()
     return *known, partition.start_offset

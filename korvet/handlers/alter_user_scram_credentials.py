@@ -14,8 +14,7 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_user_scram_credentials as wire
 from korvet.protocol.types import ScramMechanism
@@ -23,17 +22,16 @@ from korvet.security.credentials import Deletion, Upsertion
 
 
 def handle(
-    request: wire.AlterUserScramCredentialsRequest, _caller: Caller, api: SecurityApi
+    request: wire.AlterUserScramCredentialsRequest, _caller: Caller, services: Services
 ) -> wire.AlterUserScramCredentialsResponse:
-    """Change the credentials of each user."""
     changes = _by_user(request)
 
     def alter(user: str) -> wire.AlterUserScramCredentialsResult:
         if len(changes[user]) > 1:
-            api.users.check(user, changes[user][0])
+            services.users.check(user, changes[user][0])
             message = "A user credential cannot be altered twice in the same request"
             raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
-        api.users.alter(user, changes[user])
+        services.users.alter(user, changes[user])
         return _result(user, None)
 
     results = each_done(changes, alter, _result)

@@ -15,8 +15,7 @@ import re
 from korvet.cluster.features import SUPPORTED
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import HANDLERS, register
+from korvet.handlers.registry import HANDLERS, Caller, Services, register
 from korvet.protocol.messages import api_versions as wire
 from korvet.protocol.schema import Api
 
@@ -25,7 +24,7 @@ FEATURE_LEVEL_0_VERSION_FIRST = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(request: wire.ApiVersionsRequest, caller: Caller, api: ClusterApi) -> wire.ApiVersionsResponse:
+def handle(request: wire.ApiVersionsRequest, caller: Caller, services: Services) -> wire.ApiVersionsResponse:
     """List every API that is served, and the features; one that is finalized at level 0 is left out, as in Kafka."""
     if caller.version >= SOFTWARE_VERSION_FIRST:
         for text in (request.client_software_name, request.client_software_version):
@@ -33,13 +32,13 @@ def handle(request: wire.ApiVersionsRequest, caller: Caller, api: ClusterApi) ->
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "the client's software name or version is malformed"
                 )
-    if caller.session.sasl is not None:
-        caller.session.sasl.greet()
+    if caller.sasl is not None:
+        caller.sasl.greet()
     served = [_row(handler.request.api) for _, handler in sorted(HANDLERS.items())]
-    response = wire.ApiVersionsResponse(api_keys=served, finalized_features_epoch=api.features.epoch)
+    response = wire.ApiVersionsResponse(api_keys=served, finalized_features_epoch=services.features.epoch)
     response.finalized_features = [
         wire.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-        for name, level in api.features.finalized.items()
+        for name, level in services.features.finalized.items()
         if level
     ]
     response.supported_features = [

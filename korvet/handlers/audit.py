@@ -11,17 +11,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import Handler, Outcome
+from korvet.handlers.registry import Caller, Handler, Outcome
 from korvet.protocol.schema import Message
 from korvet.security.audit import requested
 from korvet.security.authorizer import is_refusal
 from korvet.turns import in_turns
 
 
-def note(handler: Handler, request: Message, caller: Caller, response: Message | None) -> None:
+def note(handler: Handler, request: Message, caller: Caller, response: Message) -> None:
     """Write the changes of a request to the audit log, if it is an administrative one."""
-    if handler.changes is None or response is None or getattr(request, "validate_only", False):
+    if handler.changes is None or getattr(request, "validate_only", False):
         return
     done, failed = [], {}
     # Once each: an ACL may be in the results of several filters.
@@ -31,7 +30,7 @@ def note(handler: Handler, request: Message, caller: Caller, response: Message |
         else:
             done.append(what)
     if done or failed:
-        requested(caller.session, type(request).__name__.removesuffix("Request"), done, failed)
+        requested(caller.session, handler.name, done, failed)
 
 
 def note_failure(handler: Handler, request: Message, caller: Caller, error: KafkaError) -> None:
@@ -44,13 +43,11 @@ def note_failure(handler: Handler, request: Message, caller: Caller, error: Kafk
 
 
 def topics_changed(topics: Iterable[Any]) -> Iterator[Outcome]:
-    """Yield the outcome of each topic of a response."""
     for topic in topics:
         yield f"topic {topic.name or getattr(topic, 'topic_id', b'').hex()}", topic.error_code
 
 
 def partitions_changed(topics: Iterable[Any], prefix: str = "") -> Iterator[Outcome]:
-    """Yield the outcome of each partition of the topics of a response."""
     for topic in topics:
         for partition in topic.partitions:
             yield f"{prefix}{topic.name}:{partition.partition_index}", partition.error_code

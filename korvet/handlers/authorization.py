@@ -9,14 +9,12 @@ whether it exists.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import Answer, Handler, Reply
+from korvet.handlers.registry import Answer, Caller, Handler, Reply, Services
 from korvet.handlers.rights import ItemRule, RequestRule, Resource
 from korvet.protocol.schema import Message
 from korvet.security.authorizer import ALL_RIGHTS, refusal
@@ -31,14 +29,14 @@ class _Refused(NamedTuple):
     answers: str
 
 
-def call(handler: Handler, request: Any, caller: Caller, context: Any) -> Any:  # noqa: ANN401 - what `handle` returns
+def call(handler: Handler, request: Any, caller: Caller, services: Services) -> Any:  # noqa: ANN401 - what `handle` returns
     """Call a handler with what of a request its principal has the rights to.
 
     Raises KafkaError for a request that is refused as a whole, StorageUnavailableError if the rights are not known.
     """
     rules = handler.rights
     if caller.rights is ALL_RIGHTS or not rules:
-        return handler.handle(request, caller, context)
+        return handler.handle(request, caller, services)
     caller.rights.check_fresh()
     refused: list[_Refused] = []
     for rule in rules:
@@ -47,13 +45,13 @@ def call(handler: Handler, request: Any, caller: Caller, context: Any) -> Any:  
             if resource is not None and not caller.rights.allows(rule.operation, *resource):
                 raise refusal(resource[0])
         elif isinstance(rule, ItemRule) and rule.versions[0] <= caller.version <= rule.versions[1]:
-            request = _split(rule, request, caller, context.topics, refused)
+            request = _split(rule, request, caller, services.topics, refused)
     if not refused:
-        return handler.handle(request, caller, context)
-    merge = partial(_merged, handler=handler, caller=caller, refused=refused)
+        return handler.handle(request, caller, services)
+    answer = None
     if any(getattr(request, rule.items) for rule in rules if isinstance(rule, ItemRule)):
-        return merge(handler.handle(request, caller, context))
-    return merge(_NOTHING)
+        answer = handler.handle(request, caller, services)
+    return _merged(answer, handler, caller, refused)
 
 
 def _split(
@@ -119,21 +117,15 @@ def _resources(
             yield item, resource
 
 
-_NOTHING = Reply(None)
-
-
-def _merged(answer: Answer, handler: Handler, caller: Caller, refused: Sequence[_Refused]) -> Answer:
-    """Add to a response what the handler says about the items that were refused.
+def _merged(answer: Answer | None, handler: Handler, caller: Caller, refused: Sequence[_Refused]) -> Answer:
+    """Add to a response, if there is one, what the handler says about the items that were refused.
 
     Of that only the items count: an error at the top would be one of the whole request.
     """
-    reply = answer if isinstance(answer, Reply) else Reply(answer)
-    response = reply.response
+    response: Any = answer.response if isinstance(answer, Reply) else answer
     for part in refused:
         said = handler.refuse(part.request, caller, part.error)
-        if said is None:
-            continue
-        before = () if response is None else getattr(response, part.answers)
+        before = [] if response is None else getattr(response, part.answers)
         response = type(said)() if response is None else response
         setattr(response, part.answers, [*before, *getattr(said, part.answers)])
-    return reply._replace(response=response)
+    return answer._replace(response=response) if isinstance(answer, Reply) else response

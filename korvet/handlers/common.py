@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
-from korvet.handlers.context import Caller
+from korvet.handlers.registry import Caller
 from korvet.protocol.parts import PartitionError, TopicErrors
 from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclResourceType
@@ -46,7 +46,6 @@ def work_until(timeout_ms: int, now: float) -> float:
 
 
 def error_code(error: KafkaError | None) -> ErrorCode:
-    """Return the code of an error, NONE if there is none."""
     return ErrorCode.NONE if error is None else error.code
 
 

@@ -7,11 +7,12 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID.
 
 from __future__ import annotations
 
-from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
+from korvet.groups.consumer.subscriptions import names_of
+from korvet.groups.consumer.types import ConsumerMember
+from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.types import instance_id_of
-from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import describe_each, described_assignment, refused, require_visible_members
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import consumer_group_describe as wire
 
@@ -19,17 +20,15 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def handle(
-    request: wire.ConsumerGroupDescribeRequest, caller: Caller, api: GroupApi
+    request: wire.ConsumerGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.ConsumerGroupDescribeResponse:
-    """Describe each group once."""
-
     def describe(group_id: str, group: DescribedConsumerGroup) -> wire.DescribedGroup:
         require_visible_members(group, caller)
         return wire.DescribedGroup(
             group_id=group_id,
-            group_state=group.state,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
+            group_state=group.fields.state,
+            group_epoch=group.fields.epoch,
+            assignment_epoch=group.fields.assignment_epoch,
             assignor_name=group.assignor,
             members=[_member(member, group) for member in group.members],
             authorized_operations=caller.operations(
@@ -37,22 +36,22 @@ def handle(
             ),
         )
 
-    read = api.admin.describe_consumer_groups
+    read = services.groups.admin.describe_consumer_groups
     groups = describe_each(wire.DescribedGroup, request.group_ids, read, describe)
     return wire.ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _member(member: DescribedMember, group: DescribedConsumerGroup) -> wire.Member:
+def _member(member: ConsumerMember, group: DescribedConsumerGroup) -> wire.Member:
     return wire.Member(
         member_id=member.member_id,
-        instance_id=instance_id_of(member.instance),
-        rack_id=member.rack or None,
-        member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=list(member.names),
-        subscribed_topic_regex=member.regex,
-        assignment=described_assignment(member.assigned, group),
+        instance_id=instance_id_of(member.row.instance),
+        rack_id=member.row.rack or None,
+        member_epoch=member.progress.epoch,
+        client_id=member.row.client_id,
+        client_host=member.row.client_host,
+        subscribed_topic_names=list(names_of(member)),
+        subscribed_topic_regex=member.row.regex,
+        assignment=described_assignment(member.progress.assigned, group),
         target_assignment=described_assignment(member.target, group),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )

@@ -12,13 +12,18 @@ from __future__ import annotations
 import uuid
 from functools import partial
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode
 from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.groups import assignment, joins_or_leaves, require_visible, take_heartbeat
-from korvet.handlers.registry import register
+from korvet.handlers.groups import (
+    assignment,
+    joins_or_leaves,
+    require_consumer_groups,
+    require_visible,
+    take_heartbeat,
+)
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import consumer_group_heartbeat as wire
 from korvet.topics.registry import id_text
@@ -28,12 +33,9 @@ UNCHANGED = -1
 
 
 def handle(
-    request: wire.ConsumerGroupHeartbeatRequest, caller: Caller, api: GroupApi
+    request: wire.ConsumerGroupHeartbeatRequest, caller: Caller, services: Services
 ) -> wire.ConsumerGroupHeartbeatResponse:
-    """Take the heartbeat."""
-    if not api.features.group_version:
-        message = "the feature group.version is 0: groups use the classic protocol alone"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    require_consumer_groups(services.features)
     names = request.subscribed_topic_names
     require_visible(names or (), caller)
     gets_id = caller.version < OWN_ID_VERSION_FIRST and request.member_epoch == JOIN_EPOCH
@@ -52,8 +54,8 @@ def handle(
         assignor=request.server_assignor,
         owned=_owned(request),
     )
-    step = partial(api.consumer_groups.heartbeat, report, partial(caller.may, DESCRIBE, log=False))
-    answer = take_heartbeat(request, partial(api.consumer_groups.renew, report), step, api.replicas)
+    step = partial(services.groups.consumer.heartbeat, report, partial(caller.may, DESCRIBE, log=False))
+    answer = take_heartbeat(request, partial(services.groups.consumer.renew, report), step, services.replicas)
     return wire.ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,

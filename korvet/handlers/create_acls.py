@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_code, error_message
-from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.describe_acls import authorizer_of, enum_of
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import create_acls as wire
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
@@ -22,9 +21,9 @@ CREATIONS_MAX = 10_000
 """ACLs of one request, as in Kafka's controller."""
 
 
-def handle(request: wire.CreateAclsRequest, _caller: Caller, api: SecurityApi) -> wire.CreateAclsResponse:
+def handle(request: wire.CreateAclsRequest, _caller: Caller, services: Services) -> wire.CreateAclsResponse:
     """Add the ACLs; the failure of one leaves the others unaffected."""
-    authorizer = authorizer_of(api)
+    authorizer = authorizer_of(services)
     if len(request.creations) > CREATIONS_MAX:
         message = f"One request may create {CREATIONS_MAX} ACLs."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -14,26 +14,24 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_named_once, error_code, error_message, require_time
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import ALTER, on_topics
 from korvet.protocol.messages import create_partitions as wire
-from korvet.security.quotas import Quota
 from korvet.topics.placement import with_partitions
 
 QUOTA_ERROR_VERSION_FIRST = 3
 """A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
 
 
-def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi) -> Reply:
+def handle(request: wire.CreatePartitionsRequest, caller: Caller, services: Services) -> Reply:
     """Add partitions to each topic; the failure of one leaves the others unaffected."""
     require_time(request.timeout_ms)
-    api.topics.refresh()
-    mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
-    live = {broker.broker_id for broker in api.cluster.refresh().all}
+    services.topics.refresh()
+    mutations = caller.mutations(services.quotas, QUOTA_ERROR_VERSION_FIRST)
+    live = {broker.broker_id for broker in services.cluster.refresh().all}
 
     def grow(asked: wire.CreatePartitionsTopic) -> wire.CreatePartitionsTopicResult:
-        topic = api.topics.get_cached(asked.name)
+        topic = services.topics.get_cached(asked.name)
         if topic is None:
             message = f"Topic '{asked.name}' does not exist."
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
@@ -43,12 +41,12 @@ def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi)
             None if asked.assignments is None else [assignment.broker_ids for assignment in asked.assignments]
         )
         change = partial(with_partitions, count=asked.count, brokers=brokers, live=live)
-        api.topics.add_partitions(topic, change, validate_only=request.validate_only)
+        services.topics.add_partitions(topic, change, validate_only=request.validate_only)
         return _result(asked, None)
 
     results = each_named_once(request.topics, grow, _result)
     response = wire.CreatePartitionsResponse(results=results)
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
 def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire.CreatePartitionsTopicResult:

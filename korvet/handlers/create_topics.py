@@ -16,11 +16,9 @@ from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_named_once, error_message, work_until
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, by_handler, on_topics
 from korvet.protocol.messages import create_topics as wire
-from korvet.security.quotas import Quota
 from korvet.topics.placement import new_assignment, replication_factor
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import KAFKA_TOPICS
@@ -29,22 +27,22 @@ QUOTA_ERROR_VERSION_FIRST = 6
 """A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
 
 
-def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
+def handle(request: wire.CreateTopicsRequest, caller: Caller, services: Services) -> Reply:
     """Create each topic; the failure of one leaves the others unaffected, unless together they are too many."""
-    until = work_until(request.timeout_ms, api.clock.monotonic())
-    api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
-    mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
+    until = work_until(request.timeout_ms, services.clock.monotonic())
+    services.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
+    mutations = caller.mutations(services.quotas, QUOTA_ERROR_VERSION_FIRST)
 
     def create(topic: wire.CreatableTopic) -> wire.CreatableTopicResult:
         # First, as in Kafka: that a topic exists already is reported before anything else that is wrong.
-        if topic.name in KAFKA_TOPICS and api.topics.is_reserved(topic.name):
+        if topic.name in KAFKA_TOPICS and services.topics.is_reserved(topic.name):
             message = f"Topic '{topic.name}' already exists (topic.reserved.names)."
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
-        api.topics.check_available(topic.name)
-        new = _new_topic(topic, api)
+        services.topics.check_available(topic.name)
+        new = _new_topic(topic, services)
         if not request.validate_only:
-            mutations.take(new.partitions if new.partitions > 0 else api.live.settings.num_partitions)
-        created = api.topics.create(new, validate_only=request.validate_only, until=until)
+            mutations.take(new.partitions if new.partitions > 0 else services.live.settings.num_partitions)
+        created = services.topics.create(new, validate_only=request.validate_only, until=until)
         if not caller.may(DESCRIBE_CONFIGS, topic.name, log=False):
             return wire.CreatableTopicResult(
                 name=created.name,
@@ -52,19 +50,19 @@ def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> 
                 error_message=None,
                 topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             )
-        return _result(created, api)
+        return _result(created, services)
 
     response = wire.CreateTopicsResponse(topics=each_named_once(request.topics, create, _failed))
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
-def _new_topic(topic: wire.CreatableTopic, api: TopicApi) -> TopicSpec:
+def _new_topic(topic: wire.CreatableTopic, services: Services) -> TopicSpec:
     partitions, assignment = topic.num_partitions, None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             message = "Partitions and replication factor must be -1 if there are assignments."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        live = {broker.broker_id for broker in api.cluster.refresh().all}
+        live = {broker.broker_id for broker in services.cluster.refresh().all}
         given = [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments]
         assignment = new_assignment(topic.name, given, live)
         partitions = len(assignment)
@@ -77,7 +75,7 @@ def _new_topic(topic: wire.CreatableTopic, api: TopicApi) -> TopicSpec:
     )
 
 
-def _result(topic: Topic, api: TopicApi) -> wire.CreatableTopicResult:
+def _result(topic: Topic, services: Services) -> wire.CreatableTopicResult:
     configs = [
         wire.CreatableTopicConfigs(
             name=entry.definition.name,
@@ -86,7 +84,7 @@ def _result(topic: Topic, api: TopicApi) -> wire.CreatableTopicResult:
             config_source=entry.source,
             is_sensitive=entry.definition.secret,
         )
-        for entry in with_overrides(inherited_entries(api.live.layers), topic.overrides, topic.named)
+        for entry in with_overrides(inherited_entries(services.live.layers), topic.overrides, topic.named)
     ]
     return wire.CreatableTopicResult(
         name=topic.name,

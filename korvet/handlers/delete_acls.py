@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
-from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.describe_acls import acl_filter, authorizer_of
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import delete_acls as wire
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
@@ -22,9 +21,9 @@ FILTERS_MAX = 1_000
 """Filters of one request: each goes through all ACLs."""
 
 
-def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -> wire.DeleteAclsResponse:
+def handle(request: wire.DeleteAclsRequest, _caller: Caller, services: Services) -> wire.DeleteAclsResponse:
     """Delete what matches each filter; the failure of one leaves the others unaffected."""
-    authorizer = authorizer_of(api)
+    authorizer = authorizer_of(services)
     if len(request.filters) > FILTERS_MAX:
         message = f"One request may have {FILTERS_MAX} filters."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

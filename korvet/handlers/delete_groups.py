@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, group_error_code
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DELETE, GROUP, on_names
 from korvet.protocol.messages import delete_groups as wire
 
 
-def handle(request: wire.DeleteGroupsRequest, _caller: Caller, api: GroupApi) -> wire.DeleteGroupsResponse:
+def handle(
+    request: wire.DeleteGroupsRequest, _caller: Caller, services: Services
+) -> wire.DeleteGroupsResponse:
     """Delete each group; the failure of one leaves the others unaffected. One named twice is deleted once."""
 
     def delete(group: str) -> wire.DeletableGroupResult:
-        if api.admin.is_empty_share_group(group):
-            api.share_deletion.delete_parts(group)
-        api.admin.delete(group)
+        if services.groups.admin.is_empty_share_group(group):
+            services.share.offsets.delete_all(group)
+        services.groups.admin.delete(group)
         return _result(group, None)
 
     groups = dict.fromkeys(request.groups_names)

@@ -13,8 +13,7 @@ from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.audit import partitions_changed
-from korvet.handlers.context import Caller, LogApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DELETE, on_topics
 from korvet.log.types import LogPosition
 from korvet.protocol.messages import delete_records as wire
@@ -24,14 +23,16 @@ from korvet.topics.types import Partition, PartitionRef, TopicRef
 NO_LOW_WATERMARK = -1
 
 
-def handle(request: wire.DeleteRecordsRequest, _caller: Caller, api: LogApi) -> wire.DeleteRecordsResponse:
+def handle(
+    request: wire.DeleteRecordsRequest, _caller: Caller, services: Services
+) -> wire.DeleteRecordsResponse:
     """Delete records of each partition; the failure of one leaves the others unaffected."""
     refs = [
         PartitionRef(TopicRef(topic.name), partition.partition_index, partition)
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return _response(request, iter(api.topics.ask(refs, _deletion, api.deletion.delete)))
+    return _response(request, iter(services.topics.ask(refs, _deletion, services.deletion.delete)))
 
 
 def _deletion(asked: wire.DeleteRecordsPartition, topic: Topic, partition: Partition) -> LogPosition:

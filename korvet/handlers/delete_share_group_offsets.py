@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
-from korvet.handlers.context import Caller, ShareApi
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import DELETE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import delete_share_group_offsets as wire
 from korvet.protocol.wire import ZERO_UUID
@@ -19,7 +18,7 @@ from korvet.topics.registry import Topic
 
 
 def handle(
-    request: wire.DeleteShareGroupOffsetsRequest, caller: Caller, api: ShareApi
+    request: wire.DeleteShareGroupOffsetsRequest, caller: Caller, services: Services
 ) -> wire.DeleteShareGroupOffsetsResponse:
     """Forget each topic; the failure of one leaves the others unaffected."""
     require_group_id(request.group_id)
@@ -31,12 +30,14 @@ def handle(
         try:
             if name not in readable:
                 raise refusal(TOPIC)
-            topics[name] = api.topics.get(name)
+            topics[name] = services.topics.get(name)
         except KafkaError as error:
             errors[name] = error.without_frames()
     if readable or not names:
         # The group is checked also for topics that do not exist, as in Kafka.
-        errors |= zip(topics, api.offsets.delete(request.group_id, list(topics.values())), strict=True)
+        errors |= zip(
+            topics, services.share.offsets.delete(request.group_id, list(topics.values())), strict=True
+        )
     return wire.DeleteShareGroupOffsetsResponse(
         responses=[
             wire.DeleteShareGroupOffsetsResponseTopic(

@@ -19,13 +19,11 @@ from typing import TypeAlias
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
 from korvet.handlers.common import each_done, error_message, work_until
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import DELETE, DESCRIBE, TOPIC, ItemRule, Resource, ResourceOfItem, topic_of_id
 from korvet.protocol.messages import delete_topics as wire
 from korvet.protocol.types import AclOperation
 from korvet.protocol.wire import ZERO_UUID
-from korvet.security.quotas import Quota
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import TopicRef
 from korvet.turns import in_parts, in_turns
@@ -41,24 +39,24 @@ _Given: TypeAlias = tuple[str | None, bytes]
 """A topic as it is given in a request: by its name with the zero id, by its id without a name, or (refused) by both."""
 
 
-def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
+def handle(request: wire.DeleteTopicsRequest, caller: Caller, services: Services) -> Reply:
     """Delete each topic; the failure of one leaves the others unaffected."""
-    until = work_until(request.timeout_ms, api.clock.monotonic())
-    if not api.live.settings.delete_topic_enable:
+    until = work_until(request.timeout_ms, services.clock.monotonic())
+    if not services.live.settings.delete_topic_enable:
         code_known = caller.version >= DELETION_DISABLED_VERSION_FIRST
         code = ErrorCode.TOPIC_DELETION_DISABLED if code_known else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
     # A topic that this worker knows may have been created again meanwhile: the new one must be deleted.
-    api.topics.refresh()
-    given = _joined(Counter((state.name, state.topic_id) for state in _states(request)), api)
-    mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
+    services.topics.refresh()
+    given = _joined(Counter((state.name, state.topic_id) for state in _states(request)), services)
+    mutations = caller.mutations(services.quotas, QUOTA_ERROR_VERSION_FIRST)
     topics: dict[_Given, Topic] = {}
 
     def take(named: _Given) -> KafkaError | None:
         if given[named] > 1:
             return KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
         try:
-            topic = _find(*named, api)
+            topic = _find(*named, services)
             mutations.take(len(topic.partitions))
         except KafkaError as error:
             return error.without_frames()
@@ -69,7 +67,9 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
         for part in in_parts(list(given), TOPICS_AT_ONCE):
             errors = {named: take(named) for named in part}
             taken = [named for named, error in errors.items() if error is None]
-            errors |= zip(taken, api.topics.delete([topics[named] for named in taken], until), strict=True)
+            errors |= zip(
+                taken, services.topics.delete([topics[named] for named in taken], until), strict=True
+            )
             yield from errors.items()
 
     def result(outcome: tuple[_Given, KafkaError | None]) -> wire.DeletableTopicResult:
@@ -80,32 +80,32 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
 
     results = each_done(delete_all(), result, lambda outcome, error: _failed(outcome[0], error))
     response = wire.DeleteTopicsResponse(responses=results)
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
 def _states(request: wire.DeleteTopicsRequest) -> list[wire.DeleteTopicState]:
     return request.topics or [wire.DeleteTopicState(name=name) for name in request.topic_names]
 
 
-def _joined(given: Counter[_Given], api: TopicApi) -> Counter[_Given]:
+def _joined(given: Counter[_Given], services: Services) -> Counter[_Given]:
     """Return topics with one entry for one that is given by its name, and again by its id, as in Kafka."""
     for name, topic_id in in_turns(list(given)):
-        topic = api.topics.get_cached(name) if name is not None and topic_id == ZERO_UUID else None
+        topic = services.topics.get_cached(name) if name is not None and topic_id == ZERO_UUID else None
         if topic is not None and given.pop((None, topic.id), 0):
             del given[name, topic_id]
             given[name, topic.id] = 1
     return given
 
 
-def _find(name: str | None, topic_id: bytes, api: TopicApi) -> Topic:
+def _find(name: str | None, topic_id: bytes, services: Services) -> Topic:
     if name is None:
         if topic_id == ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither a name nor an id is given.")
-        return api.topics.resolve(TopicRef("", topic_id))
+        return services.topics.resolve(TopicRef("", topic_id))
     if topic_id != ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is given by its name or by its id, not by both.")
     try:
-        return api.topics.get(name)
+        return services.topics.get(name)
     except KafkaError as error:
         raise KafkaError(error.code, f"Topic '{name}' does not exist") from None
 

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import delete_acls
 from korvet.protocol.messages import describe_acls as wire
@@ -25,9 +24,10 @@ from korvet.security.authorizer import Authorizer
 E = TypeVar("E", bound=IntEnum)
 
 
-def handle(request: wire.DescribeAclsRequest, _caller: Caller, api: SecurityApi) -> wire.DescribeAclsResponse:
-    """List the ACLs, those about one resource pattern together."""
-    authorizer = authorizer_of(api)
+def handle(
+    request: wire.DescribeAclsRequest, _caller: Caller, services: Services
+) -> wire.DescribeAclsResponse:
+    authorizer = authorizer_of(services)
     numbers = (request.resource_type_filter, request.pattern_type_filter, request.operation)
     if 0 in (*numbers, request.permission_type):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")
@@ -53,16 +53,15 @@ def handle(request: wire.DescribeAclsRequest, _caller: Caller, api: SecurityApi)
     return wire.DescribeAclsResponse(error_message=None, resources=resources)
 
 
-def authorizer_of(api: SecurityApi) -> Authorizer:
+def authorizer_of(services: Services) -> Authorizer:
     """Return the authorizer; raises KafkaError SECURITY_DISABLED if there is none."""
-    if api.authorizer is None:
+    if services.authorizer is None:
         message = "No Authorizer is configured (authorizer.class.name)."
         raise KafkaError(ErrorCode.SECURITY_DISABLED, message)
-    return api.authorizer
+    return services.authorizer
 
 
 def acl_filter(asked: wire.DescribeAclsRequest | delete_acls.DeleteAclsFilter) -> AclFilter:
-    """Return the filter of a request."""
     return AclFilter(
         enum_of(AclResourceType, asked.resource_type_filter),
         enum_of(PatternType, asked.pattern_type_filter),

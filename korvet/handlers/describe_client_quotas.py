@@ -6,21 +6,19 @@ Errors: INVALID_REQUEST, UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE_CONFIGS, on_cluster
 from korvet.protocol.messages import describe_client_quotas as wire
 from korvet.security.quotas import is_matched, parse_filter
 
 
 def handle(
-    request: wire.DescribeClientQuotasRequest, _caller: Caller, api: SecurityApi
+    request: wire.DescribeClientQuotasRequest, _caller: Caller, services: Services
 ) -> wire.DescribeClientQuotasResponse:
-    """Return the entities that match, as they are now in Redis."""
     components = parse_filter(
         (entity.entity_type, entity.match_type, entity.match) for entity in request.components
     )
-    api.quotas.refresh()
+    services.quotas.refresh()
     return wire.DescribeClientQuotasResponse(
         error_message=None,
         entries=[
@@ -28,7 +26,7 @@ def handle(
                 entity=[wire.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[wire.ValueData(key=key, value=value) for key, value in sorted(values.items())],
             )
-            for entity, values in api.quotas.table.entities.items()
+            for entity, values in services.quotas.table.entities.items()
             if is_matched(entity, components, strict=request.strict)
         ],
     )

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, DESCRIBE, by_handler
 from korvet.protocol.messages import describe_cluster as wire
 
 
 def handle(
-    request: wire.DescribeClusterRequest, caller: Caller, api: ClusterApi
+    request: wire.DescribeClusterRequest, caller: Caller, services: Services
 ) -> wire.DescribeClusterResponse:
     """Answer with the live brokers that have the caller's listener."""
     if request.endpoint_type == wire.ENDPOINT_CONTROLLERS:
@@ -24,9 +23,9 @@ def handle(
     if request.endpoint_type != wire.ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
-    live = api.cluster.refresh().on(caller.listener)
+    live = services.cluster.refresh().on(caller.session.listener)
     return wire.DescribeClusterResponse(
-        cluster_id=api.cluster.cluster_id,
+        cluster_id=services.cluster.cluster_id,
         controller_id=live.controller_id,
         brokers=[
             wire.DescribeClusterBroker(broker_id=broker.broker_id, host=broker.host, port=broker.port)

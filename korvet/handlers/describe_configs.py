@@ -14,8 +14,7 @@ from functools import cache, partial
 from korvet.config.described import ConfigEntry
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_message
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE_CONFIGS, on_configs
 from korvet.protocol.messages import describe_configs as wire
 from korvet.topics.config_admin import ConfigResource
@@ -25,10 +24,10 @@ REPEATS_MAX = 10
 
 
 def handle(
-    request: wire.DescribeConfigsRequest, _caller: Caller, api: ClusterApi
+    request: wire.DescribeConfigsRequest, _caller: Caller, services: Services
 ) -> wire.DescribeConfigsResponse:
     """Describe each resource; the failure of one leaves the others unaffected."""
-    api.configs.refresh()
+    services.configs.refresh()
     # Many topics have most entries in common: each is encoded once.
     described = cache(partial(_described, request=request))
     times: Counter[tuple[int, str]] = Counter()
@@ -39,7 +38,7 @@ def handle(
         if times[key] > REPEATS_MAX:
             message = f"The request names {resource.resource_name} more than {REPEATS_MAX} times."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        entries = api.configs.describe(ConfigResource(*key))
+        entries = services.configs.describe(ConfigResource(*key))
         # Kafka reads an empty list of names as no list.
         names = set(resource.configuration_keys or ())
         return wire.DescribeConfigsResult(

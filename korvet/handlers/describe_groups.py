@@ -12,22 +12,23 @@ from __future__ import annotations
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember, instance_id_of
 from korvet.handlers.common import error_message, group_error_code
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, on_names
 from korvet.protocol.messages import describe_groups as wire
 
 NOT_FOUND_VERSION_FIRST = 6
 
 
-def handle(request: wire.DescribeGroupsRequest, caller: Caller, api: GroupApi) -> wire.DescribeGroupsResponse:
+def handle(
+    request: wire.DescribeGroupsRequest, caller: Caller, services: Services
+) -> wire.DescribeGroupsResponse:
     """Describe each group once, however often it is named: a name is short, and metadata of members may be large."""
     names = list(dict.fromkeys(request.groups))
     with_operations = request.include_authorized_operations
     return wire.DescribeGroupsResponse(
         groups=[
             _described(name, group, caller, with_operations=with_operations)
-            for name, group in zip(names, api.admin.describe(names), strict=True)
+            for name, group in zip(names, services.groups.admin.describe(names), strict=True)
         ]
     )
 

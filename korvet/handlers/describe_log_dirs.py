@@ -13,8 +13,7 @@ from collections.abc import Iterable
 
 from korvet.errors import StorageUnavailableError
 from korvet.handlers.common import error_code, refuse_whole
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.log.stats import LogDirUsage
 from korvet.protocol.messages import describe_log_dirs as wire
@@ -23,21 +22,23 @@ from korvet.topics.types import Partition
 
 
 def handle(
-    request: wire.DescribeLogDirsRequest, _caller: Caller, api: ClusterApi
+    request: wire.DescribeLogDirsRequest, _caller: Caller, services: Services
 ) -> wire.DescribeLogDirsResponse:
     """Describe the log directories; one whose server is away is offline."""
     try:
-        live = api.cluster.refresh()
-        api.topics.refresh()
+        live = services.cluster.refresh()
+        services.topics.refresh()
         led: list[Partition] = []
-        for topic, indexes in _asked(request, api):
+        for topic, indexes in _asked(request, services):
             leaders = live.leaders(topic.name, len(topic.partitions), topic.assignment)
             led += [
-                topic.partitions[index] for index in indexes if leaders[index] == api.cluster.this.broker_id
+                topic.partitions[index]
+                for index in indexes
+                if leaders[index] == services.cluster.this.broker_id
             ]
-        directories = api.log_dirs.describe(led)
+        directories = services.log_dirs.describe(led)
     except StorageUnavailableError as error:
-        directories = api.log_dirs.offline(error)
+        directories = services.log_dirs.offline(error)
     return wire.DescribeLogDirsResponse(results=[_result(directory) for directory in directories])
 
 
@@ -62,17 +63,17 @@ def _result(directory: LogDirUsage) -> wire.DescribeLogDirsResult:
     )
 
 
-def _asked(request: wire.DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[Topic, Iterable[int]]]:
+def _asked(request: wire.DescribeLogDirsRequest, services: Services) -> Iterable[tuple[Topic, Iterable[int]]]:
     """Return the topics asked for, each with the indexes of the partitions asked for that it has, each once."""
     if request.topics is None:
-        return [(topic, range(len(topic.partitions))) for topic in api.topics.list_cached()]
+        return [(topic, range(len(topic.partitions))) for topic in services.topics.list_cached()]
     indexes: dict[str, set[int]] = {}
     for asked in request.topics:
         indexes.setdefault(asked.topic, set()).update(asked.partitions)
     return [
         (topic, sorted(wanted.intersection(range(len(topic.partitions)))))
         for name, wanted in indexes.items()
-        if (topic := api.topics.get_cached(name)) is not None
+        if (topic := services.topics.get_cached(name)) is not None
     ]
 
 

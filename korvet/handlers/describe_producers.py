@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
 from korvet.errors import KafkaError, partition_code
-from korvet.handlers.context import Caller, LogApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_topics
 from korvet.log.producers import ActiveProducer
 from korvet.protocol.messages import describe_producers as wire
@@ -25,7 +24,7 @@ Asked = Mapping[str, Iterable[int]]
 
 
 def handle(
-    request: wire.DescribeProducersRequest, _caller: Caller, api: LogApi
+    request: wire.DescribeProducersRequest, _caller: Caller, services: Services
 ) -> wire.DescribeProducersResponse:
     """Describe the producers of each partition; the failure of one leaves the others unaffected."""
     asked = _asked(request)
@@ -38,7 +37,7 @@ def handle(
     partitions = [
         (name, index) for name, indexes in asked.items() if name not in invalid for index in indexes
     ]
-    producers = iter(api.active_producers.read(partitions))
+    producers = iter(services.active_producers.read(partitions))
     return _response(
         asked, (invalid.get(name) or next(producers) for name, indexes in asked.items() for _ in indexes)
     )

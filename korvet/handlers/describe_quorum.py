@@ -12,8 +12,7 @@ from korvet.clock import CLOCK
 from korvet.cluster.brokers import BrokerAddress
 from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_quorum as wire
 
@@ -23,7 +22,7 @@ _MESSAGE = "This server does not host this topic-partition."
 
 
 def handle(
-    request: wire.DescribeQuorumRequest, caller: Caller, api: ClusterApi
+    request: wire.DescribeQuorumRequest, caller: Caller, services: Services
 ) -> wire.DescribeQuorumResponse:
     """Describe the quorum; a request for anything but its one partition fails for each partition, as in Kafka."""
     asked = [
@@ -36,9 +35,9 @@ def handle(
             for name, indexes in asked
         ]
         return wire.DescribeQuorumResponse(error_message=None, topics=topics)
-    live = api.cluster.refresh().on(caller.listener)
-    api.topics.refresh()
-    end_offset, now_ms = api.topics.epoch, int(CLOCK.time() * 1000)
+    live = services.cluster.refresh().on(caller.session.listener)
+    services.topics.refresh()
+    end_offset, now_ms = services.topics.epoch, int(CLOCK.time() * 1000)
     partition = wire.PartitionData(
         partition_index=0,
         error_message=None,
@@ -59,7 +58,7 @@ def handle(
         error_message=None, topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
     )
     if caller.version >= NODES_VERSION_FIRST:
-        response.nodes = [_node(broker, caller.listener) for broker in live.all]
+        response.nodes = [_node(broker, caller.session.listener) for broker in live.all]
     return response
 
 

@@ -12,8 +12,7 @@ from itertools import islice
 
 from korvet.errors import KafkaError
 from korvet.handlers.common import error_message, group_error_code
-from korvet.handlers.context import Caller, ShareApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler
 from korvet.protocol.messages import describe_share_group_offsets as wire
 from korvet.protocol.wire import ZERO_UUID
@@ -27,19 +26,19 @@ Answer = GroupPosition | KafkaError | None
 
 
 def handle(
-    request: wire.DescribeShareGroupOffsetsRequest, caller: Caller, api: ShareApi
+    request: wire.DescribeShareGroupOffsetsRequest, caller: Caller, services: Services
 ) -> wire.DescribeShareGroupOffsetsResponse:
     """Describe each group; the failure of one leaves the others unaffected."""
-    api.topics.refresh()
+    services.topics.refresh()
     groups = []
     for group in request.groups:
         try:
             if not caller.rights.allows(DESCRIBE, GROUP, group.group_id):
                 raise refusal(GROUP)
             topics = (
-                _all_topics(group.group_id, caller, api)
+                _all_topics(group.group_id, caller, services)
                 if group.topics is None
-                else [_topic(group.group_id, topic, caller, api) for topic in group.topics]
+                else [_topic(group.group_id, topic, caller, services) for topic in group.topics]
             )
             groups.append(wire.DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=topics))
         except KafkaError as error:
@@ -48,12 +47,12 @@ def handle(
 
 
 def _all_topics(
-    group: str, caller: Caller, api: ShareApi
+    group: str, caller: Caller, services: Services
 ) -> list[wire.DescribeShareGroupOffsetsResponseTopic]:
     """Return all partitions of the topics in which the group has been."""
-    topics = [topic for topic in api.topics.list_cached() if caller.may(DESCRIBE, topic.name, log=False)]
+    topics = [topic for topic in services.topics.list_cached() if caller.may(DESCRIBE, topic.name, log=False)]
     partitions = [partition for topic in in_turns(topics) for partition in topic.partitions]
-    positions = api.offsets.describe(group, partitions, lags=caller.version >= LAG_VERSION_FIRST)
+    positions = services.share.offsets.describe(group, partitions, lags=caller.version >= LAG_VERSION_FIRST)
     remaining = iter(in_turns(positions))
     by_topic = [(topic, list(islice(remaining, len(topic.partitions)))) for topic in in_turns(topics)]
     return [
@@ -64,17 +63,17 @@ def _all_topics(
 
 
 def _topic(
-    group: str, asked: wire.DescribeShareGroupOffsetsRequestTopic, caller: Caller, api: ShareApi
+    group: str, asked: wire.DescribeShareGroupOffsetsRequestTopic, caller: Caller, services: Services
 ) -> wire.DescribeShareGroupOffsetsResponseTopic:
     name, indexes = asked.topic_name, asked.partitions
     if not caller.may(DESCRIBE, name):
         return _described(name, ZERO_UUID, ((index, refusal(TOPIC)) for index in indexes))
-    topic = api.topics.get_cached(name)
+    topic = services.topics.get_cached(name)
     if topic is None:
         return _described(name, ZERO_UUID, ((index, None) for index in indexes))
     known = [index for index in dict.fromkeys(indexes) if 0 <= index < len(topic.partitions)]
     partitions = [topic.partition(index) for index in known]
-    positions = api.offsets.describe(group, partitions, lags=caller.version >= LAG_VERSION_FIRST)
+    positions = services.share.offsets.describe(group, partitions, lags=caller.version >= LAG_VERSION_FIRST)
     answers: dict[int, Answer] = dict(zip(known, positions, strict=True))
     return _described(name, topic.id, ((index, answers.get(index)) for index in indexes))
 

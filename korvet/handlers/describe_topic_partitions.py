@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, TOPIC, by_handler
 from korvet.log.epochs import NO_EPOCH, EpochsNow
 from korvet.protocol.messages import describe_topic_partitions as wire
@@ -23,18 +22,18 @@ PARTITIONS_MAX = 2000
 
 
 def handle(
-    request: wire.DescribeTopicPartitionsRequest, caller: Caller, api: TopicApi
+    request: wire.DescribeTopicPartitionsRequest, caller: Caller, services: Services
 ) -> wire.DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
-    live = api.cluster.refresh().on(caller.listener)
-    unknown = _refresh(api)
+    live = services.cluster.refresh().on(caller.session.listener)
+    unknown = _refresh(services)
     cursor = request.cursor or wire.Cursor(topic_name="", partition_index=0)
     if request.topics:
         names = sorted({topic.name for topic in request.topics if topic.name >= cursor.topic_name})
     else:
         names = [
             topic.name
-            for topic in api.topics.list_cached()
+            for topic in services.topics.list_cached()
             if topic.name >= cursor.topic_name and caller.may(DESCRIBE, topic.name, log=False)
         ]
     _check_cursor(request, names)
@@ -42,7 +41,7 @@ def handle(
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     described: list[wire.DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
-    epochs = api.epochs.now()
+    epochs = services.epochs.now()
     for name in names:
         if left == 0:
             next_cursor = wire.Cursor(topic_name=name, partition_index=0)
@@ -50,7 +49,7 @@ def handle(
         if not caller.may(DESCRIBE, name):
             described.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
-        topic = api.topics.get_cached(name)
+        topic = services.topics.get_cached(name)
         operations = caller.rights.operations(TOPIC, name)
         if topic is None:
             # One that was asked for: this worker knows each of all topics.
@@ -78,10 +77,10 @@ def _refuse(
     )
 
 
-def _refresh(api: TopicApi) -> ErrorCode:
+def _refresh(services: Services) -> ErrorCode:
     """Refresh; returns the error of a topic that this worker does not know then."""
     try:
-        api.topics.refresh()
+        services.topics.refresh()
     except StorageUnavailableError:
         # As in Metadata: what this worker knows is better than nothing, and for the rest clients retry.
         return ErrorCode.LEADER_NOT_AVAILABLE

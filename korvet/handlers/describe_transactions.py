@@ -11,21 +11,20 @@ from collections import defaultdict
 
 from korvet.errors import KafkaError
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, TOPIC, TRANSACTIONAL_ID, by_handler, on_names
 from korvet.protocol.messages import describe_transactions as wire
 from korvet.transactions.types import StoredTransaction
 
 
 def handle(
-    request: wire.DescribeTransactionsRequest, caller: Caller, api: TransactionApi
+    request: wire.DescribeTransactionsRequest, caller: Caller, services: Services
 ) -> wire.DescribeTransactionsResponse:
     """Describe each transactional id once, however often it is named."""
     names = list(dict.fromkeys(request.transactional_ids))
     states = [
         _refused(name, outcome) if isinstance(outcome, KafkaError) else _described(name, outcome, caller)
-        for name, outcome in zip(names, api.coordinator.describe(names), strict=True)
+        for name, outcome in zip(names, services.transactions.describe(names), strict=True)
     ]
     return wire.DescribeTransactionsResponse(transaction_states=states)
 

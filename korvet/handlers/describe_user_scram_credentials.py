@@ -10,18 +10,16 @@ from collections.abc import Mapping
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_user_scram_credentials as wire
 from korvet.protocol.types import ScramMechanism
 
 
 def handle(
-    request: wire.DescribeUserScramCredentialsRequest, _caller: Caller, api: SecurityApi
+    request: wire.DescribeUserScramCredentialsRequest, _caller: Caller, services: Services
 ) -> wire.DescribeUserScramCredentialsResponse:
-    """Answer with the users that are named, or with all."""
-    users = api.users.iterations()
+    users = services.users.iterations()
     times = Counter([user.name for user in request.users or ()] or list(users))
     results = [_result(user, users.get(user), twice=times[user] > 1) for user in times]
     return wire.DescribeUserScramCredentialsResponse(error_message=None, results=results)

@@ -16,8 +16,7 @@ from functools import cache
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message, require_time
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import elect_leaders as wire
 from korvet.protocol.types import ElectionType
@@ -27,17 +26,18 @@ from korvet.topics.registry import Topic
 ERROR_VERSION_FIRST = 1
 
 
-def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) -> wire.ElectLeadersResponse:
-    """Return the outcome of an election for each partition."""
+def handle(
+    request: wire.ElectLeadersRequest, _caller: Caller, services: Services
+) -> wire.ElectLeadersResponse:
     require_time(request.timeout_ms)
     if request.topic_partitions != [] and request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
     unclean = request.election_type == ElectionType.UNCLEAN
-    live = api.cluster.refresh()
-    api.topics.refresh()
+    live = services.cluster.refresh()
+    services.topics.refresh()
     if request.topic_partitions is None:
         results = []
-        for topic in api.topics.list_cached():
+        for topic in services.topics.list_cached():
             outcomes = _outcomes(topic, live, unclean=unclean)
             needed = [
                 index
@@ -49,7 +49,7 @@ def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) ->
 
     @cache  # a few bytes of a request name a topic again, and it may have very many partitions
     def outcomes_of(name: str) -> dict[int, KafkaError]:
-        topic = api.topics.get_cached(name)
+        topic = services.topics.get_cached(name)
         return {} if topic is None else _outcomes(topic, live, unclean=unclean)
 
     return wire.ElectLeadersResponse(
@@ -63,7 +63,6 @@ def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) ->
 def _refuse(
     request: wire.ElectLeadersRequest, caller: Caller, error: KafkaError
 ) -> wire.ElectLeadersResponse:
-    """Answer with the error, at the top and for every partition."""
     results = [
         _result(topic.topic, topic.partitions, dict.fromkeys(topic.partitions, error))
         for topic in request.topic_partitions or ()
@@ -74,7 +73,6 @@ def _refuse(
 
 
 def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, KafkaError]:
-    """Return the outcome of an election for each partition, by its index."""
     placements = live.placed(topic.name, len(topic.partitions), topic.assignment)
     return {index: election_outcome(placed, unclean=unclean) for index, placed in enumerate(placements)}
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_transaction
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import on_transactional_id
 from korvet.protocol.messages import end_txn as wire
 
@@ -19,9 +18,8 @@ PRODUCER_FENCED_VERSION_FIRST = 2
 EPOCH_VERSION_FIRST = 5
 
 
-def handle(request: wire.EndTxnRequest, caller: Caller, api: TransactionApi) -> wire.EndTxnResponse:
-    """End the transaction."""
-    identity = api.coordinator.end(
+def handle(request: wire.EndTxnRequest, caller: Caller, services: Services) -> wire.EndTxnResponse:
+    identity = services.transactions.end(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,

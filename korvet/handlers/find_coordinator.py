@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -33,14 +32,14 @@ BATCH_VERSION_FIRST = 4
 
 
 def handle(
-    request: wire.FindCoordinatorRequest, caller: Caller, api: ClusterApi
+    request: wire.FindCoordinatorRequest, caller: Caller, services: Services
 ) -> wire.FindCoordinatorResponse:
     """Answer each key with a live broker, the same one as long as it lives, at its address on the caller's listener."""
     if request.key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
         is_share = request.key_type == CoordinatorType.SHARE
         message = "share-group state has no coordinators" if is_share else "the coordinator type is unknown"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    live = api.cluster.refresh().on(caller.listener)
+    live = services.cluster.refresh().on(caller.session.listener)
 
     def find(key: str) -> wire.Coordinator:
         try:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from korvet.cluster.features import Features
+from korvet.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, Features
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import JOIN_EPOCH, Owned, text_of
 from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.streams.types import Tasks
 from korvet.handlers.common import error_message, group_error_code
-from korvet.handlers.context import Caller
+from korvet.handlers.registry import Caller
 from korvet.handlers.rights import DESCRIBE, TOPIC
 from korvet.log.replication import Replicas
 from korvet.protocol.messages import consumer_group_describe, consumer_group_heartbeat
 from korvet.protocol.messages.streams_group_heartbeat import TaskIds
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import id_bytes
+from korvet.turns import in_turns
 
 A = TypeVar("A")
 D = TypeVar("D", bound=consumer_group_describe.GroupState)
@@ -30,16 +31,22 @@ class _Heartbeat(Protocol):
 
 def require_share_groups(features: Features) -> None:
     """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no share groups, as Kafka does."""
-    if not features.share_version:
-        message = "the feature share.version is 0: there are no share groups"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    _require(features, SHARE_VERSION, "there are no share groups")
 
 
 def require_streams_groups(features: Features) -> None:
     """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no streams groups, as Kafka does."""
-    if not features.streams_version:
-        message = "the feature streams.version is 0: there are no streams groups"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    _require(features, STREAMS_VERSION, "there are no streams groups")
+
+
+def require_consumer_groups(features: Features) -> None:
+    """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no groups of the consumer protocol, as Kafka does."""
+    _require(features, GROUP_VERSION, "groups use the classic protocol alone")
+
+
+def _require(features: Features, name: str, otherwise: str) -> None:
+    if not features.finalized[name]:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the feature {name} is 0: {otherwise}")
 
 
 def joins_or_leaves(request: _Heartbeat) -> bool:
@@ -60,7 +67,6 @@ def take_heartbeat(
 
 
 def assignment(owned: Owned | None) -> consumer_group_heartbeat.Assignment | None:
-    """Return a member's assignment for its heartbeat."""
     if owned is None:
         return None
     return consumer_group_heartbeat.Assignment(
@@ -71,16 +77,16 @@ def assignment(owned: Owned | None) -> consumer_group_heartbeat.Assignment | Non
     )
 
 
-def described_assignment(
-    owned: Mapping[str, list[int]], group: DescribedConsumerGroup
-) -> consumer_group_describe.Assignment:
-    """Return a member's assignment, by the names of topics, for the description of its group."""
+def described_assignment(owned: Owned, group: DescribedConsumerGroup) -> consumer_group_describe.Assignment:
+    """Return a member's assignment, in order of the names of topics, for the description of its group."""
+    existing = [part for part in text_of(owned).items() if part[0] in group.names]
+    existing.sort(key=lambda part: group.names[part[0]])
     return consumer_group_describe.Assignment(
         topic_partitions=[
             consumer_group_describe.TopicPartitions(
-                topic_id=id_bytes(group.topic_ids[name]), topic_name=name, partitions=indexes
+                topic_id=id_bytes(topic_id), topic_name=group.names[topic_id], partitions=indexes
             )
-            for name, indexes in sorted(owned.items())
+            for topic_id, indexes in existing
         ]
     )
 
@@ -94,7 +100,7 @@ def describe_each(
     """Describe each group once, however often it is named; `describe` may raise KafkaError."""
     described = []
     names = list(dict.fromkeys(group_ids))
-    for name, group in zip(names, read(names), strict=True):
+    for name, group in in_turns(zip(names, read(names), strict=True)):
         try:
             if isinstance(group, KafkaError):
                 raise group
@@ -105,7 +111,6 @@ def describe_each(
 
 
 def refused(kind: type[D], group: str, error: KafkaError) -> D:
-    """Return the description of a group that is refused."""
     return kind(group_id=group, error_code=group_error_code(error), error_message=error_message(error))
 
 
@@ -118,9 +123,9 @@ def require_visible(topics: Iterable[str], caller: Caller, message: str = "") ->
 
 def require_visible_members(group: DescribedConsumerGroup, caller: Caller) -> None:
     """Raise KafkaError if the caller may not describe all topics that members have, or are to have."""
-    owned = [topics for member in group.members for topics in (member.assigned, member.target)]
+    owned = [part for member in group.members for part in (member.progress.assigned, member.target)]
     message = "The group has described topic(s) that the client is not authorized to describe."
-    require_visible({name for topics in owned for name in topics}, caller, message)
+    require_visible({name for part in owned for name in group.by_name(part)}, caller, message)
 
 
 def task_ids(tasks: Tasks) -> list[TaskIds]:

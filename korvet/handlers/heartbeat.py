@@ -8,16 +8,16 @@ from __future__ import annotations
 from korvet.errors import ErrorCode
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import heartbeat as wire
 
 
-def handle(request: wire.HeartbeatRequest, _caller: Caller, api: GroupApi) -> wire.HeartbeatResponse:
-    """Renew the member's session."""
+def handle(request: wire.HeartbeatRequest, _caller: Caller, services: Services) -> wire.HeartbeatResponse:
     instance = instance_text(request.group_instance_id)
-    api.coordinator.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
+    services.groups.coordinator.heartbeat(
+        request.group_id, request.member_id, instance, request.generation_id
+    )
     return wire.HeartbeatResponse()
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.alter_configs import alter_each, configs_changed, refuse_each
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import incremental_alter_configs as wire
 from korvet.protocol.types import ConfigOperation
@@ -19,12 +18,12 @@ from korvet.topics.config_admin import ConfigChange, ConfigResource
 
 
 def handle(
-    request: wire.IncrementalAlterConfigsRequest, _caller: Caller, api: ClusterApi
+    request: wire.IncrementalAlterConfigsRequest, _caller: Caller, services: Services
 ) -> wire.IncrementalAlterConfigsResponse:
     """Alter each resource; the failure of one leaves the others unaffected."""
 
     def alter(resource: wire.AlterConfigsResource) -> None:
-        api.configs.alter(
+        services.configs.alter(
             ConfigResource(resource.resource_type, resource.resource_name),
             [_change(config) for config in resource.configs],
             validate_only=request.validate_only,

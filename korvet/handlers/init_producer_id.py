@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_transaction
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, TOPIC, WRITE, by_handler, on_transactional_id
 from korvet.log.producers import new_producer_id
 from korvet.protocol.messages import init_producer_id as wire
@@ -24,9 +23,8 @@ NONE = -1
 
 
 def handle(
-    request: wire.InitProducerIdRequest, caller: Caller, api: TransactionApi
+    request: wire.InitProducerIdRequest, caller: Caller, services: Services
 ) -> wire.InitProducerIdResponse:
-    """Return the id and the epoch of a producer."""
     producer_id, epoch = request.producer_id, request.producer_epoch
     if (producer_id == NONE) != (epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer names its id and its epoch, or neither")
@@ -38,7 +36,7 @@ def handle(
         ):
             raise refusal(CLUSTER)
         return wire.InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
-    identity = api.coordinator.init(
+    identity = services.transactions.init(
         request.transactional_id, request.transaction_timeout_ms, producer_id, epoch
     )
     return wire.InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)

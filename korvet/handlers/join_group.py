@@ -14,8 +14,7 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import JoinError, JoinRequest, instance_id_of, instance_text
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, READ, on_group
 from korvet.protocol.messages import join_group as wire
 
@@ -25,11 +24,10 @@ NULL_PROTOCOL_VERSION_FIRST = 7
 SKIP_ASSIGNMENT_VERSION_FIRST = 9
 
 
-def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wire.JoinGroupResponse:
-    """Join, waiting for the other members."""
+def handle(request: wire.JoinGroupRequest, caller: Caller, services: Services) -> wire.JoinGroupResponse:
     # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
-    joined = api.coordinator.join(
+    joined = services.groups.coordinator.join(
         JoinRequest(
             group=request.group_id,
             member_id=request.member_id,
@@ -64,7 +62,6 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
 
 
 def _refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) -> wire.JoinGroupResponse:
-    """Answer with the error, and with the id that a new member is to join with."""
     member_id = error.member_id if isinstance(error, JoinError) else request.member_id
     return wire.JoinGroupResponse(
         error_code=group_error_code(error),

@@ -8,21 +8,19 @@ from __future__ import annotations
 from korvet.errors import ErrorCode
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import leave_group as wire
 
 BATCH_VERSION_FIRST = 3
 
 
-def handle(request: wire.LeaveGroupRequest, caller: Caller, api: GroupApi) -> wire.LeaveGroupResponse:
-    """Remove the members."""
+def handle(request: wire.LeaveGroupRequest, caller: Caller, services: Services) -> wire.LeaveGroupResponse:
     if caller.version < BATCH_VERSION_FIRST:
-        [outcome] = api.coordinator.leave(request.group_id, [(request.member_id, "")])
+        [outcome] = services.groups.coordinator.leave(request.group_id, [(request.member_id, "")])
         return wire.LeaveGroupResponse(error_code=outcome)
     names = [(member.member_id, instance_text(member.group_instance_id)) for member in request.members]
-    outcomes = api.coordinator.leave(request.group_id, names)
+    outcomes = services.groups.coordinator.leave(request.group_id, names)
     return wire.LeaveGroupResponse(
         members=[
             wire.MemberResponse(

@@ -6,14 +6,12 @@ Who may not describe the cluster gets those groups that it may describe, and no 
 from __future__ import annotations
 
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, DESCRIBE, GROUP, by_handler
 from korvet.protocol.messages import list_groups as wire
 
 
-def handle(request: wire.ListGroupsRequest, caller: Caller, api: GroupApi) -> wire.ListGroupsResponse:
-    """List the groups in the states and of the types that are asked for."""
+def handle(request: wire.ListGroupsRequest, caller: Caller, services: Services) -> wire.ListGroupsResponse:
     sees_all = caller.rights.allows_cluster(DESCRIBE, log=False)
     groups = [
         wire.ListedGroup(
@@ -22,7 +20,7 @@ def handle(request: wire.ListGroupsRequest, caller: Caller, api: GroupApi) -> wi
             group_state=group.state,
             group_type=group.kind,
         )
-        for group in api.admin.list_groups(request.states_filter, request.types_filter)
+        for group in services.groups.admin.list_groups(request.states_filter, request.types_filter)
         if sees_all or caller.rights.allows(DESCRIBE, GROUP, group.group, log=False)
     ]
     return wire.ListGroupsResponse(groups=groups)

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
-from korvet.handlers.context import Caller, LogApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_topics
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.messages import list_offsets as wire
@@ -39,12 +38,12 @@ SPECIAL_SINCE: dict[int, int] = {
 """The version from which on a special timestamp may be asked for (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
 
-def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wire.ListOffsetsResponse:
+def handle(request: wire.ListOffsetsRequest, caller: Caller, services: Services) -> wire.ListOffsetsResponse:
     """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
 
     def query(asked: wire.ListOffsetsPartition, topic: Topic, partition: Partition) -> OffsetQuery:
-        api.offsets.check_epoch(partition, asked.current_leader_epoch)
+        services.offsets.check_epoch(partition, asked.current_leader_epoch)
         if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is unknown")
         return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage, committed)
@@ -57,7 +56,7 @@ def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wir
     times = Counter((ref.topic, ref.partition) for ref in in_turns(asked))
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
     refs = [ref if times[ref.topic, ref.partition] == 1 else twice for ref in in_turns(asked)]
-    return _response(request, caller, iter(api.topics.ask(refs, query, api.offsets.find)))
+    return _response(request, caller, iter(services.topics.ask(refs, query, services.offsets.find)))
 
 
 def _response(

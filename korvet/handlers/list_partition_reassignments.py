@@ -6,16 +6,14 @@ A move is done when it is answered. Partitions that do not exist are left out, a
 from __future__ import annotations
 
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import list_partition_reassignments as wire
 
 
 def handle(
-    _request: wire.ListPartitionReassignmentsRequest, _caller: Caller, _api: TopicApi
+    _request: wire.ListPartitionReassignmentsRequest, _caller: Caller, _services: Services
 ) -> wire.ListPartitionReassignmentsResponse:
-    """Answer that no partition is being moved."""
     return wire.ListPartitionReassignmentsResponse(error_message=None)
 
 

@@ -11,8 +11,7 @@ Errors: INVALID_REGULAR_EXPRESSION.
 from __future__ import annotations
 
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, TRANSACTIONAL_ID, by_handler
 from korvet.protocol.messages import list_transactions as wire
 from korvet.topics.pattern import compile_pattern
@@ -20,13 +19,12 @@ from korvet.transactions.types import OTHER_STATES, STATES, TransactionFilter
 
 
 def handle(
-    request: wire.ListTransactionsRequest, caller: Caller, api: TransactionApi
+    request: wire.ListTransactionsRequest, caller: Caller, services: Services
 ) -> wire.ListTransactionsResponse:
-    """List the transactional ids that pass all filters."""
-    live = api.cluster.refresh()
+    live = services.cluster.refresh()
 
     def is_coordinated(transactional_id: str) -> bool:
-        return live.coordinator(transactional_id) == api.cluster.this.broker_id
+        return live.coordinator(transactional_id) == services.cluster.this.broker_id
 
     pattern = request.transactional_id_pattern
     wanted = TransactionFilter(
@@ -45,7 +43,7 @@ def handle(
                 producer_id=transaction.producer_id,
                 transaction_state=transaction.state,
             )
-            for transaction in api.coordinator.list(wanted)
+            for transaction in services.transactions.list(wanted)
             if is_coordinated(transaction.transactional_id)
             and caller.rights.allows(DESCRIBE, TRANSACTIONAL_ID, transaction.transactional_id, log=False)
         ],

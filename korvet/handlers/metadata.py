@@ -19,8 +19,7 @@ import msgspec
 
 from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import Reply, register
+from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, TOPIC, by_handler
 from korvet.log.epochs import NO_EPOCH
 from korvet.protocol.compile import encode_part
@@ -30,7 +29,6 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.security import audit
 from korvet.security.authorizer import ALL_RIGHTS, refusal
 from korvet.security.client_quotas import Mutations
-from korvet.security.quotas import Quota
 from korvet.topics.metadata_view import Epochs
 from korvet.topics.registry import PARTITIONS_MAX, Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
@@ -45,32 +43,31 @@ TOPICS_CREATED_MAX = 100
 _AT_ONCE = -math.inf
 
 
-def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Reply:
-    """Describe the cluster and the topics asked for."""
+def handle(request: wire.MetadataRequest, caller: Caller, services: Services) -> Reply:
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     # Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
-    outage = api.view.refresh()
-    live = api.cluster.live.on(caller.listener)
-    describer = _Describer(request, caller, api)
+    outage = services.view.refresh()
+    live = services.cluster.live.on(caller.session.listener)
+    describer = _Describer(request, caller, services)
     # As in Kafka nothing is refused here: who creates topics so is only throttled.
-    mutations = caller.mutations(api.quotas, VERSION_MAX)
+    mutations = caller.mutations(services.quotas, VERSION_MAX)
     if request.topics is None or (caller.version == 0 and not request.topics):
         topics = describer.describe_all()
     else:
-        topics = _asked(request, caller, api, describer, outage, mutations=mutations)
+        topics = _asked(request, caller, services, describer, outage, mutations=mutations)
     response = wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port)
             for broker in live.listed
         ],
-        cluster_id=api.cluster.cluster_id,
+        cluster_id=services.cluster.cluster_id,
         controller_id=live.controller_id,
         topics=topics,
         cluster_authorized_operations=caller.cluster_operations(
             requested=request.include_cluster_authorized_operations
         ),
     )
-    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
+    return Reply(response, mutations.throttle_ms)
 
 
 def _refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -> wire.MetadataResponse:
@@ -86,13 +83,13 @@ def _refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -
 def _asked(
     request: wire.MetadataRequest,
     caller: Caller,
-    api: TopicApi,
+    services: Services,
     describer: _Describer,
     outage: StorageUnavailableError | None,
     *,
     mutations: Mutations,
 ) -> list[wire.MetadataResponseTopic]:
-    creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
+    creates = request.allow_auto_topic_creation and services.live.settings.auto_create_topics_enable
     creates_all = creates and caller.rights.allows_cluster(CREATE, log=False)
     answers: dict[str | bytes, Topic | KafkaError] = {}
     missing: list[str] = []
@@ -109,14 +106,14 @@ def _asked(
         key = topic.topic_id if name is None else name
         if key in answers:
             continue
-        answer = answers[key] = _find(name, topic.topic_id, caller, api, outage)
+        answer = answers[key] = _find(name, topic.topic_id, caller, services, outage)
         if creates and name is not None and _is_unknown(answer):
             if creates_all or caller.may(CREATE, name):
                 missing.append(name)
             else:
                 answers[key] = refusal(TOPIC)
     if missing:
-        answers |= _create(missing, caller, api, mutations)
+        answers |= _create(missing, caller, services, mutations)
     return [
         _failed(key, answer) if isinstance(answer, KafkaError) else describer.describe(answer)
         for key, answer in in_turns(answers.items())
@@ -124,7 +121,11 @@ def _asked(
 
 
 def _find(
-    name: str | None, topic_id: bytes, caller: Caller, api: TopicApi, outage: StorageUnavailableError | None
+    name: str | None,
+    topic_id: bytes,
+    caller: Caller,
+    services: Services,
+    outage: StorageUnavailableError | None,
 ) -> Topic | KafkaError:
     """Return the topic as of the refresh: a request may name very many, and each needs no round trip of its own.
 
@@ -135,8 +136,8 @@ def _find(
             if not caller.may(DESCRIBE, name):
                 return refusal(TOPIC)
             check_name(name)  # a topic with a reserved name may exist, but is not created
-            return api.topics.known(TopicRef(name))
-        topic = api.topics.known(TopicRef("", topic_id))
+            return services.topics.known(TopicRef(name))
+        topic = services.topics.known(TopicRef("", topic_id))
     except KafkaError as error:
         return outage or error.without_frames()
     return topic if caller.may(DESCRIBE, topic.name) else refusal(TOPIC)
@@ -147,33 +148,33 @@ def _is_unknown(answer: Topic | KafkaError) -> bool:
 
 
 def _create(
-    names: list[str], caller: Caller, api: TopicApi, mutations: Mutations
+    names: list[str], caller: Caller, services: Services, mutations: Mutations
 ) -> dict[str | bytes, Topic | KafkaError]:
     """Create topics, and wait for replicas as CreateTopics does; those beyond TOPICS_CREATED_MAX are for later.
 
     Clients take LEADER_NOT_AVAILABLE, which Kafka answers for each topic that it creates so, for a reason to ask again.
     """
-    at_once = max(1, min(TOPICS_CREATED_MAX, PARTITIONS_MAX // api.live.settings.num_partitions))
-    mutations.take(len(names[:at_once]) * api.live.settings.num_partitions)
+    at_once = max(1, min(TOPICS_CREATED_MAX, PARTITIONS_MAX // services.live.settings.num_partitions))
+    mutations.take(len(names[:at_once]) * services.live.settings.num_partitions)
     later = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"one request creates {at_once} topics")
 
     def create() -> dict[str | bytes, Topic | KafkaError]:
-        return {name: _created(name, caller, api) for name in names[:at_once]}
+        return {name: _created(name, caller, services) for name in names[:at_once]}
 
     try:
-        created = api.replicas.confirm_call(create, ErrorCode.LEADER_NOT_AVAILABLE)
+        created = services.replicas.confirm_call(create, ErrorCode.LEADER_NOT_AVAILABLE)
     except KafkaError as error:
         created = dict.fromkeys(names[:at_once], error)
     return created | dict.fromkeys(names[at_once:], later)
 
 
-def _created(name: str, caller: Caller, api: TopicApi) -> Topic | KafkaError:
+def _created(name: str, caller: Caller, services: Services) -> Topic | KafkaError:
     try:
-        created = api.topics.create(TopicSpec(name=name), until=_AT_ONCE)
+        created = services.topics.create(TopicSpec(name=name), until=_AT_ONCE)
     except KafkaError as error:
         match error.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:
-                other = _find(name, ZERO_UUID, caller, api, None)  # another client was faster
+                other = _find(name, ZERO_UUID, caller, services, None)  # another client was faster
                 return (
                     KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message) if _is_unknown(other) else other
                 )
@@ -190,13 +191,15 @@ def _created(name: str, caller: Caller, api: TopicApi) -> Topic | KafkaError:
 class _Describer:
     """Describes topics to the caller of one request: as bytes, unless it asks what it may do with them."""
 
-    def __init__(self, request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> None:
-        self._caller, self._topics = caller, api.topics
-        brokers = api.cluster.live
-        self._live = brokers.on(caller.listener)
-        self._epochs = api.epochs.now()
+    def __init__(self, request: wire.MetadataRequest, caller: Caller, services: Services) -> None:
+        self._caller, self._topics = caller, services.topics
+        brokers = services.cluster.live
+        self._live = brokers.on(caller.session.listener)
+        self._epochs = services.epochs.now()
         with_rights = request.include_topic_authorized_operations
-        self._kept = None if with_rights else api.view.kept(brokers, caller.version, caller.listener)
+        self._kept = (
+            None if with_rights else services.view.kept(brokers, caller.version, caller.session.listener)
+        )
 
     def describe_all(self) -> list[wire.MetadataResponseTopic]:
         """Describe the topics that the caller may describe, by name."""

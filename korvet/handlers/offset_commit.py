@@ -16,8 +16,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group, on_topics_then_ids
 from korvet.protocol.messages import offset_commit as wire
 from korvet.protocol.parts import PartitionError
@@ -28,8 +27,9 @@ TOPIC_ID_VERSION_FIRST = 10
 RETENTION_OF_BROKER = -1
 
 
-def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> wire.OffsetCommitResponse:
-    """Commit the offset of each partition."""
+def handle(
+    request: wire.OffsetCommitRequest, caller: Caller, services: Services
+) -> wire.OffsetCommitResponse:
     by = Committer(
         request.group_id,
         request.generation_id_or_member_epoch,
@@ -53,7 +53,7 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return _response(request, iter(api.committed.commit(by, offsets, caller.not_after_ms)))
+    return _response(request, iter(services.groups.committed.commit(by, offsets, caller.not_after_ms)))
 
 
 def _response(

@@ -8,16 +8,16 @@ from __future__ import annotations
 from korvet.errors import ErrorCode
 from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import group_error_code, refuse_whole, require_group_id, topic_errors
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DELETE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import offset_delete as wire
 from korvet.protocol.types import TopicPartition
 from korvet.security.authorizer import refusal
 
 
-def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> wire.OffsetDeleteResponse:
-    """Delete each partition's offset."""
+def handle(
+    request: wire.OffsetDeleteRequest, caller: Caller, services: Services
+) -> wire.OffsetDeleteResponse:
     require_group_id(request.group_id)
     readable = {topic.name for topic in request.topics if caller.may(READ, topic.name)}
     partitions = [
@@ -26,7 +26,7 @@ def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> 
         for partition in topic.partitions
     ]
     deleted = [partition for partition in partitions if partition.topic in readable]
-    outcomes = iter(api.admin.delete_offsets(request.group_id, deleted))
+    outcomes = iter(services.groups.admin.delete_offsets(request.group_id, deleted))
     codes = (
         group_error_code(next(outcomes) if partition.topic in readable else refusal(TOPIC))
         for partition in partitions

@@ -18,8 +18,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offset_reads import Committed
 from korvet.groups.types import GROUPS_AT_ONCE
 from korvet.handlers.common import group_error_code
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler
 from korvet.protocol.messages import offset_fetch as wire
 from korvet.protocol.types import TopicPartition
@@ -39,7 +38,7 @@ NO_EPOCH = -1
 Outcome = TypeVar("Outcome")
 
 
-def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> wire.OffsetFetchResponse:
+def handle(request: wire.OffsetFetchRequest, caller: Caller, services: Services) -> wire.OffsetFetchResponse:
     """Answer for each group; the failure of one leaves the others unaffected."""
     groups: list[wire.OffsetFetchRequestGroup] = []
     # All offsets of a group are returned once, however often it is named: a name is short, and they may be many.
@@ -52,7 +51,7 @@ def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> w
         groups.append(group)
     answers: list[wire.OffsetFetchResponseGroup] = []
     for part in in_parts(groups, GROUPS_AT_ONCE):
-        answers += _answers(part, caller, api, require_stable=request.require_stable)
+        answers += _answers(part, caller, services, require_stable=request.require_stable)
     return _response(answers, caller)
 
 
@@ -88,7 +87,7 @@ class _NamedGroup(msgspec.Struct):
 
 
 def _answers(
-    asked: Sequence[wire.OffsetFetchRequestGroup], caller: Caller, api: GroupApi, *, require_stable: bool
+    asked: Sequence[wire.OffsetFetchRequestGroup], caller: Caller, services: Services, *, require_stable: bool
 ) -> list[wire.OffsetFetchResponseGroup]:
     groups = [_NamedGroup(group) for group in asked]
     for group in groups:
@@ -96,7 +95,7 @@ def _answers(
             group.error = refusal(GROUP)
     # First: what is committed between the two reads is then stable.
     allowed = [group for group in groups if not group.error] if require_stable else []
-    for group, unstable in _settled(allowed, api.pending.unstable(_ids(allowed))):
+    for group, unstable in _settled(allowed, services.groups.offsets.unstable(_ids(allowed))):
         group.unstable = unstable
     readers = [
         group
@@ -106,10 +105,10 @@ def _answers(
     members = [
         (group.asked.group_id, group.asked.member_id or "", group.asked.member_epoch) for group in readers
     ]
-    for group, error in zip(readers, api.committed.check_readers(members), strict=True):
+    for group, error in zip(readers, services.groups.offsets.check_readers(members), strict=True):
         group.error = error
     whole = [group for group in groups if not group.error and group.asked.topics is None]
-    for group, rows in _settled(whole, api.committed.fetch_all(_ids(whole))):
+    for group, rows in _settled(whole, services.groups.offsets.fetch_all(_ids(whole), services.topics.ids)):
         visible = {
             partition: row
             for partition, row in rows.items()
@@ -118,11 +117,11 @@ def _answers(
         group.topics, group.rows = _topics_of(visible), dict(visible)
     named = [group for group in groups if not group.error and group.asked.topics is not None]
     for group in named:
-        group.topics = [(topic, _name(topic, caller, api)) for topic in group.asked.topics or ()]
+        group.topics = [(topic, _name(topic, caller, services)) for topic in group.asked.topics or ()]
         # As in Apache Kafka, topics that are refused come last.
         group.topics.sort(key=lambda pair: isinstance(pair[1], KafkaError))
     partitions = [(group.asked.group_id, partition) for group in named for partition in group.partitions]
-    fetched = iter(api.committed.fetch(partitions))
+    fetched = iter(services.groups.committed.fetch(partitions))
     for group in named:
         group.rows = {partition: next(fetched) for partition in group.partitions}
     return [_answer(group) for group in groups]
@@ -168,10 +167,10 @@ def _row(group: _NamedGroup, name: str | KafkaError, index: int) -> Committed | 
     return group.rows[partition]
 
 
-def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str | KafkaError:
+def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, services: Services) -> str | KafkaError:
     try:
         by_id = caller.version >= TOPIC_ID_VERSION_FIRST
-        name = api.topics.resolve(TopicRef("", topic.topic_id)).name if by_id else topic.name
+        name = services.topics.resolve(TopicRef("", topic.topic_id)).name if by_id else topic.name
     except KafkaError as error:
         return error.without_frames()
     return name if caller.may(DESCRIBE, name) else refusal(TOPIC)

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import KafkaError, partition_code
-from korvet.handlers.context import Caller, LogApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER_ACTION, DESCRIBE, on_topics
 from korvet.log.offsets import OffsetFound
 from korvet.protocol.messages import offset_for_leader_epoch as wire
@@ -22,9 +21,8 @@ from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 
 def handle(
-    request: wire.OffsetForLeaderEpochRequest, _caller: Caller, api: LogApi
+    request: wire.OffsetForLeaderEpochRequest, _caller: Caller, services: Services
 ) -> wire.OffsetForLeaderEpochResponse:
-    """Answer for each partition."""
     refs = [
         PartitionRef(TopicRef(topic.topic), partition.partition, partition)
         for topic in request.topics
@@ -34,10 +32,10 @@ def handle(
     def query(
         asked: wire.OffsetForLeaderPartition, _topic: Topic, partition: Partition
     ) -> tuple[Partition, int]:
-        api.offsets.check_epoch(partition, asked.current_leader_epoch)
+        services.offsets.check_epoch(partition, asked.current_leader_epoch)
         return partition, asked.leader_epoch
 
-    return _response(request, iter(api.topics.ask(refs, query, api.offsets.epoch_ends)))
+    return _response(request, iter(services.topics.ask(refs, query, services.offsets.epoch_ends)))
 
 
 def _response(

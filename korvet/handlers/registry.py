@@ -1,4 +1,4 @@
-"""The registry of handlers: which requests are served, and by which functions.
+"""What a handler is given, and the registry of handlers: which requests are served, and by which functions.
 
 Each handler file registers itself. Dispatch finds the handler of a request here, and ApiVersions lists what there is.
 """
@@ -10,21 +10,158 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
+from korvet.clock import Clock
+from korvet.cluster.brokers import ClusterView
+from korvet.cluster.dynamic_settings import LiveSettings
+from korvet.cluster.features import Features
+from korvet.cluster.group_configs import GroupConfigs
+from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller
+from korvet.groups.consumer.coordinator import ConsumerGroups
+from korvet.groups.listing import GroupAdmin
+from korvet.groups.membership import GroupCoordinator
+from korvet.groups.offsets import CommittedOffsets, OffsetStore
+from korvet.groups.share.coordinator import ShareGroups
+from korvet.groups.streams.coordinator import StreamsGroups
 from korvet.handlers.rights import Rule
+from korvet.log.appends import Appends
+from korvet.log.epochs import LeaderEpochs
+from korvet.log.fetches import Fetches
+from korvet.log.markers import MarkerWriter
+from korvet.log.offsets import OffsetLookup
+from korvet.log.producers import ActiveProducers
+from korvet.log.replication import Replicas
+from korvet.log.stats import LogDirs
+from korvet.log.trim import RecordDeletion
+from korvet.log.types import UNLIMITED, FetchMemory
 from korvet.protocol.schema import Message
+from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
+from korvet.security.acls import CLUSTER_NAME
+from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights
+from korvet.security.client_quotas import ClientQuotas, Mutations
+from korvet.security.credentials import UserCredentials
+from korvet.security.sasl import Authenticator
+from korvet.security.session import Session
+from korvet.share.acknowledge import Acknowledger
+from korvet.share.fetch import ShareFetcher
+from korvet.share.offsets import ShareGroupOffsets
+from korvet.share.sessions import ShareSessions
+from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
+from korvet.telemetry.topic_counters import TopicCounters
+from korvet.topics.config_admin import ConfigAdmin
+from korvet.topics.metadata_view import MetadataView
+from korvet.topics.registry import TopicRegistry
+from korvet.transactions.coordinator import TransactionCoordinator
 
-MEMORY = "memory"
-"""Why a producer is throttled if Redis' memory, or its disk, is short; all other reasons are quotas."""
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who sent a request, and in which version of its API.
+
+    Responses carry the addresses that belong to the listener of its `session`. `sasl` has the logins of its connection,
+    on a listener where clients have to log in.
+    `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
+    the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
+    that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once. `rights` are those of
+    its principal. `is_gone` says whether its connection has ended meanwhile.
+    """
+
+    client_id: str | None
+    session: Session
+    version: int
+    sasl: Authenticator | None = None
+    timer: RequestTimer = msgspec.field(default_factory=lambda: NO_TIMER)
+    fetched: FetchMemory = UNLIMITED
+    not_after_ms: int = 0
+    fetch_max_bytes: int = INT32_MAX
+    rights: Rights = ALL_RIGHTS
+    is_gone: Callable[[], bool] = lambda: False
+
+    @property
+    def client_host(self) -> str:
+        """The address of its connection, as Kafka writes that of a group's member."""
+        return f"/{self.session.host}"
+
+    def may(self, operation: AclOperation, topic: str, *, log: bool = True) -> bool:
+        """Whether it has a right on a topic; with `log` the audit log says if not."""
+        return self.rights.allows(operation, AclResourceType.TOPIC, topic, log=log)
+
+    def operations(self, resource: AclResourceType, name: str, *, requested: bool) -> int:
+        """Return what it may do with a resource, if the request asks for it (KIP-430)."""
+        return self.rights.operations(resource, name) if requested else UNKNOWN_OPERATIONS
+
+    def cluster_operations(self, *, requested: bool) -> int:
+        """Return what it may do with the cluster, if the request asks; nothing if it may not describe it."""
+        if requested and not self.rights.allows_cluster(AclOperation.DESCRIBE):
+            return 0
+        return self.operations(AclResourceType.CLUSTER, CLUSTER_NAME, requested=requested)
+
+    def mutations(self, quotas: ClientQuotas, strict_from: int) -> Mutations:
+        """Return the changes of topics that its quota lets it do; versions from `strict_from` on know its error."""
+        strict = self.version >= strict_from
+        return Mutations(quotas, self.session.principal.name, self.client_id or "", strict=strict)
+
+
+class GroupServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What serves groups of each protocol, and their committed offsets."""
+
+    coordinator: GroupCoordinator
+    consumer: ConsumerGroups
+    share: ShareGroups
+    streams: StreamsGroups
+    committed: CommittedOffsets
+    offsets: OffsetStore
+    admin: GroupAdmin
+
+
+class ShareServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What serves the records of share groups."""
+
+    sessions: ShareSessions
+    fetcher: ShareFetcher
+    acknowledger: Acknowledger
+    offsets: ShareGroupOffsets
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """The services of one worker, which are the same for all requests."""
+
+    live: LiveSettings
+    topics: TopicRegistry
+    cluster: ClusterView
+    view: MetadataView
+    features: Features
+    configs: ConfigAdmin
+    group_configs: GroupConfigs
+    log_dirs: LogDirs
+    appends: Appends
+    fetches: Fetches
+    epochs: LeaderEpochs
+    offsets: OffsetLookup
+    deletion: RecordDeletion
+    markers: MarkerWriter
+    active_producers: ActiveProducers
+    replicas: Replicas
+    transactions: TransactionCoordinator
+    groups: GroupServices
+    share: ShareServices
+    users: UserCredentials
+    quotas: ClientQuotas
+    authorizer: Authorizer | None
+    traffic: TopicCounters
+    clock: Clock
+
+    def flush(self) -> None:
+        """Send what follows requests a little later: this worker stops."""
+        self.groups.coordinator.flush()
+        self.groups.offsets.flush()
+        self.transactions.flush()
 
 
 class Reply(NamedTuple):
-    """A response, None if the client gets none, and for how long the connection then takes no requests, and why."""
+    """A response, and for how long its client made too many changes: the connection takes no requests until then."""
 
-    response: Message | None
+    response: Message
     throttle_ms: int = 0
-    throttled_by: str = MEMORY
 
 
 Answer: TypeAlias = Message | Reply
@@ -34,24 +171,22 @@ Outcome: TypeAlias = tuple[str, int]
 """What was to be changed, and the error code."""
 
 R = TypeVar("R", bound=Message)
-C = TypeVar("C")
 
 
 class Handler(msgspec.Struct, frozen=True):
     """How requests of one class are served.
 
-    `handle` is given the context of the class `context`; `refuse` makes the response that answers all of a request with
-    an error. `rights` are the rules that are looked at first. `changes` reads from a response what an administrator has
-    changed, for the audit log; None: nothing. `timed`: metrics show how long each stage takes. `unconfirmed` is the
-    error that is answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas.
-    `abandoned` gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is
-    begun. `confirms` says of a single request whether replicas are asked for.
+    `refuse` makes the response that answers all of a request with an error. `rights` are the rules that are looked at
+    first. `changes` reads from a response what an administrator has changed, for the audit log; None: nothing. `timed`:
+    metrics show how long each stage takes. `unconfirmed` is the error that is answered if too few of Redis' replicas
+    have what the request has changed; NONE asks for no replicas. `abandoned` gives the error, a retriable one, for a
+    request that comes late and whose client has gone; NONE: it is begun. `confirms` says of a single request whether
+    replicas are asked for.
     """
 
     request: type[Message]
-    context: type[object]
-    handle: Callable[[Any, Caller, Any], Any]
-    refuse: Callable[[Any, Caller, KafkaError], Message | None]
+    handle: Callable[[Any, Caller, Services], Any]
+    refuse: Callable[[Any, Caller, KafkaError], Message]
     rights: tuple[Rule, ...] = ()
     changes: Callable[[Any, Any], Iterable[Outcome]] | None = None
     timed: bool = False
@@ -59,14 +194,19 @@ class Handler(msgspec.Struct, frozen=True):
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
     confirms: Callable[[Any], bool] = lambda _request: True
 
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API."""
+        return self.request.__name__.removesuffix("Request")
+
 
 HANDLERS: dict[int, Handler] = {}
 """By API key."""
 
 
 def register(  # noqa: PLR0913 - what Handler has, each by its name
-    handle: Callable[[R, Caller, C], Answer],
-    refuse: Callable[[R, Caller, KafkaError], Message | None],
+    handle: Callable[[R, Caller, Services], Answer],
+    refuse: Callable[[R, Caller, KafkaError], Message],
     *,
     rights: Collection[Rule],
     changes: Callable[[R, Any], Iterable[Outcome]] | None = None,
@@ -79,11 +219,10 @@ def register(  # noqa: PLR0913 - what Handler has, each by its name
 
     What is abandoned is answered with `unconfirmed` if nothing else is said.
     """
-    request, _, context, *_ = get_type_hints(handle).values()
+    request = next(iter(get_type_hints(handle).values()))
     code = unconfirmed if abandoned is None else abandoned
     HANDLERS[request.api.key] = Handler(
         request,
-        context,
         handle,
         refuse,
         rights=tuple(rights),

@@ -40,7 +40,6 @@ class RequestRule(NamedTuple):
 
     @property
     def rights(self) -> list[Right]:
-        """The rights that may be asked for."""
         return [(self.operation, resource) for resource in self.types]
 
 
@@ -61,7 +60,6 @@ class ItemRule(NamedTuple):
 
     @property
     def rights(self) -> list[Right]:
-        """The rights that may be asked for."""
         cluster = [] if self.cluster is None else [(self.cluster, CLUSTER)]
         return [(self.operation, resource) for resource in self.types] + cluster
 
@@ -76,17 +74,14 @@ Rule: TypeAlias = RequestRule | ItemRule | HandlerRule
 
 
 def by_handler(*rights: Right) -> HandlerRule:
-    """Return the rule of rights that the handler asks for itself."""
     return HandlerRule(list(rights))
 
 
 def on_cluster(operation: AclOperation) -> RequestRule:
-    """Return the rule of a right on the cluster."""
     return RequestRule(operation, (CLUSTER,), lambda _request: THE_CLUSTER)
 
 
 def on_group(operation: AclOperation) -> RequestRule:
-    """Return the rule of a right on the request's `group_id`."""
     return RequestRule(operation, (GROUP,), lambda request: (GROUP, request.group_id or ""))
 
 
@@ -102,7 +97,6 @@ def on_transactional_id() -> RequestRule:
 
 
 def on_names(resource: AclResourceType, operation: AclOperation, items: str, answers: str) -> ItemRule:
-    """Return the rule of a right on each name of a list."""
     return ItemRule(operation, (resource,), items, answers, lambda _request, name, _topics: (resource, name))
 
 
@@ -113,7 +107,6 @@ def on_topics(
     cluster: AclOperation | None = None,
     name: Callable[[Any], str] = lambda item: item.name,
 ) -> ItemRule:
-    """Return the rule of a right on each topic."""
     return ItemRule(
         operation, (TOPIC,), items, answers, lambda _request, item, _topics: (TOPIC, name(item)), cluster
     )
@@ -135,8 +128,6 @@ def topic_of_id(_request: object, item: Any, topics: TopicRegistry) -> Resource 
 
 
 def on_configs(operation: AclOperation, answers: str) -> ItemRule:
-    """Return the rule of a right on each resource that has configs."""
-
     def on(_request: object, item: Any, _topics: TopicRegistry) -> Resource | None:  # noqa: ANN401 - of three APIs
         match item.resource_type:
             case ResourceType.TOPIC:

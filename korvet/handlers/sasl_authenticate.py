@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.protocol.messages import sasl_authenticate as wire
 
 
 def handle(
-    request: wire.SaslAuthenticateRequest, caller: Caller, _api: SecurityApi
+    request: wire.SaslAuthenticateRequest, caller: Caller, _services: Services
 ) -> wire.SaslAuthenticateResponse:
     """Answer the token, and the last one with how long the session lasts."""
-    sasl = caller.session.sasl
+    sasl = caller.sasl
     if sasl is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "the listener has no SASL")
     answer, lifetime_ms = sasl.authenticate(request.auth_bytes)

@@ -8,16 +8,15 @@ Errors: ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller, SecurityApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.protocol.messages import sasl_handshake as wire
 
 
 def handle(
-    request: wire.SaslHandshakeRequest, caller: Caller, _api: SecurityApi
+    request: wire.SaslHandshakeRequest, caller: Caller, _services: Services
 ) -> wire.SaslHandshakeResponse:
     """Begin the login; after version 0 its tokens have no headers."""
-    sasl = caller.session.sasl
+    sasl = caller.sasl
     if sasl is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "the listener has no SASL")
     sasl.handshake(request.mechanism, raw=caller.version == 0)
@@ -28,7 +27,7 @@ def _refuse(
     _request: wire.SaslHandshakeRequest, caller: Caller, error: KafkaError
 ) -> wire.SaslHandshakeResponse:
     """Answer with the error, and the mechanisms that the client may choose."""
-    sasl = caller.session.sasl
+    sasl = caller.sasl
     lists = sasl is not None and error.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
     return wire.SaslHandshakeResponse(
         error_code=error.code, mechanisms=sasl.mechanisms if sasl and lists else []

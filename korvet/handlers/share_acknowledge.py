@@ -10,54 +10,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SHARE_MEMBER_ID_LENGTH_MAX
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
-from korvet.handlers.context import Caller, ShareApi
 from korvet.handlers.groups import require_share_groups
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import share_acknowledge as wire
 from korvet.protocol.messages.share_fetch import ShareFetchRequest
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.acknowledge import Acknowledger, check_ranges
 from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, not_found
-from korvet.share.types import AckRange, SharePolicy
+from korvet.share.types import AckRange
 from korvet.topics.types import PartitionRef, TopicRef
 from korvet.turns import in_turns
 
 
 def handle(
-    request: wire.ShareAcknowledgeRequest, caller: Caller, api: ShareApi
+    request: wire.ShareAcknowledgeRequest, caller: Caller, services: Services
 ) -> wire.ShareAcknowledgeResponse:
-    """Take what is acknowledged of each partition."""
-    check_member(request, api)
+    check_member(request, services)
     group, member = request.group_id or "", request.member_id or ""
     if request.share_session_epoch == INITIAL_EPOCH:
         message = "a share session does not begin with acknowledgements"
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)
-    session = api.sessions.resume(group, member, request.share_session_epoch)
-    if session is None and api.sessions.is_alone:
+    session = services.share.sessions.resume(group, member, request.share_session_epoch)
+    if session is None and services.share.sessions.is_alone:
         raise not_found()
     given = {ref: ranges for ref, ranges in acknowledged_in(request).items() if ranges}
-    policy = api.policies.of(group)
-    refused = unreadable_topics(caller, api.topics, (ref for ref, _ in given))
+    policy = services.group_configs.share_policy(group)
+    refused = unreadable_topics(caller, services.topics, (ref for ref, _ in given))
     outcomes = acknowledge(
-        (group, member, policy), given, refused, api.acknowledger, renews=request.is_renew_ack
+        (group, member, policy), given, refused, services.share.acknowledger, renews=request.is_renew_ack
     )
     is_taken = any(error is None for error in outcomes.values())
-    if session is None and not is_taken and not api.members.has(group, member):
+    if session is None and not is_taken and not services.groups.share.store.has(group, member):
         raise not_found()  # else another worker may have it, and only the records are late
     if session is not None and request.share_session_epoch == FINAL_EPOCH:
-        api.sessions.end(session)
+        services.share.sessions.end(session)
     return wire.ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=policy.lock_ms, responses=_topics(outcomes), node_endpoints=[]
     )
 
 
-def check_member(request: wire.ShareAcknowledgeRequest | ShareFetchRequest, api: ShareApi) -> None:
+def check_member(request: wire.ShareAcknowledgeRequest | ShareFetchRequest, services: Services) -> None:
     """Raise KafkaError for a request of no member, or while there are no share groups."""
-    require_share_groups(api.features)
+    require_share_groups(services.features)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
     if not 0 < len(request.member_id or "") <= SHARE_MEMBER_ID_LENGTH_MAX:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
-from korvet.handlers.context import Caller, ShareApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.handlers.share_acknowledge import acknowledge, acknowledged_in, check_member
 from korvet.log.types import FetchLimits
@@ -26,7 +26,6 @@ from korvet.protocol.messages.share_acknowledge import LeaderIdAndEpoch
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.parts import ShareAsk, SharePart, ShareResult
 from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, ShareSession, not_found
-from korvet.share.types import SharePolicy
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
@@ -48,13 +47,12 @@ _NO_LEADER = -1
 """In the place of leader and epoch: the client asks for them."""
 
 
-def handle(request: wire.ShareFetchRequest, caller: Caller, api: ShareApi) -> wire.ShareFetchResponse:
-    """Acknowledge, and then acquire."""
-    check_member(request, api)
+def handle(request: wire.ShareFetchRequest, caller: Caller, services: Services) -> wire.ShareFetchResponse:
+    check_member(request, services)
     group, member = request.group_id or "", request.member_id or ""
     resumed = None
     if request.share_session_epoch != INITIAL_EPOCH:
-        resumed = api.sessions.resume(group, member, request.share_session_epoch)
+        resumed = services.share.sessions.resume(group, member, request.share_session_epoch)
         if resumed is None:
             raise not_found()
     given = acknowledged_in(request)
@@ -64,21 +62,25 @@ def handle(request: wire.ShareFetchRequest, caller: Caller, api: ShareApi) -> wi
     if resumed is None and acknowledged:
         message = "the first request of a share session may not acknowledge anything"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    session = resumed or api.sessions.open(caller.session, group, member, list(given))
+    session = resumed or services.share.sessions.open(caller.session, group, member, list(given))
     if resumed is not None and request.share_session_epoch != FINAL_EPOCH:
-        _change(request, api, resumed, list(given))
-    policy = api.policies.of(group)
+        _change(request, services, resumed, list(given))
+    policy = services.group_configs.share_policy(group)
     topics = {part.ref for part in session.parts} | {ref for ref, _ in acknowledged}
-    refused = unreadable_topics(caller, api.topics, topics)
+    refused = unreadable_topics(caller, services.topics, topics)
     outcomes = acknowledge(
-        (group, member, policy), acknowledged, refused, api.acknowledger, renews=request.is_renew_ack
+        (group, member, policy),
+        acknowledged,
+        refused,
+        services.share.acknowledger,
+        renews=request.is_renew_ack,
     )
     results: dict[SessionRef, ShareResult] = {}
     if request.share_session_epoch == FINAL_EPOCH:
-        api.sessions.end(session)
+        services.share.sessions.end(session)
     elif not request.is_renew_ack:
         try:
-            results = _fetch(request, caller, api, session, policy, refused)
+            results = _fetch(request, caller, services, session, policy, refused)
         except KafkaError as error:
             if not outcomes:
                 raise
@@ -100,7 +102,7 @@ def _check_renewal(request: wire.ShareFetchRequest, *, others: bool) -> None:
 
 
 def _change(
-    request: wire.ShareFetchRequest, api: ShareApi, session: ShareSession, refs: Sequence[SessionRef]
+    request: wire.ShareFetchRequest, services: Services, session: ShareSession, refs: Sequence[SessionRef]
 ) -> None:
     """Add the partitions of the request to the session, and remove its forgotten ones."""
     forgotten = [
@@ -108,13 +110,13 @@ def _change(
         for topic in request.forgotten_topics_data
         for index in topic.partitions
     ]
-    api.sessions.change(session, refs, forgotten)
+    services.share.sessions.change(session, refs, forgotten)
 
 
 def _fetch(
     request: wire.ShareFetchRequest,
     caller: Caller,
-    api: ShareApi,
+    services: Services,
     session: ShareSession,
     policy: SharePolicy,
     refused: Mapping[TopicRef, KafkaError],
@@ -132,7 +134,7 @@ def _fetch(
         max(1, request.batch_size),
         request.share_acquire_mode == RECORD_LIMIT,
         policy,
-        api.policies.is_committed(group),
+        services.group_configs.is_committed(group),
     )
     parts = session.parts
     asked = [refused.get(part.ref) or PartitionRef(part.ref, part.index, part) for part in in_turns(parts)]
@@ -148,24 +150,26 @@ def _fetch(
         # An error that is new is answered at once, and if a topic was stale, what there is.
         places = {part.place for part in wanted}
         waits = waits and all(part.failed for part in parts if part.place not in places)
-        limits = _limits(request, caller, api, waits=waits)
+        limits = _limits(request, caller, services, waits=waits)
         waits = False
-        results = api.fetcher.fetch(
+        results = services.share.fetcher.fetch(
             session.reads, places, ask, limits, is_gone=caller.is_gone, timer=caller.timer
         )
         for part in wanted:
-            _note(results.get(part.place), part, session, api)
+            _note(results.get(part.place), part, session, services)
         return [_or_stale(results.get(part.place)) for part in wanted]
 
-    answers = api.topics.ask(asked, resolve, read, at_once=max(1, len(asked)))
+    answers = services.topics.ask(asked, resolve, read, at_once=max(1, len(asked)))
     return {
         (part.ref, part.index): ShareResult(answer) if isinstance(answer, KafkaError) else answer
         for part, answer in zip(parts, answers, strict=True)
     }
 
 
-def _limits(request: wire.ShareFetchRequest, caller: Caller, api: ShareApi, *, waits: bool) -> FetchLimits:
-    settings = api.live.settings
+def _limits(
+    request: wire.ShareFetchRequest, caller: Caller, services: Services, *, waits: bool
+) -> FetchLimits:
+    settings = services.live.settings
     bytes_max = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
     wait_ms = request.max_wait_ms if waits and request.min_bytes > 0 else 0
     if settings.connections_max_idle_ms >= 0:
@@ -174,13 +178,13 @@ def _limits(request: wire.ShareFetchRequest, caller: Caller, api: ShareApi, *, w
     return FetchLimits(wait_ms, min(request.min_bytes, bytes_max), bytes_max, caller.fetched)
 
 
-def _note(result: ShareResult | None, part: SharePart, session: ShareSession, api: ShareApi) -> None:
+def _note(result: ShareResult | None, part: SharePart, session: ShareSession, services: Services) -> None:
     """Count what was acquired, for metrics and for the end of the session."""
     if result is not None and result.acquired:
         _, partition = part.resolved()
         session.note_acquired(partition, result.acquired)
         size_bytes = result.size_bytes
-        api.traffic.sent(partition.topic, partition.topic_id, result.record_count, size_bytes)
+        services.traffic.sent(partition.topic, partition.topic_id, result.record_count, size_bytes)
 
 
 def _or_stale(result: ShareResult | None) -> ShareResult | KafkaError:

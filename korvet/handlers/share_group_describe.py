@@ -7,8 +7,9 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
-from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
-from korvet.handlers.context import Caller, GroupApi
+from korvet.groups.consumer.subscriptions import names_of
+from korvet.groups.consumer.types import ConsumerMember
+from korvet.groups.listing import DescribedConsumerGroup
 from korvet.handlers.groups import (
     describe_each,
     described_assignment,
@@ -16,24 +17,23 @@ from korvet.handlers.groups import (
     require_share_groups,
     require_visible_members,
 )
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import share_group_describe as wire
 
 
 def handle(
-    request: wire.ShareGroupDescribeRequest, caller: Caller, api: GroupApi
+    request: wire.ShareGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.ShareGroupDescribeResponse:
-    """Describe each group once."""
-    require_share_groups(api.features)
+    require_share_groups(services.features)
 
     def describe(group_id: str, group: DescribedConsumerGroup) -> wire.DescribedGroup:
         require_visible_members(group, caller)
         return wire.DescribedGroup(
             group_id=group_id,
-            group_state=group.state,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
+            group_state=group.fields.state,
+            group_epoch=group.fields.epoch,
+            assignment_epoch=group.fields.assignment_epoch,
             assignor_name=group.assignor,
             members=[_member(member, group) for member in group.members],
             authorized_operations=caller.operations(
@@ -41,19 +41,21 @@ def handle(
             ),
         )
 
-    groups = describe_each(wire.DescribedGroup, request.group_ids, api.admin.describe_share_groups, describe)
+    groups = describe_each(
+        wire.DescribedGroup, request.group_ids, services.groups.admin.describe_share_groups, describe
+    )
     return wire.ShareGroupDescribeResponse(groups=groups)
 
 
-def _member(member: DescribedMember, group: DescribedConsumerGroup) -> wire.Member:
+def _member(member: ConsumerMember, group: DescribedConsumerGroup) -> wire.Member:
     return wire.Member(
         member_id=member.member_id,
-        rack_id=member.rack or None,
-        member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=list(member.names),
-        assignment=described_assignment(member.assigned, group),
+        rack_id=member.row.rack or None,
+        member_epoch=member.progress.epoch,
+        client_id=member.row.client_id,
+        client_host=member.row.client_host,
+        subscribed_topic_names=list(names_of(member)),
+        assignment=described_assignment(member.progress.assigned, group),
     )
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from korvet.errors import ErrorCode
 from korvet.groups.consumer.types import MemberReport
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import (
     assignment,
     joins_or_leaves,
@@ -21,16 +20,15 @@ from korvet.handlers.groups import (
     require_visible,
     take_heartbeat,
 )
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import share_group_heartbeat as wire
 
 
 def handle(
-    request: wire.ShareGroupHeartbeatRequest, caller: Caller, api: GroupApi
+    request: wire.ShareGroupHeartbeatRequest, caller: Caller, services: Services
 ) -> wire.ShareGroupHeartbeatResponse:
-    """Take the heartbeat."""
-    require_share_groups(api.features)
+    require_share_groups(services.features)
     names = request.subscribed_topic_names
     require_visible(names or (), caller)
     report = MemberReport(
@@ -42,9 +40,9 @@ def handle(
         rack=request.rack_id,
         names=None if names is None else tuple(names),
     )
-    groups = api.share_groups
+    groups = services.groups.share
     answer = take_heartbeat(
-        request, partial(groups.renew, report), partial(groups.heartbeat, report), api.replicas
+        request, partial(groups.renew, report), partial(groups.heartbeat, report), services.replicas
     )
     return wire.ShareGroupHeartbeatResponse(
         member_id=answer.member_id,

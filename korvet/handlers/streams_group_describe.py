@@ -10,19 +10,17 @@ from __future__ import annotations
 from korvet.groups.consumer.types import ConsumerMember, Owned
 from korvet.groups.streams.coordinator import DescribedStreamsGroup, streams_of
 from korvet.groups.streams.types import InternalTopic, Subtopology, tasks_of
-from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import describe_each, refused, require_streams_groups, require_visible, task_ids
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler, on_names
 from korvet.protocol.messages import streams_group_describe as wire
 from korvet.protocol.messages.streams_group_heartbeat import Endpoint, KeyValue, TopicInfo
 
 
 def handle(
-    request: wire.StreamsGroupDescribeRequest, caller: Caller, api: GroupApi
+    request: wire.StreamsGroupDescribeRequest, caller: Caller, services: Services
 ) -> wire.StreamsGroupDescribeResponse:
-    """Describe each group once."""
-    require_streams_groups(api.features)
+    require_streams_groups(services.features)
 
     def describe(group_id: str, group: DescribedStreamsGroup) -> wire.DescribedGroup:
         subtopologies = group.topology.subtopologies
@@ -44,7 +42,7 @@ def handle(
             ),
         )
 
-    groups = describe_each(wire.DescribedGroup, request.group_ids, api.streams_groups.describe, describe)
+    groups = describe_each(wire.DescribedGroup, request.group_ids, services.groups.streams.describe, describe)
     return wire.StreamsGroupDescribeResponse(groups=groups)
 
 

@@ -24,7 +24,6 @@ from korvet.groups.streams.types import (
     Tasks,
 )
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.groups import (
     joins_or_leaves,
     require_streams_groups,
@@ -32,7 +31,7 @@ from korvet.handlers.groups import (
     take_heartbeat,
     task_ids,
 )
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, CREATE, DESCRIBE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import streams_group_heartbeat as wire
 from korvet.security import audit
@@ -49,10 +48,9 @@ FAILURES_MAX = 3
 
 
 def handle(
-    request: wire.StreamsGroupHeartbeatRequest, caller: Caller, api: GroupApi
+    request: wire.StreamsGroupHeartbeatRequest, caller: Caller, services: Services
 ) -> wire.StreamsGroupHeartbeatResponse:
-    """Take the heartbeat."""
-    require_streams_groups(api.features)
+    require_streams_groups(services.features)
     if request.topology is not None:
         _check_topics(request.topology, caller)
     _check_supported(request)
@@ -75,11 +73,11 @@ def handle(
         tags=None if tags is None else tuple(sorted((tag.key, tag.value) for tag in tags)),
         asks_to_end=request.shutdown_application,
     )
-    groups = api.streams_groups
+    groups = services.groups.streams
     answer = take_heartbeat(
-        request, partial(groups.renew, report), partial(groups.heartbeat, report), api.replicas
+        request, partial(groups.renew, report), partial(groups.heartbeat, report), services.replicas
     )
-    return _response(answer, _create_missing(answer, caller, api))
+    return _response(answer, _create_missing(answer, caller, services))
 
 
 def _check_supported(request: wire.StreamsGroupHeartbeatRequest) -> None:
@@ -171,7 +169,7 @@ def _tasks(tasks: list[wire.TaskIds]) -> Tasks:
     return frozenset((task.subtopology_id, partition) for task in tasks for partition in task.partitions)
 
 
-def _create_missing(answer: StreamsAnswer, caller: Caller, api: GroupApi) -> str:
+def _create_missing(answer: StreamsAnswer, caller: Caller, services: Services) -> str:
     """Create the internal topics that are missing; returns what the status is to say of that."""
     names = [topic.name for topic in answer.missing]
     if not caller.rights.allows_cluster(CREATE, log=False):
@@ -181,7 +179,7 @@ def _create_missing(answer: StreamsAnswer, caller: Caller, api: GroupApi) -> str
     done, failed = [], {}
     for topic in _at_once(answer.missing):
         try:
-            api.topics.create(
+            services.topics.create(
                 TopicSpec(
                     name=topic.name,
                     partitions=topic.partitions,

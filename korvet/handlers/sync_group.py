@@ -11,20 +11,18 @@ from __future__ import annotations
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SyncRequest, instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
-from korvet.handlers.context import Caller, GroupApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import sync_group as wire
 
 PROTOCOL_VERSION_FIRST = 5
 
 
-def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wire.SyncGroupResponse:
-    """Return the member's assignment."""
+def handle(request: wire.SyncGroupRequest, caller: Caller, services: Services) -> wire.SyncGroupResponse:
     if caller.version >= PROTOCOL_VERSION_FIRST and None in (request.protocol_type, request.protocol_name):
         message = "the request has no protocol type or no protocol name"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
-    synced = api.coordinator.sync(
+    synced = services.groups.coordinator.sync(
         SyncRequest(
             group=request.group_id,
             member_id=request.member_id,

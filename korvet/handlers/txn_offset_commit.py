@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committer, OffsetToCommit
+from korvet.groups.offsets import Committer, OffsetToCommit, ProducerTransaction
 from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, require_group_id, topic_errors, transaction_error_code
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group, on_topics, on_transactional_id
 from korvet.protocol.messages import txn_offset_commit as wire
 from korvet.topics.types import PartitionRef, TopicRef
@@ -29,7 +28,7 @@ ADDS_GROUP_VERSION_FIRST = 5
 
 
 def handle(
-    request: wire.TxnOffsetCommitRequest, caller: Caller, api: TransactionApi
+    request: wire.TxnOffsetCommitRequest, caller: Caller, services: Services
 ) -> wire.TxnOffsetCommitResponse:
     """Keep the offset of each partition for the end of the transaction.
 
@@ -48,10 +47,10 @@ def handle(
         for topic in request.topics
         for partition in topic.partitions
     ]
-    if not any(_exists(offset, api) for offset in offsets):
+    if not any(_exists(offset, services) for offset in offsets):
         return _response(request, repeat(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     require_group_id(request.group_id)
-    number = api.coordinator.add_group(
+    number = services.transactions.add_group(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -61,15 +60,14 @@ def handle(
     by = Committer(
         request.group_id, request.generation_id, request.member_id, instance_text(request.group_instance_id)
     )
-    outcomes = api.pending.commit(
-        by, request.producer_id, request.producer_epoch, number, offsets, caller.not_after_ms
-    )
+    transaction = ProducerTransaction(request.producer_id, request.producer_epoch, number)
+    outcomes = services.groups.committed.commit(by, offsets, caller.not_after_ms, transaction)
     return _response(request, map(group_error_code, outcomes))
 
 
-def _exists(offset: PartitionRef[OffsetToCommit], api: TransactionApi) -> bool:
+def _exists(offset: PartitionRef[OffsetToCommit], services: Services) -> bool:
     try:
-        api.topics.partition(offset.topic, offset.partition)
+        services.topics.partition(offset.topic, offset.partition)
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise

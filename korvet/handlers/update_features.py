@@ -10,15 +10,14 @@ from __future__ import annotations
 from korvet.cluster.features import FeatureUpdate
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
-from korvet.handlers.context import Caller, ClusterApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import update_features as wire
 from korvet.protocol.types import FeatureUpgradeType
 
 
 def handle(
-    request: wire.UpdateFeaturesRequest, caller: Caller, api: ClusterApi
+    request: wire.UpdateFeaturesRequest, caller: Caller, services: Services
 ) -> wire.UpdateFeaturesResponse:
     """Update the features; of one that is named twice the last update counts, as in Kafka."""
     updates = {
@@ -26,7 +25,7 @@ def handle(
         for update in request.feature_updates
     }
     try:
-        api.features.update(updates, validate_only=request.validate_only)
+        services.features.update(updates, validate_only=request.validate_only)
     except KafkaError as error:
         if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
             raise

@@ -16,8 +16,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, partition_code
 from korvet.handlers.audit import partitions_changed
 from korvet.handlers.common import topic_errors
-from korvet.handlers.context import Caller, TransactionApi
-from korvet.handlers.registry import Outcome, register
+from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER, CLUSTER, CLUSTER_ACTION, by_handler
 from korvet.log.appends import OPEN_BEFORE, THE_OPEN_ONE, Marker
 from korvet.protocol.messages import write_txn_markers as wire
@@ -30,7 +29,7 @@ _WITH_LATER_EPOCH = 2
 
 
 def handle(
-    request: wire.WriteTxnMarkersRequest, caller: Caller, api: TransactionApi
+    request: wire.WriteTxnMarkersRequest, caller: Caller, services: Services
 ) -> wire.WriteTxnMarkersResponse:
     """Write each marker to each of its partitions; the failure of one leaves the others unaffected."""
     # As in Kafka an administrator may, and a broker.
@@ -43,7 +42,7 @@ def handle(
         for topic in marker.topics
         for index in topic.partition_indexes
     ]
-    answers = api.topics.ask(refs, _marker, api.markers.write)
+    answers = services.topics.ask(refs, _marker, services.markers.write)
     codes = (ErrorCode.NONE if answer is None else partition_code(answer) for answer in answers)
     return _response(request, codes)
 

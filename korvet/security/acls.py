@@ -113,7 +113,6 @@ class AclFilter(NamedTuple):
     permission: AclPermissionType = AclPermissionType.ANY
 
     def matches(self, acl: Acl) -> bool:
-        """Whether the ACL is one of those that are meant."""
         rule = acl.rule
         return (
             self.matches_resource(acl.resource)

@@ -68,13 +68,11 @@ _ERRORS = {
 
 
 def refusal(resource: AclResourceType) -> KafkaError:
-    """Return the error for want of a right on a resource of that type."""
     code = _ERRORS[resource]
     return KafkaError(code, f"{code.name.replace('_', ' ').capitalize()}.")
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether an error is one for want of a right."""
     return error.code in _ERRORS.values()
 
 
@@ -97,7 +95,6 @@ class StoredRule(msgspec.Struct, frozen=True):
             raise ValueError(f"there is no {self.permission} {self.operation}")
 
     def rule(self) -> Rule:
-        """Return it as the authorizer takes it."""
         permission = AclPermissionType[self.permission]
         return Rule(self.principal, self.host, AclOperation[self.operation], permission)
 
@@ -260,7 +257,6 @@ class Authorizer:
                 call(self._fresh_until, at != former)
 
     def rights(self, session: Session, api: str) -> Rights:
-        """Return the rights of a session's principal for a request of that API."""
         if session.principal in self._super_users:
             return ALL_RIGHTS
         host = canonical_host(session.host)
@@ -276,7 +272,6 @@ class Authorizer:
     def decide(
         self, principal: Principal, host: str, operation: AclOperation, resource: AclResourceType, name: str
     ) -> bool:
-        """Return whether the principal may do that, from the host."""
         if principal in self._super_users:
             return True
         # A name may have 32 KiB of a client's choice, and its decision is kept with it.
@@ -398,7 +393,6 @@ class Rights:
         return allowed
 
     def allows_any(self, operation: AclOperation, resource: AclResourceType) -> bool:
-        """Whether it may do that with some resource of the type."""
         if self._authorizer is None:
             return True
         key = (operation, resource, None)
@@ -408,7 +402,6 @@ class Rights:
         return self._decisions[key]
 
     def allows_cluster(self, operation: AclOperation, *, log: bool = True) -> bool:
-        """Whether it may do that with the cluster."""
         return self.allows(operation, AclResourceType.CLUSTER, CLUSTER_NAME, log=log)
 
     def operations(self, resource: AclResourceType, name: str) -> int:

@@ -78,10 +78,6 @@ class ClientQuotas:
             return None
         return limit.bound * (self.usage.windows.number - 1) * self.usage.windows.size_ms / 1000
 
-    def mutations(self, user: str, client_id: str | None, *, strict: bool) -> Mutations:
-        """Return the changes of topics that one request may do; `strict` refuses those that are too many (KIP-599)."""
-        return Mutations(self, user, client_id or "", strict=strict)
-
     def take_tokens(self, user: str, client_id: str, value: float, *, strict: bool) -> float:
         """Count changes of topics, and return for how long the client is to wait (ms)."""
         limit = self.table.limit(Quota.CONTROLLER_MUTATION_RATE, user, client_id)
@@ -108,7 +104,10 @@ class ClientQuotas:
 
 
 class Mutations:
-    """The changes of topics of one request. `throttle_ms` is how long its client is to wait."""
+    """The changes of topics of one request; `strict` refuses those that are too many (KIP-599).
+
+    `throttle_ms` is how long its client is to wait.
+    """
 
     def __init__(self, quotas: ClientQuotas, user: str, client_id: str, *, strict: bool) -> None:
         self._quotas = quotas

@@ -57,7 +57,6 @@ class Upsertion(NamedTuple):
     salted_password: bytes
 
     def __repr__(self) -> str:
-        """Show nothing of it."""
         return f"Upsertion(mechanism={self.mechanism})"
 
 

@@ -29,6 +29,7 @@ from korvet.config.values import listed
 from korvet.errors import AuthenticationError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.security.credentials import USER_BYTES_MAX
+from korvet.security.exchange import Exchange
 
 _log = RateLimitedLogger(Log(__name__))
 
@@ -229,15 +230,12 @@ class TokenValidator:
         return user
 
 
-class OAuthServer:
-    """The server's side of one exchange: a token, and after a token that does not count a word that this was seen."""
+class OAuthServer(Exchange):
+    """An exchange: a token, and after a token that does not count a word that this was seen."""
 
     def __init__(self, validator: TokenValidator) -> None:
-        self.user = ""
-        self.complete = False
-        self.expires_at: float | None = None
+        super().__init__()
         self._validator = validator
-        self.refusal: AuthenticationError | None = None
 
     def evaluate(self, token: bytes) -> bytes:
         """Return the answer to the client's next message; raises AuthenticationError."""

@@ -15,6 +15,7 @@ from korvet.errors import AuthenticationError, ConfigError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.protocol.types import ScramMechanism
 from korvet.security.credentials import UserCredentials
+from korvet.security.exchange import Exchange, another_authorization_id
 from korvet.security.password_file import read_passwords
 from korvet.security.scram import is_password
 
@@ -68,14 +69,11 @@ class PlainUsers:
             _log.error("users", "no user of the file may log in", reason=str(error))
 
 
-class PlainServer:
-    """The server's side of one exchange, of one message."""
+class PlainServer(Exchange):
+    """An exchange of one message."""
 
     def __init__(self, users: PlainUsers) -> None:
-        self.user = ""
-        self.complete = False
-        self.expires_at: float | None = None
-        self.refusal: AuthenticationError | None = None
+        super().__init__()
         self._users = users
 
     def evaluate(self, token: bytes) -> bytes:
@@ -92,10 +90,6 @@ class PlainServer:
             message = "Authentication failed: Invalid username or password"
             raise AuthenticationError("unknown user or wrong password", message, user=user)
         if authorization_id not in {"", user}:
-            raise AuthenticationError(
-                "another authorization id than the user",
-                "Authentication failed: Client requested an authorization id that is different from username",
-                user=user,
-            )
+            raise another_authorization_id(user)
         self.user, self.complete = user, True
         return b""

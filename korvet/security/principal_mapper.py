@@ -8,8 +8,7 @@ brought along: `$1` is a group, and a group that the pattern does not have is te
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 from korvet.errors import ConfigError
 
@@ -21,14 +20,12 @@ _REPLACEMENT = re.compile(
     r"\\(?P<literal>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}", re.DOTALL
 )
 
-Rule = Callable[[str], str | None]
-
 
 class PrincipalMapper:
     """The rules of one listener; raises ConfigError for one that is none."""
 
     def __init__(self, rules: str) -> None:
-        self._rules: list[Rule] = []
+        self._rules: list[_Rule] = []
         at = 0
         while at < len(rules):
             found = _RULE.match(rules, at)
@@ -37,37 +34,48 @@ class PrincipalMapper:
             if found["pattern"] is not None:
                 self._rules.append(_rule(found["pattern"], found["replacement"], found["case"]))
             elif "DEFAULT" in found[0]:
-                self._rules.append(lambda name: name)
+                self._rules.append(_DEFAULT)
             at = found.end()
 
     def user(self, name: str) -> str | None:
         """Return the user of a distinguished name; None if no rule matches it."""
-        return next((user for rule in self._rules if (user := rule(name)) is not None), None)
+        return next((user for rule in self._rules if (user := rule.user(name)) is not None), None)
 
 
-def _rule(pattern: str, replacement: str, case: str) -> Rule:
+class _Rule(NamedTuple):
+    """A pattern, and what takes the place of a name that it matches: texts, and groups by their numbers."""
+
+    expression: re.Pattern[str]
+    replacement: list[str | int]
+    case: str = ""
+
+    def user(self, name: str) -> str | None:
+        if not self.expression.fullmatch(name):
+            return None
+        user = self.expression.sub(self._expand, name)
+        if self.case:
+            return user.lower() if self.case == "L" else user.upper()
+        return user
+
+    def _expand(self, match: re.Match[str]) -> str:
+        return "".join(part if isinstance(part, str) else match[part] or "" for part in self.replacement)
+
+
+_DEFAULT = _Rule(re.compile("(?s:.*)"), [0])
+
+
+def _rule(pattern: str, replacement: str, case: str) -> _Rule:
     try:
         # The groups' numbers and names are all that Java writes otherwise.
         expression = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
-        expand = _template(expression, replacement)
+        return _Rule(expression, _parts(expression, replacement), case)
     except (re.error, KeyError) as error:
         raise ConfigError(
             f"ssl.principal.mapping.rules: Invalid rule: RULE:{pattern}/{replacement}/: {error}"
         ) from None
-    return partial(_apply, expression, expand, {"L": str.lower, "U": str.upper}.get(case, str))
 
 
-def _apply(
-    expression: re.Pattern[str],
-    expand: Callable[[re.Match[str]], str],
-    in_case: Callable[[str], str],
-    name: str,
-) -> str | None:
-    return in_case(expression.sub(expand, name)) if expression.fullmatch(name) else None
-
-
-def _template(expression: re.Pattern[str], replacement: str) -> Callable[[re.Match[str]], str]:
-    """Return what makes the replacement for a match."""
+def _parts(expression: re.Pattern[str], replacement: str) -> list[str | int]:
     parts: list[str | int] = []
     at = 0
     for found in _REPLACEMENT.finditer(replacement):
@@ -79,12 +87,7 @@ def _template(expression: re.Pattern[str], replacement: str) -> Callable[[re.Mat
         else:
             parts += _reference(found["number"], expression.groups)
         at = found.end()
-    parts.append(replacement[at:])
-
-    def expand(match: re.Match[str]) -> str:
-        return "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
-
-    return expand
+    return [*parts, replacement[at:]]
 
 
 def _reference(digits: str, groups: int) -> list[str | int]:

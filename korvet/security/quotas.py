@@ -202,8 +202,6 @@ class QuotaStore:
         return found
 
     def alter(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
-        """Set and remove quotas of one entity, all of them in one step."""
-
         def changed(values: Values | None) -> Values | None:
             merged = {**(values or {}), **changes}
             return {key: value for key, value in merged.items() if value is not None} or None

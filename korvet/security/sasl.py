@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Protocol
 
 import msgspec
 
@@ -27,6 +26,7 @@ from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.protocol.types import ScramMechanism
 from korvet.security import audit
 from korvet.security.credentials import UserCredentials
+from korvet.security.exchange import Exchange
 from korvet.security.plain import PlainServer, PlainUsers
 from korvet.security.scram import ScramServer
 from korvet.security.session import Principal, Session
@@ -40,26 +40,10 @@ _AUTHENTICATE = SaslAuthenticateRequest.api.key
 _BEFORE_HANDSHAKE = {_VERSIONS, _HANDSHAKE}
 
 
-class SaslServer(Protocol):
-    """The server's side of one exchange of a mechanism.
-
-    `user` is whom the client claims to be, and is once the exchange is `complete`; `expires_at` is when its credential
-    ends (seconds since 1970), None if it does not. `refusal` is why the next token will be refused, whatever it is.
-    """
-
-    user: str
-    complete: bool
-    expires_at: float | None
-    refusal: AuthenticationError | None
-
-    def evaluate(self, token: bytes) -> bytes:
-        """Return the answer to the client's next token; raises AuthenticationError."""
-
-
 class Mechanism(msgspec.Struct, frozen=True):
     """A mechanism of a listener: what begins an exchange, and how long a session lasts (ms; 0: no limit)."""
 
-    begin: Callable[[], SaslServer]
+    begin: Callable[[], Exchange]
     max_reauth_ms: int
 
 
@@ -73,7 +57,6 @@ class SaslListener(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings, listener: str, users: UserCredentials) -> SaslListener:
-        """Take what `settings` say of a listener, by its name."""
         own = settings.for_listener(listener)
         mechanisms = {}
         for name in listed(own.sasl_enabled_mechanisms):
@@ -89,7 +72,7 @@ class SaslListener(msgspec.Struct, frozen=True):
         )
 
 
-def _exchanges(name: str, settings: Settings, users: UserCredentials) -> Callable[[], SaslServer]:
+def _exchanges(name: str, settings: Settings, users: UserCredentials) -> Callable[[], Exchange]:
     if name == "PLAIN":
         plain_users = PlainUsers(settings.sasl_plain_users_file, users)
         return lambda: PlainServer(plain_users)
@@ -129,7 +112,7 @@ class Authenticator:
         self._clock = clock
         self._listener = listener
         self._session = session
-        self._server: SaslServer | None = None
+        self._server: Exchange | None = None
         self._mechanism = ""
         self._began = self._clock.monotonic()
         self._greeted = self._is_known = False
@@ -148,7 +131,6 @@ class Authenticator:
 
     @property
     def mechanisms(self) -> list[str]:
-        """Names of the mechanisms that the client may choose."""
         return list(self._listener.mechanisms)
 
     def admit(self, api_key: int) -> KafkaError | None:
@@ -219,7 +201,7 @@ class Authenticator:
             raise KafkaError(error.code, error.message or usual) from None
         return answer, lifetime_ms
 
-    def _complete(self, server: SaslServer) -> int:
+    def _complete(self, server: Exchange) -> int:
         principal, before = Principal("User", server.user), self._session.principal
         if self._is_known and principal != before:
             message = f"Cannot change principals during re-authentication from {before}: {principal}"

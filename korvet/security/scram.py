@@ -24,6 +24,7 @@ import msgspec
 
 from korvet.errors import AuthenticationError
 from korvet.protocol.types import ScramMechanism
+from korvet.security.exchange import Exchange, another_authorization_id
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
@@ -73,7 +74,6 @@ def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterati
 def make_credential(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Return what to store of a salted password."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     return ScramCredential(
         salt=salt,
@@ -84,7 +84,6 @@ def make_credential(
 
 
 def new_salt() -> bytes:
-    """Return a random salt."""
     return secrets.token_bytes(_SALT_BYTES)
 
 
@@ -100,8 +99,8 @@ def is_password(mechanism: ScramMechanism, credential: ScramCredential, password
     return hmac.compare_digest(made.stored_key, credential.stored_key)
 
 
-class ScramServer:
-    """The server's side of one exchange."""
+class ScramServer(Exchange):
+    """An exchange of SCRAM."""
 
     def __init__(
         self,
@@ -112,10 +111,7 @@ class ScramServer:
 
         So no exchange shows which users there are: it takes as many messages and as much work for each.
         """
-        self.user = ""
-        self.complete = False
-        self.expires_at: float | None = None
-        self.refusal: AuthenticationError | None = None
+        super().__init__()
         self._mechanism = mechanism
         self._credential_of = credential_of
         self._credential: ScramCredential | None = None
@@ -137,11 +133,7 @@ class ScramServer:
             raise AuthenticationError("malformed first message of SCRAM")
         self.user = _name(found["name"])
         if found["authzid"] is not None and _name(found["authzid"]) != self.user:
-            raise AuthenticationError(
-                "another authorization id than the user",
-                "Authentication failed: Client requested an authorization id that is different from username",
-                user=self.user,
-            )
+            raise another_authorization_id(self.user)
         if b",tokenauth=true" in found["extensions"]:
             raise AuthenticationError("delegation tokens are not supported", user=self.user)
         self._credential = self._credential_of(self.user, self._mechanism)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from korvet.config.listeners import DEFAULT_LISTENER
-
-if TYPE_CHECKING:
-    from korvet.security.sasl import Authenticator
 
 
 class Principal(NamedTuple):
@@ -35,26 +32,21 @@ class Session:
     """One connection's client. `peer` is its address and port in one text, `listener` the name of its listener.
 
     `host` is its address without the port, as ACLs name it.
-
-    `sasl` has its logins, on a listener where clients have to log in.
     """
 
-    __slots__ = ("_on_end", "host", "listener", "peer", "principal", "sasl")
+    __slots__ = ("_on_end", "host", "listener", "peer", "principal")
 
     def __init__(self, peer: str, listener: str = DEFAULT_LISTENER, principal: Principal = ANONYMOUS) -> None:
         self.peer = peer
         self.host = peer.rpartition(":")[0]
         self.listener = listener
         self.principal = principal
-        self.sasl: Authenticator | None = None
         self._on_end: tuple[Callable[[], object], ...] = ()
 
     def on_end(self, call: Callable[[], object]) -> None:
-        """Have `call` called when the connection has ended."""
         self._on_end = (*self._on_end, call)
 
     def end(self) -> None:
-        """Note that the connection has ended."""
         calls, self._on_end = self._on_end, ()
         for call in calls:
             call()

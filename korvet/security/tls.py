@@ -125,7 +125,7 @@ def listeners_tls(names: Iterable[str], settings: Settings) -> dict[str, Listene
 
 def ops_tls(settings: Settings) -> ListenerTls | None:
     """Return TLS of `ops.listen`, None if it has none; raises ConfigError."""
-    if not settings.ops_ssl_keystore_location:
+    if not (settings.ops_listen and settings.ops_ssl_keystore_location):
         return None
     own = replace(
         settings,

@@ -95,7 +95,6 @@ class UsageTable:
 
     @classmethod
     def of(cls, settings: Settings, workers: int) -> UsageTable:
-        """Make it as `settings` say."""
         listeners = wanted_listeners(settings.listeners, settings.listen)
         size_ms = settings.quota_window_size_seconds * 1000
         return cls(max(1, workers), len(listeners), Windows(settings.quota_window_num, size_ms))
@@ -204,11 +203,9 @@ class Usage:
             _ONE.pack_into(self._memory, bucket + _ADDRESSES.size + way * _INT, max(0, counts[way] + change))
 
     def connections(self) -> int:
-        """Return how many connections the broker has."""
         return sum(self._cells(0))
 
     def listener_connections(self, listener: int) -> int:
-        """Return how many connections a listener of the broker has."""
         return sum(self._cells((1 + listener) * _INT))
 
     def address_connections(self, address: int) -> int:

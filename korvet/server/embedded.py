@@ -97,7 +97,6 @@ class DataDir:
         return _locked(self.path / "server.lock")
 
     def note_server(self, pid: int) -> None:
-        """Write down the process that holds the server's lock."""
         (self.path / "server.lock").write_text(f"{pid}\n")
 
     def remove_socket(self) -> None:
@@ -107,7 +106,6 @@ class DataDir:
             self.socket.parent.rmdir()
 
     def close(self) -> None:
-        """Release the supervisor's lock."""
         os.close(self.lock_fd)
 
 

@@ -124,7 +124,6 @@ class Ops:
         return page()
 
     def health(self) -> Answer:
-        """Say whether the supervisor lives."""
         alive = os.getppid() == self._supervisor
         return _json(alive, {"status": "ok" if alive else "the supervisor is gone"})
 
@@ -149,7 +148,6 @@ class Ops:
         return _json(ready, content)
 
     def metrics(self) -> Answer:
-        """Return the metrics of all processes in Prometheus' text format."""
         return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry))
 
     def _redis_state(self) -> list[dict[str, Any]]:

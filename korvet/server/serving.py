@@ -1,70 +1,111 @@
-"""Joins what serves Produce and Fetch (korvet_core.DataPath) with what a worker decides on: rights, topics, quotas."""
+"""Joins what serves Produce and Fetch (korvet_core.DataPath) with the worker: what it decides on, and its metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from typing import Any
+
+from korvet_core import DataPath
 
 from korvet.cluster.backpressure import Backpressure, BackpressureState
-from korvet.handlers.context import Apis
-from korvet.handlers.fetch import FetchDecisions
-from korvet.handlers.produce import ProduceDecisions
+from korvet.errors import ErrorCode
+from korvet.handlers.registry import Services
+from korvet.log.appends import APPEND_SCRIPTS
 from korvet.log.failures import Failures
-from korvet.server.fetch_metrics import FetchMetrics
+from korvet.server.decisions import FetchDecisions, ProduceDecisions
 from korvet.server.net.throttle import Throttle
-from korvet.server.produce_metrics import ProduceMetrics
 from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
+from korvet.telemetry.topic_counters import TopicCounters
 
 
-def serve_clients(apis: Apis, pressure: Backpressure, lease: ServingLease, throttle: Throttle) -> None:
+def serve_clients(
+    services: Services, pressure: Backpressure, lease: ServingLease, throttle: Throttle
+) -> None:
     """Have the core hear of all that decides on the requests of producers and consumers, and ask for the rest."""
-    appends, authorizer = apis.log.appends, apis.security.authorizer
+    appends, live = services.appends, services.live
     core = appends.core
-    appends.clients = ProduceDecisions(apis.log, authorizer, lease.is_late, throttle.charge_produce)
-    apis.log.fetches.clients = FetchDecisions(
-        apis.log, authorizer, throttle.fetch_limit, throttle.charge_fetch
-    )
-    apis.log.topics.follow(partial(_forget, appends.core.forget_topic, appends.core.forget_topics))
-    if authorizer is not None:
-        authorizer.follow(partial(_trust, core.trust_rights, core.forget_rights))
-    lease.follow(core.set_lease)
-    throttle.follow(core.set_metered)
+
+    def forget(topic: str | None) -> None:
+        if topic is None:
+            core.forget_topics()
+        else:
+            core.forget_topic(topic)
+
+    def trust(until: float, changed: bool) -> None:  # noqa: FBT001 - as the authorizer says it
+        if changed:
+            core.forget_rights()
+        core.trust_rights(until)
 
     def press(node: int, state: BackpressureState, due: float, until: float) -> None:
         core.put_pressure(node, state.throttle_ms, state.refusal or None, due, until)
 
+    appends.clients = ProduceDecisions(services, lease, throttle)
+    services.fetches.clients = FetchDecisions(services, throttle)
+    services.topics.follow(forget)
+    if services.authorizer is not None:
+        services.authorizer.follow(trust)
+    lease.follow(core.set_lease)
+    throttle.follow(core.set_metered)
     pressure.on_reading = press
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)
-    apis.log.live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
-    apis.log.live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
-
-    noted = ProduceMetrics(core, REQUEST_METRICS, REDIS_METRICS, apis.log.traffic, Failures(_count_failure))
-    REQUEST_METRICS.on_flush(noted.flush)
-    fetched = FetchMetrics(core, REQUEST_METRICS, REDIS_METRICS, apis.log.traffic)
-    REQUEST_METRICS.on_flush(fetched.flush)
+    live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
+    live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
+    REQUEST_METRICS.on_flush(CoreMetrics(core, services.traffic).flush)
     appends.on_noted = REQUEST_METRICS.flush_soon
 
 
-def _forget(
-    forget_topic: Callable[[str], object], forget_topics: Callable[[], object], name: str | None
-) -> None:
-    if name is None:
-        forget_topics()
-    else:
-        forget_topic(name)
+class CoreMetrics:
+    """What the core has counted of the requests that it serves, for the metrics of the worker."""
 
+    def __init__(self, core: DataPath[Any], traffic: TopicCounters) -> None:
+        self._core, self._traffic = core, traffic
+        self._failures = Failures(_count_failure)
+        self._parked = self._evictions = 0
 
-def _trust(
-    trust: Callable[[float], object],
-    forget: Callable[[], object],
-    until: float,
-    changed: bool,  # noqa: FBT001 - as the authorizer says it
-) -> None:
-    if changed:
-        forget()
-    trust(until)
+    def flush(self) -> bool:
+        """Take what was counted since the last time (RequestMetrics.on_flush)."""
+        self._flush_produce()
+        self._flush_fetch()
+        return True
+
+    def _flush_produce(self) -> None:
+        served, answered, trips, errors, failed, traffic = self._core.take_noted()
+        REQUEST_METRICS.served(*served)
+        for whole, stages in answered:
+            REQUEST_METRICS.answered("Produce", ErrorCode.NONE.name, whole, stages)
+        for script, seconds, counts in zip(APPEND_SCRIPTS, trips, errors, strict=True):
+            for trip in seconds:
+                REDIS_METRICS.round_trip(script.name, trip)
+            for code, count in counts.items():
+                for _ in range(count):
+                    REDIS_METRICS.script_failed(script.name, ErrorCode(code).name)
+        for topic, topic_id, records, size_bytes in traffic:
+            self._traffic.received(topic, topic_id, records, size_bytes)
+        by_code, away, reason, succeeds = failed
+        by_error = {ErrorCode(code): count for code, count in by_code.items()}
+        if by_error or succeeds:
+            self._failures.note(by_error, away, reason or "", succeeds=succeeds)
+
+    def _flush_fetch(self) -> None:
+        served, answered, trips, (away, _), traffic, sessions, _ = self._core.take_fetch_noted()
+        REQUEST_METRICS.served(*served)
+        for whole, stages, error in answered:
+            REQUEST_METRICS.answered("Fetch", ErrorCode(error).name, whole, stages)
+        for seconds in trips:
+            REDIS_METRICS.round_trip("XRANGE", seconds)
+        for topic, topic_id, records, size_bytes in traffic:
+            self._traffic.sent(topic, topic_id, records, size_bytes)
+        if away:
+            metrics.REDIS_UNAVAILABLE.inc(away)
+        parked, count, partitions, evictions = sessions
+        if parked != self._parked:
+            REQUEST_METRICS.parked("Fetch", parked - self._parked)
+            self._parked = parked
+        metrics.FETCH_SESSIONS.set(count)
+        metrics.FETCH_SESSION_PARTITIONS.set(partitions)
+        metrics.FETCH_SESSION_EVICTIONS.inc(evictions - self._evictions)
+        self._evictions = evictions
 
 
 def _count_failure(error: str, count: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.replication import Replicas
 from korvet.share.store import SharePartitions
-from korvet.share.types import GAP, REJECT, RENEW, Acknowledged, Acknowledgement, AckRange, SharePolicy
+from korvet.share.types import GAP, REJECT, RENEW, Acknowledged, Acknowledgement, AckRange
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import Partition, PartitionRef
 

@@ -80,7 +80,6 @@ class _EntryWeights:
         self._known: dict[str, _EntryWeight] = {}
 
     def learn(self, stream: str, read: SharePiece) -> None:
-        """Note what was read."""
         if len(self._known) > WEIGHTS_MAX:
             self._known.clear()
         known = self._known.get(stream)
@@ -101,7 +100,6 @@ class _EntryWeights:
         return max(1, min(wanted, int(room / known.size_bytes) + 1, COUNT_MAX))
 
     def expected(self, topic: Topic, partition: Partition, entries: int) -> tuple[int, int]:
-        """Return about how many bytes and records some entries are."""
         known = self._known.get(partition.stream) or _EntryWeight(
             max(1, topic.config.max_message_bytes), 1.0, 0
         )
@@ -123,7 +121,6 @@ class _PartLooks:
         return True
 
     def end(self, key: PartKey) -> None:
-        """End it, and wake those that wait."""
         for each in self._waiting.pop(key):
             each.watch.wake_all()
 
@@ -414,7 +411,6 @@ class _ShareFetch:
         return found, others
 
     def _plan(self, parts: Sequence[SharePart]) -> Iterator[tuple[SharePart, Read]]:
-        """Yield what to read of each, as long as something is left of the limits."""
         room, records = self._bytes_left, self._records_left
         for part in in_turns(parts):
             if room <= 0 or records <= 0:

@@ -6,7 +6,7 @@ groups there are, and only the parts that exist are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.index import IndexStore, Lag
@@ -31,60 +31,44 @@ class ShareLagReader:
         self._index = index
 
     def read(
-        self, groups: Collection[str], partitions: Sequence[Partition], before_step: Callable[[], None]
-    ) -> tuple[list[GroupLag], list[KafkaError]]:
-        """Return the lag of each of the groups in each of the partitions where it has begun, and the errors of others.
+        self, groups: Collection[str], partitions: Sequence[Partition]
+    ) -> Iterator[list[GroupLag | KafkaError]]:
+        """Yield the lag of each of the groups in each of the partitions where it has begun, and errors.
 
-        `before_step` is called before each round trip.
+        What a round trip has brought is yielded after it.
         """
-        lags: list[GroupLag] = []
-        errors: list[KafkaError] = []
         for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
-            before_step()
-            found: dict[str, list[Partition]] = {}
+            begun: dict[str, list[Partition]] = {}
+            errors: list[GroupLag | KafkaError] = []
             for partition, names in zip(some, self._store.groups(some), strict=True):
                 if isinstance(names, KafkaError):
                     errors.append(names)
                     continue
                 for group in names.intersection(groups):
-                    found.setdefault(group, []).append(partition)
-            for group, begun in sorted(found.items()):
-                before_step()
-                offsets = zip(begun, self._store.offsets(group, begun), strict=True)
-                for outcome in self._lags(group, offsets, before_step):
-                    if isinstance(outcome, GroupLag):
-                        lags.append(outcome)
-                    else:
-                        errors.append(outcome)
-        return lags, [each for each in errors if each.code is not _GONE]
+                    begun.setdefault(group, []).append(partition)
+            yield errors
+            for group, of in sorted(begun.items()):
+                for outcomes in self._lags(group, of):
+                    yield [each for each in outcomes if isinstance(each, GroupLag) or each.code is not _GONE]
 
-    def _lags(
-        self,
-        group: str,
-        offsets: Iterable[tuple[Partition, ShareOffsets | KafkaError | None]],
-        before_step: Callable[[], None],
-    ) -> list[GroupLag | KafkaError]:
-        outcomes: list[GroupLag | KafkaError] = []
-        begun: list[tuple[Partition, ShareOffsets]] = []
-        for partition, each in offsets:
-            if isinstance(each, KafkaError):
-                outcomes.append(each)
-            elif each is not None:
-                begun.append((partition, each))
+    def _lags(self, group: str, partitions: Sequence[Partition]) -> Iterator[list[GroupLag | KafkaError]]:
+        found = list(zip(partitions, self._store.offsets(group, partitions), strict=True))
+        yield [offsets for _, offsets in found if isinstance(offsets, KafkaError)]
+        begun = [(partition, offsets) for partition, offsets in found if isinstance(offsets, ShareOffsets)]
         for some in in_parts(begun, LAGS_AT_ONCE // 2) if begun else ():
-            before_step()
             # The first of the records is at the start, and from the next on all are among them.
             positions = [
                 LogPosition(partition, at) for partition, each in some for at in (each.start, each.next)
             ]
-            found = self._index.lags(positions)
-            for (partition, each), first, rest in zip(some, found[::2], found[1::2], strict=True):
+            lags = self._index.lags(positions)
+            outcomes: list[GroupLag | KafkaError] = []
+            for (partition, each), first, rest in zip(some, lags[::2], lags[1::2], strict=True):
                 if isinstance(first, Lag) and isinstance(rest, Lag):
                     start = LogPosition(partition, each.start)
                     outcomes.append(_lag(group, start, each.in_flight + rest.records, first))
                 else:
                     outcomes += [error for error in (first, rest) if isinstance(error, KafkaError)][:1]
-        return outcomes
+            yield outcomes
 
 
 def _lag(group: str, start: LogPosition, records: int, first: Lag) -> GroupLag:

@@ -10,24 +10,26 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from korvet.cluster.group_configs import GroupConfigs
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.consumer.types import LEAVE_EPOCH, MemberChange, Progress, SubscriberRow
 from korvet.groups.types import SHARE
 from korvet.log.index import IndexStore, Lag
 from korvet.log.types import LogPosition
-from korvet.share.policies import SharePolicies
 from korvet.share.positions import begin_ask
 from korvet.share.store import SharePartitions
 from korvet.share.types import ShareOffsets
 from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic, TopicRegistry
 from korvet.topics.types import Partition
-from korvet.turns import in_parts
+from korvet.turns import in_parts, in_turns
 
 LAGS_AT_ONCE = 10
 """Lags counted at once: in format `record` each may have Redis count some thousand entries (groups/lag.py)."""
 
 UNKNOWN_START = UNKNOWN_LAG = -1
+
+_GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 _SESSION_MS = 45_000
 """Of the member that creates a group, should it not come to leave."""
@@ -50,13 +52,13 @@ class ShareGroupOffsets:
         groups: ConsumerStore,
         index: IndexStore,
         topics: TopicRegistry,
-        policies: SharePolicies,
+        configs: GroupConfigs,
     ) -> None:
         self._store = store
         self._groups = groups
         self._index = index
         self._topics = topics
-        self._policies = policies
+        self._configs = configs
 
     def check_group(self, group: str, *, empty: bool = False) -> None:
         """Raise KafkaError GROUP_ID_NOT_FOUND if there is no such share group, NON_EMPTY_GROUP if it is not `empty`."""
@@ -68,13 +70,13 @@ class ShareGroupOffsets:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group} is not empty.")
 
     def reset(self, group: str) -> str | int:
-        """Return where a group begins in a partition (SharePolicies.reset).
+        """Return where a group begins in a partition (GroupConfigs.share_reset).
 
         Kafka serves a ShareFetch for a group that nobody has joined: it is created, so administrators see its offsets.
         Raises KafkaError GROUP_ID_NOT_FOUND for a group of another type.
         """
         self._ensure_group(group)
-        return self._policies.reset(group)
+        return self._configs.share_reset(group)
 
     def describe(
         self, group: str, partitions: Sequence[Partition], *, lags: bool
@@ -112,7 +114,7 @@ class ShareGroupOffsets:
         A group that does not exist is created, as in Kafka.
         """
         self._ensure_group(group, empty=True)
-        policy = self._policies.of(group)
+        policy = self._configs.share_policy(group)
         return self._store.alter(
             [begin_ask(topic, partition, group, start, policy) for topic, partition, start in starts]
         )
@@ -145,6 +147,18 @@ class ShareGroupOffsets:
         """Have a group without members forget topics; returns errors. Raises KafkaError as `check_group` does."""
         self.check_group(group, empty=True)
         return [self._delete(group, topic) for topic in topics]
+
+    def delete_all(self, group: str) -> None:
+        """Delete all that a group has of partitions, before the group; raises KafkaError if a part could not be.
+
+        A topic that is deleted meanwhile takes its parts with it.
+        """
+        self._topics.refresh()
+        partitions = [each for topic in in_turns(self._topics.list_cached()) for each in topic.partitions]
+        for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
+            for outcome in self._store.delete(group, some):
+                if isinstance(outcome, KafkaError) and outcome.code is not _GONE:
+                    raise outcome
 
     def _delete(self, group: str, topic: Topic) -> KafkaError | None:
         deleted = False

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import KafkaError
 from korvet.protocol.wire import Buffer
 from korvet.redis.pubsub import Watch
-from korvet.share.types import AcquiredRange, SharePolicy
+from korvet.share.types import AcquiredRange
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, TopicRef
 
@@ -78,7 +79,6 @@ class SharePart:
         self.wake_at = self.search_at = math.inf
 
     def resolved(self) -> tuple[Topic, Partition]:
-        """Return topic and partition, which ShareSet.use has noted."""
         assert self.topic is not None  # noqa: S101 - for the type checker
         assert self.partition is not None  # noqa: S101 - as above
         return self.topic, self.partition
@@ -93,7 +93,6 @@ class ShareSet:
         self.closed = False
 
     def use(self, part: SharePart, topic: Topic, partition: Partition) -> None:
-        """Note what a partition is by now."""
         before = part.partition
         part.topic = topic
         if before is partition:
@@ -105,7 +104,6 @@ class ShareSet:
             self.watch.add(part.place, partition.channel)
 
     def forget(self, part: SharePart) -> None:
-        """Take out a partition."""
         if part.partition is not None:
             self.watch.remove(part.place)
         del self.parts[part.place]
@@ -117,7 +115,6 @@ class ShareSet:
         self.watch.close()
 
     def wait(self, seconds: float) -> None:
-        """Wait for anything to be announced."""
         self._note(self.watch.wait(seconds))
 
     def _note(self, woken: Iterable[int]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from korvet.clock import CLOCK, Clock
+from korvet.cluster.group_configs import SharePolicy
 from korvet.config.values import EARLIEST
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.offsets import OffsetLookup, OffsetQuery
@@ -15,7 +16,7 @@ from korvet.log.replication import Replicas
 from korvet.protocol.types import SpecialTimestamp
 from korvet.share.parts import ShareAsk, SharePart
 from korvet.share.store import SharePartitions
-from korvet.share.types import Begin, SharePolicy
+from korvet.share.types import Begin
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
 
@@ -126,6 +127,5 @@ def begin_ask(
 
 
 def part_key(group: str, part: SharePart) -> PartKey:
-    """Return what stands for a group's part of a partition."""
     _, partition = part.resolved()
     return group, partition.topic_id, partition.index

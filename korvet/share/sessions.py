@@ -58,7 +58,6 @@ class Owner(Protocol):
 
 
 def not_found() -> KafkaError:
-    """Return the error for a session that there is not."""
     return KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session was not found.")
 
 
@@ -83,7 +82,6 @@ class ShareSession:
         return list(self.reads.parts.values())
 
     def add(self, refs: Iterable[SessionRef]) -> None:
-        """Take in partitions that it does not have."""
         for ref in refs:
             if ref not in self._by_ref:
                 part = self._by_ref[ref] = SharePart(*ref, next(self._places))
@@ -96,7 +94,6 @@ class ShareSession:
                 self.reads.forget(part)
 
     def note_acquired(self, partition: Partition, ranges: Iterable[AcquiredRange]) -> None:
-        """Note what of a partition is acquired."""
         key = partition.topic_id, partition.index
         if key not in self.acquired:
             self.acquired[key] = HeldRanges(partition)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import KafkaError
 from korvet.log.epochs import NO_EPOCH, epoch_at, parse_epochs
 from korvet.log.share_parts import convert_redis_groups
@@ -31,7 +32,6 @@ from korvet.share.types import (
     Begin,
     HeldRanges,
     ShareOffsets,
-    SharePolicy,
 )
 from korvet.topics.types import Partition
 from korvet.turns import in_turns

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.topics.types import Partition
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -15,23 +16,6 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 HELD_RANGES_MAX = 500
 """Ranges of a partition that a session remembers: each is what one fetch acquired, or several in a row."""
-
-
-class SharePolicy(NamedTuple):
-    """What the configuration says for one group.
-
-    `lock_ms` is how long a member has what it acquired; `delivery_limit` is how often a record is delivered at most;
-    with `in_flight_max` records of a partition delivered or to be delivered again, no others are.
-    """
-
-    lock_ms: int
-    delivery_limit: int
-    in_flight_max: int
-
-    @property
-    def throttled_from(self) -> int:
-        """Deliveries after which a record is delivered with fewer others, so one that fails archives no neighbours."""
-        return max(2, (self.delivery_limit + 1) // 2)
 
 
 class Begin(NamedTuple):
@@ -126,7 +110,6 @@ class HeldRanges:
         del self.ranges[:-HELD_RANGES_MAX]
 
     def in_order(self) -> Iterator[tuple[int, int]]:
-        """Yield them in order, each offset once."""
         end = 0
         for first, last in sorted(self.ranges):
             if last >= end:

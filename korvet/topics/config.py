@@ -6,7 +6,7 @@ A config that is set on the topic counts before the broker's setting that it inh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,6 +26,8 @@ _AT_REST_CODECS: dict[Value, Literal["none", "lz4", "zstd"]] = {"none": "none", 
 
 AS_RETENTION = -2
 """The value of local.retention.* with which the remote tier changes nothing about how long Redis keeps records."""
+
+_RETENTIONS = ("retention_ms", "retention_bytes")
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,39 +151,35 @@ def _policies(overrides: Mapping[str, str], settings: Settings) -> list[str]:
     return listed(str(value("cleanup.policy", overrides, settings)))
 
 
-def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
-    """Return what the broker acts on for a topic with these overrides."""
+_SAME = {
+    field: name
+    for field in TopicConfig.__struct_fields__
+    if (name := field.replace("_", ".")) in TOPIC_CONFIGS
+}
+"""Fields that have the value of a config as it is, and the names of these configs."""
 
+
+def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
     def found(name: str) -> Value:
         return value(name, overrides, settings)
 
+    same: dict[str, Any] = {field: found(name) for field, name in _SAME.items()}
+    # -2 stands for the limit of the whole.
+    same |= {f"local_{each}": same[each] for each in _RETENTIONS if same[f"local_{each}"] == AS_RETENTION}
     compression, policies = str(found("compression.type")), _policies(overrides, settings)
-    retention_ms, retention_bytes = int(found("retention.ms")), int(found("retention.bytes"))
-    local_ms, local_bytes = int(found("local.retention.ms")), int(found("local.retention.bytes"))
     return TopicConfig(
+        **same,
         # The stored records do not show which codec each producer used: `producer` means uncompressed here too.
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
-        max_message_bytes=int(found("max.message.bytes")),
-        max_message_records=int(found("max.message.records")),
         id_bits=DENSE if found("offset.encoding") == "dense" else int(found("offset.sequence.bits")),
         format="batch" if found("storage.format") == "batch" else "record",
         recompress=compression != "producer",
         at_rest=AtRest(_AT_REST_CODECS[found("storage.compression")], settings.storage_compression_min_bytes),
         compact="compact" in policies,
         delete="delete" in policies,
-        retention_ms=retention_ms,
-        retention_bytes=retention_bytes,
-        local_retention_ms=retention_ms if local_ms == AS_RETENTION else local_ms,
-        local_retention_bytes=retention_bytes if local_bytes == AS_RETENTION else local_bytes,
         remote_storage=bool(found("remote.storage.enable")),
         remote_copy=bool(found("remote.storage.enable")) and not found("remote.log.copy.disable"),
-        delete_retention_ms=int(found("delete.retention.ms")),
-        min_cleanable_dirty_ratio=float(found("min.cleanable.dirty.ratio")),
-        min_compaction_lag_ms=int(found("min.compaction.lag.ms")),
-        max_compaction_lag_ms=int(found("max.compaction.lag.ms")),
-        segment_ms=int(found("segment.ms")),
         log_append_time=found("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=int(found("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(found("message.timestamp.after.max.ms")),
-        min_insync_replicas=int(found("min.insync.replicas")),
     )

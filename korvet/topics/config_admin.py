@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 
@@ -18,11 +19,11 @@ from korvet import logs
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.group_configs import GroupConfigs, GroupRow
 from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
+from korvet.config.definition import ConfigDef
 from korvet.config.described import (
     ConfigEntry,
     Synonym,
     broker_entries,
-    broker_entry,
     cluster_entries,
     group_entries,
     inherited_entries,
@@ -30,7 +31,7 @@ from korvet.config.described import (
     slot_tags,
     with_overrides,
 )
-from korvet.config.dynamic import CLUSTER_WIDE, DEFAULT, THIS_BROKER, Layers, merge, merge_valid, normalize
+from korvet.config.dynamic import CLUSTER_WIDE, DEFAULT, THIS_BROKER, Layers, merge, merge_valid
 from korvet.config.group_configs import GROUP_CONFIGS
 from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
 from korvet.config.values import key_values, listed
@@ -101,7 +102,6 @@ class ConfigAdmin:
         self._groups.refresh()
 
     def groups(self) -> list[str]:
-        """Return the groups on which configs are set, as of now."""
         self._groups.refresh()
         return self._groups.groups()
 
@@ -158,8 +158,8 @@ class ConfigAdmin:
                 self._replace_row(resource.name, altered_levels, validate_only=validate_only)
             case ResourceType.GROUP:
                 _check_group(resource.name)
-                altered = partial(altered_group, changes=changes, reset=reset)
-                self._groups.alter(resource.name, altered, validate_only=validate_only)
+                change = partial(altered_group, changes=changes, reset=reset)
+                self._groups.alter(resource.name, change, validate_only=validate_only)
             case _:
                 raise _without_configs(resource)
 
@@ -173,11 +173,11 @@ class ConfigAdmin:
         # All that was described can be set.
         as_described = (SLOT_TAGS.name, _slot_tags(topic) or None)
         changes = [each for each in changes if (each.name, each.value) != as_described]
-        altered = partial(altered_topic, changes=changes, layers=self._live.layers, reset=reset)
+        change = partial(altered_topic, changes=changes, layers=self._live.layers, reset=reset)
         if validate_only:
-            altered(topic.row)
+            change(topic.row)
         else:
-            self._topics.alter(topic, altered)
+            self._topics.alter(topic, change)
 
     def _alter_broker(
         self, name: str, changes: Sequence[ConfigChange], *, reset: bool, validate_only: bool
@@ -185,19 +185,19 @@ class ConfigAdmin:
         if name:
             self._check_own(name)
         layer = THIS_BROKER if name else CLUSTER_WIDE
-        altered = partial(altered_broker, changes=changes, layers=self._live.layers, layer=layer, reset=reset)
-        self._replace_row(name, altered, validate_only=validate_only)
+        change = partial(altered_broker, changes=changes, layers=self._live.layers, layer=layer, reset=reset)
+        self._replace_row(name, change, validate_only=validate_only)
 
     def _replace_row(
-        self, name: str, altered: Callable[[Mapping[str, str]], dict[str, str]], *, validate_only: bool
+        self, name: str, change: Callable[[Mapping[str, str]], dict[str, str]], *, validate_only: bool
     ) -> None:
-        """Replace the settings of this broker, or with name "" those of all, by what `altered` makes of them."""
+        """Replace the settings of this broker, or with name "" those of all, by what `change` makes of them."""
         whose = str(self._live.layers.static.broker_id) if name else DEFAULT
         if validate_only:
             [row] = self._store.load(whose)
-            altered(row)
+            change(row)
             return
-        row = self._store.alter(whose, altered)
+        row = self._store.alter(whose, change)
         now = ", ".join(f"{key}={value}" for key, value in sorted(row.items()))
         _log.info("settings altered by a client", broker=name or "all", dynamic=now)
         self._live.refresh()
@@ -246,63 +246,69 @@ def _check_form(changes: Sequence[ConfigChange]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {', '.join(without)}")
 
 
+def altered(
+    kind: str,
+    row: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+    definitions: Mapping[str, ConfigDef],
+    present: Mapping[str, str],
+    origin: str = "",
+) -> dict[str, str]:
+    """Return what is set on a topic, a group or a broker after `changes`.
+
+    `present` are the values in effect, be they set there or not: lists are appended to and subtracted from. Raises
+    ConfigError, which names `origin`; KafkaError INVALID_CONFIG for a name that is unknown, and for what is no list.
+    """
+    result = dict(row)
+    for change in changes:
+        if change.operation is ConfigOperation.DELETE:
+            result.pop(change.name, None)
+            continue
+        definition = definitions.get(change.name)
+        if definition is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {change.name}")
+        value = change.value or ""
+        if change.operation is not ConfigOperation.SET:
+            _check_is_list(change, definition.type)
+            value = _combined(present.get(change.name, ""), change)
+        result[change.name] = definition.format(definition.parse(value, origin))
+    return result
+
+
 def altered_topic(
     row: TopicRow, changes: Sequence[ConfigChange], layers: Layers, *, reset: bool = False
 ) -> TopicRow:
     """Return a topic with its configs after `changes`; raises KafkaError INVALID_CONFIG for one that is refused.
 
-    With `reset`, of the others only those stay that are fixed at creation. APPEND and SUBTRACT start from the value in
-    effect, be it the topic's own or not. DELETE of a fixed config keeps its value, and is refused if the broker's
-    differs.
+    With `reset`, of the others only those stay that are fixed at creation. DELETE of a fixed config keeps its value,
+    and is refused if the broker's differs.
     """
-    configs = row.configs
-    result = {name: value for name, value in configs.items() if name in FIXED_AT_CREATION or not reset}
+    before, settings = row.configs, layers.settings
+    fixed = {name: value for name, value in before.items() if name in FIXED_AT_CREATION}
+    present = _texts(inherited_entries(layers)) | before
+    with _refused(ErrorCode.INVALID_CONFIG):
+        result = altered("topic", fixed if reset else before, changes, TOPIC_CONFIGS, present)
     named = set() if reset else set(row.named)
     for change in changes:
         name = change.name
-        if change.operation is ConfigOperation.DELETE:
-            if name in named:
-                _keep_fixed(name, configs, str(topic_config.value(name, {}, layers.settings)))
+        if change.operation is not ConfigOperation.DELETE:
+            _keep_fixed(name, before, result[name])
+            named |= {name} & FIXED_AT_CREATION
+        elif name in named:
+            _keep_fixed(name, before, str(topic_config.value(name, {}, settings)))
             named.discard(name)
-            if name not in FIXED_AT_CREATION:
-                result.pop(name, None)
-            continue
-        value = change.value
-        if change.operation is not ConfigOperation.SET and name in TOPIC_CONFIGS:
-            _check_is_list(change, TOPIC_CONFIGS[name].type)
-            value = _combined(str(topic_config.value(name, configs, layers.settings)), change)
-        value = topic_config.normalize(name, value)
-        _keep_fixed(name, configs, value)
-        if name in FIXED_AT_CREATION:
-            named.add(name)
-        result[name] = value
-    if configs.get(_ARCHIVED) == "true" and result.get(_ARCHIVED) != "true":
+    result |= fixed
+    if before.get(_ARCHIVED) == "true" and result.get(_ARCHIVED) != "true":
         message = f"{_ARCHIVED} cannot be switched off: consumers would lose what only the archive holds"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-    topic_config.check_together(result, layers.settings)
+    topic_config.check_together(result, settings)
     return msgspec.structs.replace(row, configs=result, named=sorted(named))
 
 
 def altered_group(row: GroupRow, changes: Sequence[ConfigChange], *, reset: bool = False) -> GroupRow:
-    """Return the configs of a group after `changes`, with `reset` none but those that these name.
-
-    Raises KafkaError INVALID_CONFIG.
-    """
-    result = {} if reset else row
-    for change in changes:
-        definition = GROUP_CONFIGS.get(change.name)
-        if definition is None and change.operation is not ConfigOperation.DELETE:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {change.name}")
-        if definition is None or change.operation is ConfigOperation.DELETE:
-            result.pop(change.name, None)
-            continue
-        if change.operation is not ConfigOperation.SET:
-            _check_is_list(change, definition.type)
-        try:
-            result[change.name] = definition.format(definition.parse(change.value or ""))
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    return result
+    """Return the configs of a group after `changes`, with `reset` none but those that these name."""
+    with _refused(ErrorCode.INVALID_CONFIG):
+        return altered("group", {} if reset else row, changes, GROUP_CONFIGS, {})
 
 
 def altered_broker(
@@ -315,29 +321,19 @@ def altered_broker(
 ) -> dict[str, str]:
     """Return the dynamic settings in `layer` after `changes`; with `reset`, none but those that these name.
 
-    Raises KafkaError: INVALID_CONFIG for a name that is no setting, and where something is appended to or subtracted
-    from what is no list; INVALID_REQUEST, which is Kafka's answer here, for a setting that cannot be altered while
-    brokers run, and for a value out of range.
+    Raises KafkaError: INVALID_CONFIG where something is appended to or subtracted from what is no list;
+    INVALID_REQUEST, which is Kafka's answer here, for a name that is no setting, for a setting that cannot be altered
+    while brokers run, and for a value out of range.
     """
-    result = {} if reset else dict(row)
     _check_names(changes)
     # What counts for a setting that is not set in this layer.
     if layer == CLUSTER_WIDE:
         below = Layers(settings=layers.static, static=layers.static)
     else:
         below = msgspec.structs.replace(layers, broker={})
-    try:
-        for change in changes:
-            if change.operation is ConfigOperation.DELETE:
-                result.pop(change.name, None)
-                continue
-            value = change.value or ""
-            if change.operation is not ConfigOperation.SET:
-                definition = DYNAMIC_CONFIGS[change.name]
-                _check_is_list(change, definition.type)
-                present = row.get(change.name, broker_entry(definition, below).value)
-                value = _combined(present or "", change)
-            result[change.name] = normalize(change.name, value, layer)
+    present = _texts(broker_entries(below)) | dict(row)
+    with _refused(ErrorCode.INVALID_REQUEST):
+        result = altered("broker", {} if reset else row, changes, DYNAMIC_CONFIGS, present, layer)
         known = {name: text for name, text in result.items() if name in DYNAMIC_CONFIGS}
         if layer == CLUSTER_WIDE:
             # It must be in order for brokers that have nothing of their own, and for this one.
@@ -345,9 +341,19 @@ def altered_broker(
             merge(layers.static, known, layers.broker)
         else:
             merge(layers.static, layers.cluster, known)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     return result
+
+
+def _texts(entries: Iterable[ConfigEntry]) -> dict[str, str]:
+    return {entry.definition.name: entry.value or "" for entry in entries}
+
+
+@contextmanager
+def _refused(code: ErrorCode) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise KafkaError(code, str(error)) from error
 
 
 def altered_loggers(

@@ -252,7 +252,6 @@ def _parts(marked: Iterable[_Marked]) -> Iterator[_Part]:
 
 
 def _count(row: TopicRow) -> int:
-    """Return how many partitions may exist."""
     return max(row.partitions, row.growing)
 
 

@@ -46,7 +46,6 @@ class KeptTopics:
         return content if kept_epochs == epochs and assignment == topic.assignment else None
 
     def keep(self, topic: Topic, epochs: Epochs, content: bytes) -> None:
-        """Keep the bytes of a topic."""
         self._by_id[topic.id] = topic.assignment, epochs, content
         self._view.count(len(content) + len(epochs) * _NUMBER_BYTES + _KEPT_BYTES)
 

@@ -133,12 +133,10 @@ def id_text(topic_id: bytes) -> str:
 
 
 def id_bytes(text: str) -> bytes:
-    """Return a topic id as on the wire from how `id_text` writes it."""
     return base64.urlsafe_b64decode(text + "==")
 
 
 def unknown_id() -> KafkaError:
-    """Return the error for a topic id that there is not."""
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
 
@@ -157,13 +155,15 @@ class TopicRegistry:
     def __init__(
         self, store: TopicStore, settings: Settings, partition_of: PartitionOf, *, clock: Clock = CLOCK
     ) -> None:
-        self._clock = clock
         """`partition_of` gives a partition of the log for topic, index, topic id, bits, format, replicas, slot tag."""
+        self._clock = clock
         self._store = store
         self._partition_of = partition_of
         self._settings = settings
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self.ids: dict[str, str] = {}
+        """The id of each topic by its name, as text, as of the last refresh."""
         # Topics that clients do not find: those being created, and those being deleted.
         self._unfinished: dict[str, TopicRow] = {}
         # Most topics have the same few configs, if any.
@@ -188,7 +188,6 @@ class TopicRegistry:
             call(name)
 
     def reload(self) -> None:
-        """Read the whole registry."""
         with self._refreshing:
             self._epoch = -1
             self.refresh()
@@ -211,6 +210,7 @@ class TopicRegistry:
             registry = self._store.load()
             self._by_name.clear()
             self._by_id.clear()
+            self.ids.clear()
             self._unfinished.clear()
             self._configs.clear()
             for row in registry.rows.values():
@@ -220,7 +220,6 @@ class TopicRegistry:
             self._note_change()
 
     def apply_settings(self, settings: Settings) -> None:
-        """Have topics inherit `settings` from now on."""
         with self._refreshing:
             self._settings = settings
             self._configs.clear()
@@ -240,20 +239,16 @@ class TopicRegistry:
         return config
 
     def list_all(self) -> list[Topic]:
-        """Return every topic, by name, as of now."""
         self.refresh()
         return self.list_cached()
 
     def list_cached(self) -> list[Topic]:
-        """Return every topic, by name, as of the last refresh."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def get_cached(self, name: str) -> Topic | None:
-        """Return the topic of that name as of the last refresh."""
         return self._by_name.get(name)
 
     def get(self, name: str) -> Topic:
-        """Return the topic of that name; see `resolve`."""
         return self.resolve(TopicRef(name))
 
     def resolve(self, ref: TopicRef) -> Topic:
@@ -276,7 +271,6 @@ class TopicRegistry:
         )
 
     def cached(self, ref: TopicRef) -> Topic | None:
-        """Return the topic of a name or id as of the last refresh."""
         return self._by_name.get(ref.name) if ref.id is None else self._by_id.get(ref.id)
 
     def partition(self, ref: TopicRef, index: int) -> tuple[Topic, Partition]:
@@ -379,8 +373,7 @@ class TopicRegistry:
         return stale
 
     def _is_current(self, partition: Partition) -> bool:
-        topic = self._by_name.get(partition.topic)
-        return topic is not None and id_text(topic.id) == partition.topic_id
+        return self.ids.get(partition.topic) == partition.topic_id
 
     def check_available(self, name: str) -> None:
         """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS if no topic can be created under that name."""
@@ -475,15 +468,8 @@ class TopicRegistry:
         self.refresh()
         return [errors.get(topic.name) for topic in topics]
 
-    def list_deleting(self) -> list[TopicRow]:
-        """Return the topics whose deletion is not complete, as of now."""
-        return self._list_unfinished("deleting")
-
-    def list_creating(self) -> list[TopicRow]:
-        """Return the topics whose creation is not complete, as of now."""
-        return self._list_unfinished("creating")
-
-    def _list_unfinished(self, state: str) -> list[TopicRow]:
+    def list_unfinished(self, state: Literal["creating", "deleting"]) -> list[TopicRow]:
+        """Return the topics whose creation or deletion is not complete, as of now."""
         self.refresh()
         return [row for row in self._unfinished.values() if row.state == state]
 
@@ -565,6 +551,7 @@ class TopicRegistry:
         topic = self._topic(row)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self.ids[topic.name] = row.id
         if former is not None and former.id != topic.id:
             self._store.order.change()  # what was sent to the former one is sent again
 
@@ -573,6 +560,7 @@ class TopicRegistry:
         topic = self._by_name.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.id, None)
+            self.ids.pop(name, None)
 
     def _topic(self, row: TopicRow) -> Topic:
         overrides = topic_config.readable(row.name, row.configs)

@@ -32,12 +32,10 @@ class RegistryRows:
         self._keys = keys
 
     def text(self, name: str) -> bytes | None:
-        """Return the row as it is in the registry."""
         [text] = self.texts([name])
         return text
 
     def texts(self, names: Sequence[str]) -> list[bytes | None]:
-        """Return rows as they are in the registry; `names` is not empty."""
         with errors_about(self._keys.topics):
             return cast("list[bytes | None]", self._redis.call("HMGET", self._keys.topics, *names))
 

@@ -172,7 +172,6 @@ class TopicStore:
                 self._clock.sleep(_CLAIM_PAUSE_SECONDS)
 
     def _grow(self, name: str, topic_id: str, text: bytes, count: int, change: RowChange) -> TopicRow:
-        """Add partitions to a topic on whose row this process has a claim."""
         try:
             claimed, _ = self._create_partitions(name, text, count)
         except KafkaError as error:

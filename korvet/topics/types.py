@@ -51,7 +51,6 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_dense(self) -> bool:
-        """Whether offsets count records."""
         return self.bits <= 0
 
 
@@ -68,7 +67,6 @@ class TopicPartitions(Sequence[Partition]):
         self._make = make
 
     def __len__(self) -> int:
-        """Return how many there are, made or not."""
         return len(self._made)
 
     def __eq__(self, other: object) -> bool:
@@ -84,7 +82,6 @@ class TopicPartitions(Sequence[Partition]):
     @overload
     def __getitem__(self, index: slice) -> list[Partition]: ...
     def __getitem__(self, index: int | slice) -> Partition | list[Partition]:
-        """Return the one of an index, or those of a slice."""
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         made = self._made[index]
@@ -136,7 +133,6 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     """The field of the row in Redis, and no part of its JSON."""
 
     def tag(self, index: int) -> str:
-        """Return the slot tag of a partition, "" if it has none."""
         return self.tags[index * TAG_LENGTH : (index + 1) * TAG_LENGTH]
 
 
@@ -151,7 +147,6 @@ def encode(row: TopicRow) -> bytes:
 
 
 def unclaimed(row: TopicRow) -> TopicRow:
-    """Return the row without a claim."""
     return msgspec.structs.replace(row, claim=0, claim_until=0)
 
 

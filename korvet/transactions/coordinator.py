@@ -28,7 +28,7 @@ from typing import TypeVar
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.groups.pending import PendingOffsets
+from korvet.groups.offsets import CommittedOffsets, ProducerTransaction
 from korvet.groups.schedule import NOTHING_DUE
 from korvet.log.appends import Marker
 from korvet.log.markers import MarkerWriter
@@ -66,7 +66,7 @@ class TransactionCoordinator:
         store: TransactionStore,
         topics: TopicRegistry,
         markers: MarkerWriter,
-        pending: PendingOffsets,
+        offsets: CommittedOffsets,
         replicas: Replicas,
         settings: Settings,
         *,
@@ -76,14 +76,13 @@ class TransactionCoordinator:
         self._store = store
         self._topics = topics
         self._markers = markers
-        self._pending = pending
+        self._offsets = offsets
         self._replicas = replicas
         self._timeout_ms_max = settings.transaction_max_timeout_ms
         self._expiration_ms = settings.transactional_id_expiration_ms
         self._count = count
 
     def flush(self) -> None:
-        """Send what follows transitions a little later."""
         self._store.schedule.flush()
 
     def init(
@@ -278,8 +277,9 @@ class TransactionCoordinator:
                     raise error
 
     def _finish_groups(self, prepared: PreparedTransaction) -> None:
+        transaction = ProducerTransaction(*prepared.by, prepared.number)
         for group in prepared.groups:
-            self._pending.finish(group, *prepared.by, prepared.number, prepared.commit)
+            self._offsets.finish(group, transaction, commit=prepared.commit)
 
     def _confirmed(self, change: Callable[[], T]) -> T:
         return self._replicas.confirm_call(change, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -143,7 +143,6 @@ class TransactionStore:
         return found
 
     def now_ms(self) -> int:
-        """Return the clock of the Redis that has the list of transactional ids."""
         return time_ms(self._redis.node_of(self._keys.transactions).call("TIME"))
 
     def _run(self, script: Script, transactional_id: str, args: Sequence[Arg]) -> list[Reply]:

@@ -134,17 +134,6 @@ elseif kind == 'redis' then
     end
   end
 
-  local function claim(owner, ids, ...)
-    local options = {...}
-    each_of(ids, function(...)
-      local args = {...}
-      args[#args + 1] = 'JUSTID'
-      for _, option in ipairs(options) do
-        args[#args + 1] = option
-      end
-      redis.call('XCLAIM', stream, group, owner, 0, unpack(args))
-    end)
-  end
   each_of(acked, function(...) redis.call('XACK', stream, group, ...) end)
   if renewed[1] and locked_ms > now_ms then
     begin_locks_again() -- the clock was set back
@@ -160,9 +149,6 @@ elseif kind == 'redis' then
   redis.call('HSET', share, 'h:' .. group, header_of(first, lock_ms, renewed[1] and now_ms or locked_ms))
 else
   local owners, ranges = read_ranges()
-  if not owners then
-    return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
-  end
   acquired_end = next_offset
   function is_in_flight()
     for n = 1, #ranges, 5 do

@@ -144,22 +144,6 @@ if kind == 'redis' then
     end
     return found
   end
-  -- Gives entries to the member; returns those that there are, for Redis drops what is not in the stream.
-  local function claim(ids, ...)
-    local options, found = {...}, {}
-    each_of(ids, function(...)
-      local args = {...}
-      args[#args + 1] = 'JUSTID'
-      for _, option in ipairs(options) do
-        args[#args + 1] = option
-      end
-      for _, id in ipairs(redis.call('XCLAIM', stream, group, member, 0, unpack(args))) do
-        found[#found + 1] = id
-      end
-    end)
-    pending = pending + #found
-    return found
-  end
   local function is_in()
     return true
   end
@@ -197,8 +181,8 @@ if kind == 'redis' then
     each_of(gone, ack)
     for delivered, ids in pairs(by_count) do
       pending = pending - #ids
-      for _, id in ipairs(claim(ids, 'RETRYCOUNT', delivered + 1)) do
-        claimed[id] = delivered + 1
+      for _, id in ipairs(claim(member, ids, 'RETRYCOUNT', delivered + 1)) do
+        pending, claimed[id] = pending + 1, delivered + 1
       end
     end
     for n, row in ipairs(rows) do
@@ -236,11 +220,12 @@ if kind == 'redis' then
     end)
     if to > undelivered then
       local at = 0
-      for _, id in ipairs(claim(ids, 'FORCE', 'RETRYCOUNT', 1)) do
+      for _, id in ipairs(claim(member, ids, 'FORCE', 'RETRYCOUNT', 1)) do
         repeat
           at = at + 1
         until ids[at] == id
         give(offsets[at], offsets[at], 1)
+        pending = pending + 1
       end
       local command = {'XGROUP', 'SETID', stream, group, id_of(to - 1)}
       if lag and not entries_read and not is_behind then
@@ -319,9 +304,6 @@ if kind == 'redis' then
 end
 
 local owners, ranges = read_ranges()
-if not owners then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
-end
 for n = 1, goes_on and 0 or #ranges, 5 do
   local first, last, count, owner, ends = unpack(ranges, n, n + 4)
   if first < read_start and last >= log_start and (owner == 0 or ends <= now_ms and count < deliveries_max) then

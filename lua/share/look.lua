@@ -34,9 +34,6 @@ if kind == 'redis' then
   end
 elseif start < log_start then
   local owners, ranges = read_ranges()
-  if not owners then
-    return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
-  end
   for at = 1, #ranges, 5 do
     put(unpack(ranges, at, at + 4))
   end

@@ -1,8 +1,8 @@
 -- A part of kind ranges: the ranges of offsets below `next_offset` that are not done with, each `first, last, delivery
 -- count, owner, end of its lock (ms)`. Who may have it has no owner, '', and no end, 0.
 -- Needs   share, group, log_start; of a part that is there its header (shared/share_begin)
--- Leaves  read_ranges(), which returns owners and ranges, or nil if they are malformed: flat, the owner being a number in
---         owners, 0 for none; put(first, last, count, owner, lock_end), which adds a range after those before, and
+-- Leaves  read_ranges(), which returns owners and ranges, and ends the script if they are malformed: flat, the owner being a
+--         number in owners, 0 for none; put(first, last, count, owner, lock_end), which adds a range after those before, and
 --         `live`, the number of their records; write_ranges(next_offset, begun_ms), which writes what was put
 --         and when locks began last
 -- What lies below the start of the log is dropped. Neighbours of one state are one range.
@@ -35,6 +35,7 @@ local function read_ranges()
       return owners, ranges
     end
   end
+  error({err = 'KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed'})
 end
 
 local function put(first, last, count, owner, lock_end)

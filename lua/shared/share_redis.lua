@@ -4,7 +4,8 @@
 --         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
 --         group; create_group(start); first_pending(to, from), the offset of the first pending entry, at most `to`, at
 --         least `from` (nil: any); header_of(first, lock_ms, begun_ms), the header of such a part; begin_locks_again();
---         each_of(ids, call), which calls it with as many ids at once as Lua can pass
+--         each_of(ids, call), which calls it with as many ids at once as Lua can pass; claim(owner, ids, options of XCLAIM),
+--         which gives an owner entries, and returns those that there are: Redis drops what is not in the stream
 local function id_of(offset)
   return id_of_end(offset + 1)
 end
@@ -57,6 +58,21 @@ local function each_of(ids, call)
   end
 end
 
+local function claim(owner, ids, ...)
+  local options, found = {...}, {}
+  each_of(ids, function(...)
+    local args = {...}
+    args[#args + 1] = 'JUSTID'
+    for _, option in ipairs(options) do
+      args[#args + 1] = option
+    end
+    for _, id in ipairs(redis.call('XCLAIM', stream, group, owner, 0, unpack(args))) do
+      found[#found + 1] = id
+    end
+  end)
+  return found
+end
+
 -- Each pending entry has been its consumer's since now.
 local function begin_locks_again()
   local from = '-'
@@ -70,9 +86,7 @@ local function begin_locks_again()
       from = '(' .. row[1]
     end
     for owner, ids in pairs(by_owner) do
-      local args = {'XCLAIM', stream, group, owner, 0, unpack(ids)}
-      args[#args + 1], args[#args + 2], args[#args + 3] = 'IDLE', 0, 'JUSTID'
-      redis.call(unpack(args))
+      claim(owner, ids, 'IDLE', 0)
     end
     if #rows < 1000 then
       break

@@ -39,22 +39,26 @@ def features_of(redis: Redis) -> Features:
 
 def test_a_cluster_on_which_nothing_was_set_has_the_highest_level(redis: Redis, raw_redis: Any) -> None:
     features = features_of(redis)
-    assert (features.transaction_version, features.finalized, features.epoch) == (2, {**OTHERS, NAME: 2}, 0)
+    assert (features.finalized[NAME], features.finalized, features.epoch) == (
+        2,
+        {**OTHERS, NAME: 2},
+        0,
+    )
     assert list(raw_redis.scan_iter()) == []
 
 
 def test_a_change_counts_here_at_once_and_elsewhere_after_a_refresh(redis: Redis, raw_redis: Any) -> None:
     here, there = features_of(redis), features_of(redis)
     here.update({NAME: FeatureUpdate(1, SAFE)})
-    assert (here.transaction_version, here.epoch) == (1, 1)
-    assert there.transaction_version == 2
+    assert (here.finalized[NAME], here.epoch) == (1, 1)
+    assert there.finalized[NAME] == 2
     there.refresh()
     assert (there.finalized, there.epoch) == ({**OTHERS, NAME: 1}, 1)
     there.update({NAME: FeatureUpdate(0, UNSAFE)})
     here.refresh()
-    assert (here.transaction_version, here.epoch) == (0, 2)
+    assert (here.finalized[NAME], here.epoch) == (0, 2)
     here.update({NAME: FeatureUpdate(2, UPGRADE)})
-    assert (here.transaction_version, here.epoch) == (2, 3)
+    assert (here.finalized[NAME], here.epoch) == (2, 3)
     assert raw_redis.zscore(KEYS.topic_changes, FEED_MEMBER) == 3
 
 
@@ -69,7 +73,7 @@ def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
     before = features.epoch
     features.refresh()
     assert features.epoch >= before
-    assert features.transaction_version == 1
+    assert features.finalized[NAME] == 1
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_a_change_that_is_not_allowed_changes_nothing(
         features.update({**allowed, name: FeatureUpdate(level, kind)}, validate_only=validate_only)
     assert failed.value.code == ErrorCode.INVALID_UPDATE_VERSION
     features.refresh()
-    assert (features.transaction_version, features.epoch) == (1, 1)
+    assert (features.finalized[NAME], features.epoch) == (1, 1)
 
 
 @pytest.fixture
@@ -128,7 +132,7 @@ def test_the_format_is_finalized_once_every_live_broker_has_it_and_never_lowered
     for validate_only in (True, False):
         with pytest.raises(KafkaError, match=r"Broker 7 \(Korvet 0\.2\.0\) only supports versions up to 2"):
             here.update({**raised, NAME: FeatureUpdate(1, SAFE)}, validate_only=validate_only)
-    assert (here.finalized[FORMAT], here.transaction_version) == (2, 2)
+    assert (here.finalized[FORMAT], here.finalized[NAME]) == (2, 2)
     raw_redis.hset(KEYS.brokers, "7", json.dumps(row | {"version": "0.9.0", "format": 3}))
     here.update(raised, validate_only=True)
     assert features_of(redis).finalized[FORMAT] == 2
@@ -155,7 +159,7 @@ def test_what_is_only_validated_is_not_set(redis: Redis, raw_redis: Any) -> None
     features = features_of(redis)
     features.update({NAME: FeatureUpdate(1, SAFE)}, validate_only=True)
     features.refresh()
-    assert features.transaction_version == 2
+    assert features.finalized[NAME] == 2
     assert list(raw_redis.scan_iter()) == []
 
 
@@ -180,6 +184,6 @@ def test_a_row_that_cannot_be_read_counts_as_none_and_can_be_replaced(redis: Red
     raw_redis.hset(KEYS.features, "finalized", '{"transaction.version": "x"}')
     raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 1})
     features = features_of(redis)
-    assert features.transaction_version == 2
+    assert features.finalized[NAME] == 2
     features.update({NAME: FeatureUpdate(1, SAFE)})
-    assert features.transaction_version == 1
+    assert features.finalized[NAME] == 1

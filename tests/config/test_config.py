@@ -267,6 +267,11 @@ def test_a_value_in_range_is_taken_as_it_is(name: str, value: str) -> None:
     [
         {"group.min.session.timeout.ms": "10000", "group.max.session.timeout.ms": "9999"},
         {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+        {"group.consumer.session.timeout.ms": "60001"},
+        {"group.share.record.lock.duration.ms": "14999"},
+        {"group.streams.session.timeout.ms": "44999"},
+        {"group.streams.heartbeat.interval.ms": "15001"},
+        {"group.streams.num.standby.replicas": "3"},
         {"memory.throttle.percent": "96"},
         {"socket.request.max.bytes": "2000000000"},
         {"queued.max.request.bytes": "1024"},

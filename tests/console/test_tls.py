@@ -112,3 +112,7 @@ def test_a_key_store_that_cannot_be_used_is_refused_by_its_own_name(authority: A
     with pytest.raises(ConfigError, match=rf"^ops\.ssl\.keystore\.location {issued.store}: .*key") as refused:
         ops_tls(settings)
     assert "wrong" not in str(refused.value)
+
+
+def test_a_key_store_of_a_port_that_is_switched_off_is_not_read() -> None:
+    assert ops_tls(Settings(ops_listen="", ops_ssl_keystore_location="/none")) is None

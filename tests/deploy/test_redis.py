@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from korvet.config.sources import load
+from korvet.server.finding import Level
 from korvet.server.supervisor import redis_check
 from tests.deploy.files import DEPLOY, documents
 from tests.deploy.pods import Manifest
@@ -45,10 +46,10 @@ def test_the_users_file_gives_brokers_what_the_page_on_redis_lists() -> None:
 def test_korvet_is_content_with_such_a_redis(options: list[str], tmp_path: Path) -> None:
     with embedded_server(*options) as url:
         settings = load(None, {}, {"redis.url": url, "data.dir": str(tmp_path)}).settings
-        facts = redis_check.check(settings, lambda _: None, lambda _: None)
+        facts = redis_check.check(settings)
     assert facts.appendonly
     assert facts.appendfsync == "everysec"
-    assert facts.warnings == ()
+    assert {finding.level for finding in facts.findings} == {Level.OK}
 
 
 def test_what_is_set_by_a_comment_is_a_setting_too(tmp_path: Path) -> None:

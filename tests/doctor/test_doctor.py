@@ -18,12 +18,14 @@ import pytest
 import redis
 from gevent import subprocess as gevent_subprocess
 
+from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.doctor import addresses, machine, redis_server
 from korvet.doctor import settings as settings_checks
-from korvet.doctor.finding import Finding, Level
 from korvet.lake.table import Lake
+from korvet.server.finding import Finding, Level
+from korvet.server.supervisor import checks
 from tests.cli.commands import korvet, refused
 from tests.support import processes
 from tests.support.authority import Authority
@@ -45,6 +47,15 @@ def bad(findings: Iterator[Finding]) -> dict[str, Finding]:
     found = {each.what: each for each in findings if each.level is not Level.OK}
     assert all(each.advice for each in found.values())
     return found
+
+
+def start(given: Settings) -> Iterator[Finding]:
+    """Yield what a start would find of the settings."""
+    return checks.examine(given, wanted_listeners(given.listeners, given.listen))
+
+
+def tls(given: Settings) -> Iterator[Finding]:
+    return checks.tls(given, wanted_listeners(given.listeners, given.listen))
 
 
 def doctor(*flags: str, environ: dict[str, str] | None = None) -> tuple[int, dict[str, dict[str, str]]]:
@@ -260,6 +271,21 @@ def test_a_clock_that_is_an_hour_off(durable: str, ahead_s: float, word: str) ->
     assert finding.said.startswith(("3599.", "3600."))
 
 
+@pytest.mark.parametrize(
+    ("setting", "what", "said"),
+    [
+        ("replicas=1", "replicas", "the embedded server has no replicas"),
+        ("sasl.enabled.mechanisms=", "SASL (SASL_PLAINTEXT)", "names no mechanism"),
+        ("sasl.enabled.mechanisms=OAUTHBEARER", "SASL (SASL_PLAINTEXT)", "jwks.endpoint.url"),
+    ],
+)
+def test_what_a_start_refuses_is_an_error(tmp_path: Path, setting: str, what: str, said: str) -> None:
+    flags = ("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "--ops-listen", "")
+    code, found = doctor(*flags, "--set", setting, "--data-dir", str(tmp_path / "none"))
+    assert (code, found[what]["level"]) == (1, "error")
+    assert said in found[what]["finding"]
+
+
 def test_a_port_that_another_process_has(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -308,9 +334,7 @@ def test_a_listener_beyond_this_machine_that_lets_everybody_do_everything(
     else:
         values = {"listen": "0.0.0.0:0", "advertised": "192.0.2.1:9092"} | values
     given = settings(ops__listen="", **values)
-    found = [
-        each.said for what, each in bad(addresses.examine(given)).items() if what.startswith("listener ")
-    ]
+    found = [each.said for what, each in bad(start(given)).items() if what.startswith("listener ")]
     assert [each[: len(said)] for each in found] == ([said] if said else [])
 
 
@@ -329,7 +353,8 @@ def test_an_address_that_this_machine_does_not_have() -> None:
     ids=["none", "name", "loopback"],
 )
 def test_an_advertised_address_that_leads_nowhere(values: dict[str, str], level: Level, said: str) -> None:
-    found = bad(addresses.examine(settings(ops__listen="", **values)))
+    given = settings(ops__listen="", **values)
+    found = bad(iter((*start(given), *addresses.examine(given))))
     (finding,) = (each for what, each in found.items() if what.startswith("advertised"))
     assert finding.level is level
     assert said in finding.said
@@ -540,7 +565,7 @@ def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(
     listeners = ",".join(f"{name}://127.0.0.1:{port}" for port, name in enumerate(names, 1))
     protocols = ",".join(f"{name}:SSL" for name in names)
     given |= {"listeners": listeners, "listener.security.protocol.map": protocols}
-    found = {each.what: each for each in settings_checks.examine_tls(settings(**given))}
+    found = {each.what: each for each in tls(settings(**given))}
     assert {what: each.level for what, each in found.items()} == {
         "TLS (GOOD)": Level.OK,
         "TLS (SOON)": Level.WARNING,
@@ -551,9 +576,9 @@ def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(
     assert found["TLS (SOON)"].said == "the certificate expires in 4 days"
     assert "ssl.keystore.location" in found["TLS (NONE)"].said
     stores["GOOD"].chmod(0o644)
-    named = bad(settings_checks.examine_tls(settings(**given)))
+    named = bad(tls(settings(**given)))
     assert named["ssl.keystore.location (GOOD)"].said == "every user of this machine can read the private key"
-    assert list(settings_checks.examine_tls(Settings())) == []
+    assert list(tls(Settings())) == []
 
 
 @pytest.mark.slow
@@ -564,7 +589,7 @@ def test_a_key_store_of_the_ops_port_that_cannot_be_used_expires_soon_or_that_al
 
     def found(store: Path, listen: str = "127.0.0.1:9093") -> list[tuple[str, Level, str]]:
         given = settings(ops__ssl__keystore__location=str(store), ops__listen=listen)
-        return [(each.what, each.level, each.said) for each in settings_checks.examine_tls(given)]
+        return [(each.what, each.level, each.said) for each in tls(given)]
 
     good, other, soon = (authority.issue("/CN=broker", days=days) for days in (30, 30, 5))
     for each in (good, soon):

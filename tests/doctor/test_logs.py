@@ -7,8 +7,8 @@ from typing import Any
 
 from korvet.config.settings import Settings
 from korvet.doctor import redis_server
-from korvet.doctor.finding import Finding, Level
 from korvet.log.packed import LOG_FIELD
+from korvet.server.finding import Finding, Level
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
 from tests.support.partition_state import write_format

@@ -8,8 +8,8 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.doctor import redis_server
-from korvet.doctor.finding import Finding, Level
 from korvet.redis import permissions
+from korvet.server.finding import Finding, Level
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
@@ -35,7 +35,7 @@ def test_nodes_are_examined_one_by_one() -> None:
         findings = found(settings)
         assert said(findings, "nodes", Level.OK) == ["2 of 2 masters answer"]
         [full] = said(findings, "cluster-require-full-coverage")
-        assert full.startswith(f"{one.address}: ")
+        assert full.endswith(f"(at {one.address})")
         [large] = said(findings, "largest stream")
         assert large.startswith(f"{cluster.node_of(stream).address}: korvet:orders:0 takes 2 MiB")
         assert "more than proto-max-bulk-len (1 MiB)" in large

@@ -17,7 +17,7 @@ import greenlet
 
 from korvet.cli.main import main
 from korvet.config.settings import Settings
-from korvet.handlers.context import Caller
+from korvet.handlers.registry import Caller
 from korvet.protocol.schema import RequestHeader
 from korvet.server.supervisor import roles
 from korvet.server.supervisor.child import SupervisorLink

@@ -58,7 +58,9 @@ class Group:
     def ask(self, member: str = "", **fields: Any) -> Joined | Waiting:
         """Join with `member` as the id, or with `new` as that of a new member."""
         new_member_id = fields.pop("new", f"member-{next(self._numbers)}")
-        return self.store.join(join_request(self.name, member, **fields), new_member_id)
+        outcome = self.store.join(join_request(self.name, member, **fields), new_member_id)
+        assert outcome is not None
+        return outcome
 
     def joined(self, member: str = "", **fields: Any) -> Joined:
         """Join, and expect the rebalance to be complete."""
@@ -83,7 +85,9 @@ class Group:
     ) -> Synced | Waiting:
         """Sync; `parts` are the leader's assignments."""
         fields = {"instance": instance, "protocol_type": kind, "protocol": protocol}
-        return self.store.sync(sync_request(self.name, member, generation, parts, **fields))
+        outcome = self.store.sync(sync_request(self.name, member, generation, parts, **fields))
+        assert outcome is not None
+        return outcome
 
     def part(self, member: str, generation: int, **parts: bytes) -> bytes:
         outcome = self.sync(member, generation, "", None, None, **parts)
@@ -95,7 +99,9 @@ class Group:
 
     def leave(self, *members: tuple[str, str]) -> list[str]:
         """Take members out; returns the names of the outcomes."""
-        return [code.name for code in self.store.leave(self.name, members)]
+        outcomes = self.store.leave(self.name, members)
+        assert outcomes is not None
+        return [code.name for code in outcomes]
 
     def stable(self, *names: str, **fields: Any) -> int:
         """Make a group of these members, the first its leader; returns its generation."""

@@ -31,7 +31,13 @@ def worker(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Domain]:
 
 def read(worker: Domain, *groups: str) -> tuple[list[GroupLag], list[KafkaError]]:
     store = OffsetStore(worker.redis, KEYS, mirror=True)
-    return LagReader(store, IndexStore(worker.redis), worker.topics).read(groups, lambda: None)
+    steps = LagReader(store, IndexStore(worker.redis), worker.topics).read(groups)
+    return sorted_out([outcome for outcomes in steps for outcome in outcomes])
+
+
+def sorted_out(outcomes: list[GroupLag | KafkaError]) -> tuple[list[GroupLag], list[KafkaError]]:
+    errors = [each for each in outcomes if isinstance(each, KafkaError)]
+    return [each for each in outcomes if isinstance(each, GroupLag)], errors
 
 
 def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]:

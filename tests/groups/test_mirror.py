@@ -105,8 +105,8 @@ def test_where_the_node_of_a_partition_is_away_the_id_of_the_registry_counts(
     monkeypatch.setattr(worker.redis, "pipeline", state_is_away)
     at = TopicPartition("orders", 0)
     for known, offset in ((TOPIC_ID, 5), ("another", None)):
-        row = value(worker.store.fetch([(NAME, at)], {"orders": known}.get))
-        found = value(worker.store.fetch_all([NAME], {"orders": known}.get))
+        row = value(worker.store.fetch([(NAME, at)], {"orders": known}))
+        found = value(worker.store.fetch_all([NAME], {"orders": known}))
         assert (row and row.offset) == offset
         assert (at in found) == (offset is not None)
     with pytest.raises(StorageUnavailableError):

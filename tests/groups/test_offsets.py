@@ -206,7 +206,7 @@ def test_the_last_of_several_commits_for_one_partition_counts_and_one_script_hol
     committed = committed_of(here, clock)
     wide = [at(each, 7) for each in range(2 * PARTITIONS_AT_ONCE + 1)]
     assert committed.commit(NOBODY, wide[:1]) == [None]  # Redis has the script from now on
-    committed.flush()
+    committed._store.flush()
     requests = requests_of(here.redis)
     assert set(committed.commit(NOBODY, wide)) == {None}
     assert requests == 3 * [("group/commit", 1)]

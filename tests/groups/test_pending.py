@@ -9,8 +9,13 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.groups.expiry import OffsetExpiry
-from korvet.groups.offsets import CommittedOffsets, Committer, OffsetStore, OffsetToCommit
-from korvet.groups.pending import PendingOffsets
+from korvet.groups.offsets import (
+    CommittedOffsets,
+    Committer,
+    OffsetStore,
+    OffsetToCommit,
+    ProducerTransaction,
+)
 from korvet.protocol.types import TopicPartition
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
@@ -30,18 +35,17 @@ class Worker:
         self.domain = domain
         self.store = OffsetStore(domain.redis, KEYS, mirror=True)
         self.committed = CommittedOffsets(self.store, domain.topics, Settings())
-        self.pending = PendingOffsets(self.store, domain.topics, Settings())
 
     def commit_transaction(
         self, number: int, *offsets: int, metadata: str = "", by: Committer = BY, producer: int = PRODUCER
     ) -> list[ErrorCode | None]:
         refs = self.refs(*offsets, metadata=metadata)
-        outcomes = self.pending.commit(by, producer, EPOCH, number, refs)
+        outcomes = self.committed.commit(by, refs, 0, ProducerTransaction(producer, EPOCH, number))
         return [None if error is None else error.code for error in outcomes]
 
     def finish(self, number: int, *, commit: bool = True) -> None:
-        self.pending.finish(NAME, PRODUCER, EPOCH, number, commit)
-        self.pending.flush()
+        self.committed.finish(NAME, ProducerTransaction(PRODUCER, EPOCH, number), commit=commit)
+        self.store.flush()
 
     def refs(self, *offsets: int, metadata: str = "") -> list[PartitionRef[OffsetToCommit]]:
         return [
@@ -50,10 +54,10 @@ class Worker:
         ]
 
     def offsets(self) -> dict[int, int]:
-        return {at.partition: row.offset for at, row in value(self.committed.fetch_all([NAME])).items()}
+        return {at.partition: row.offset for at, row in value(self.store.fetch_all([NAME])).items()}
 
     def unstable(self) -> set[int]:
-        return {at.partition for at in value(self.pending.unstable([NAME]))}
+        return {at.partition for at in value(self.store.unstable([NAME]))}
 
     def expire(self, ms: int = 0) -> tuple[int, int]:
         group = Group(self.domain.redis, None, NAME)
@@ -89,7 +93,7 @@ def test_offsets_count_once_their_transaction_is_committed(worker: Worker, raw_r
 def test_each_partition_has_its_own_error(worker: Worker) -> None:
     too_large = worker.refs(5, 6, 7, 8)
     too_large[1] = PartitionRef(TopicRef("orders"), 1, OffsetToCommit(6, -1, "x" * 5000))
-    outcomes = worker.pending.commit(BY, PRODUCER, EPOCH, 7, too_large)
+    outcomes = worker.committed.commit(BY, too_large, 0, ProducerTransaction(PRODUCER, EPOCH, 7))
     assert [error and error.code for error in outcomes] == [
         None,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
@@ -102,7 +106,7 @@ def test_each_partition_has_its_own_error(worker: Worker) -> None:
 def test_a_redis_group_moves_when_the_transaction_is_committed(worker: Worker, raw_redis: Any) -> None:
     worker.domain.append("orders", b"v")
     worker.commit_transaction(7, 1)
-    worker.pending.flush()
+    worker.store.flush()
     assert redis_groups(raw_redis) == []
     worker.finish(7)
     [(name, last_id)] = redis_groups(raw_redis)

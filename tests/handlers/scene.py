@@ -24,19 +24,20 @@ from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.keys import Keys
 from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, ResourcePattern, Rule
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Principal, Session
 from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.sockets import Sockets
+from korvet.server.services import Storage, build_services
 from korvet.server.serving import serve_clients
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
-from korvet.server.worker import Storage, build_apis
 from tests.handlers import apis
 from tests.handlers.table import codes, message
 from tests.support import redis_servers
 from tests.support.batches import Record, batch
-from tests.support.dispatching import TIMEOUT_MS, connected, received, served
+from tests.support.dispatching import TIMEOUT_MS, Present, connected, received, served
 from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
 ROOT = Session("10.0.0.1:1", principal=Principal("User", "root"))
@@ -72,7 +73,7 @@ class Scene:
         self.settings = Settings(**given | settings)
         self.storage = Storage.of(self.settings, None)
         address = Address("127.0.0.1", 9092)
-        self.apis = build_apis(
+        self.services = build_services(
             self.settings,
             self.storage,
             [Bound(DEFAULT_LISTENER, address, address)],
@@ -80,16 +81,20 @@ class Scene:
             UsageTable.of(self.settings, workers=1).worker(0),
             clock=clock,
         )
-        self.acls = self.apis.security.authorizer
+        self.acls = self.services.authorizer
         if self.acls is not None:
             self.acls.refresh()
-        lease, quotas = ServingLease(self.storage.redis, TIMEOUT_MS), self.apis.security.quotas
-        self.dispatcher = Dispatcher(HANDLERS, self.apis, self.apis.log.replicas, lease, quotas, self.acls)
-        pressure, path = Backpressure(self.storage.appends, self.settings), self.apis.log.appends.core
-        serve_clients(self.apis, pressure, lease, self.dispatcher.throttle)
+        lease, quotas = ServingLease(self.storage.redis, TIMEOUT_MS), self.services.quotas
+        self.dispatcher = Dispatcher(
+            HANDLERS, self.services, self.services.replicas, lease, quotas, self.acls
+        )
+        pressure, path = Backpressure(self.storage.appends, self.settings), self.services.appends.core
+        serve_clients(self.services, pressure, lease, self.dispatcher.throttle)
         self.sockets = Sockets(self.settings, path, may_all=self.acls is None)
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
         self.ids: dict[str, bytes] = {}
+        self.logins: dict[str, Authenticator] = {}
+        """Those of clients that have to log in, by their peer."""
         self._raw = ExitStack()
         self._connections = ExitStack()
         self._consumers: dict[tuple[str, Principal], WireClient] = {}
@@ -119,7 +124,7 @@ class Scene:
         if isinstance(request, ProduceRequest):
             return served(self.dispatcher, self.sockets, request, version, session)
         with received(request_frame(request, version)) as frame:
-            chunks = self.dispatcher.serve(frame, session).chunks
+            chunks = self.dispatcher.serve(frame, Present(session, self.logins.get(session.peer))).chunks
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:]) if chunks else None
 
     def _consumer(self, session: Session) -> WireClient:

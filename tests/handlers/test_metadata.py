@@ -91,7 +91,7 @@ def test_a_change_by_another_worker_is_in_the_next_answer(
 @pytest.mark.usefixtures("registration")
 @pytest.mark.embedded
 def test_a_later_epoch_of_the_leaders_is_in_the_next_answer(scene: Scene) -> None:
-    epochs = scene.apis.topics.epochs
+    epochs = scene.services.epochs
     later = epochs.refresh(scene.storage.appends.node_of(""), epochs.current("") + 1)
     partitions = [each for topic in everything(scene).topics for each in topic.partitions]
     assert {each.leader_epoch for each in partitions} == {later}

@@ -51,7 +51,7 @@ def storage_format() -> str:
 @pytest.fixture
 def looks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count how often the worker looks for changes of topics, and reads all of them."""
-    topics, counted = scene.apis.log.topics, Counter[str]()
+    topics, counted = scene.services.topics, Counter[str]()
 
     def counting(name: str, call: Callable[[], None]) -> Callable[[], None]:
         def counted_call() -> None:

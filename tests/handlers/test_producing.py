@@ -113,11 +113,11 @@ def test_requests_of_one_connection_are_served_one_after_the_other(redis_url: st
     rest = b""
 
     def handle(*_: object) -> ListGroupsResponse:
-        under_way.append(there.apis.log.appends.core.count)
+        under_way.append(there.services.appends.core.count)
         client.send_bytes(rest)
         return ListGroupsResponse(groups=[])
 
-    others = dispatcher(redis, {16: Handler(ListGroupsRequest, object, handle, handle)}, [object()])
+    others = dispatcher(redis, {16: Handler(ListGroupsRequest, handle, handle)})
     with closing(Scene(redis_url, authorizer_class_name="")) as there:
         there.create("orders")
         with connected(others, there.sockets) as (_, socket):
@@ -144,7 +144,7 @@ def test_what_has_begun_is_answered_when_a_worker_drains(redis_url: str) -> None
     with proxy(redis_url) as network, closing(Scene(network.url, authorizer_class_name="")) as there:
         there.create("orders")
         there.append(b"a")
-        count = partial(getattr, there.apis.log.appends.core, "count")
+        count = partial(getattr, there.services.appends.core, "count")
         with (
             connected(there.dispatcher, there.sockets) as (drained, socket),
             connected(there.dispatcher, there.sockets) as (_, leaving),

@@ -10,12 +10,12 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.groups.streams.types import GroupStatus
-from korvet.handlers.produce import ProduceDecisions
 from korvet.handlers.registry import HANDLERS
 from korvet.protocol import messages as wire_messages
 from korvet.protocol.schema import Message
 from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
+from korvet.server.decisions import ProduceDecisions
 from korvet.share.types import ACCEPT
 from korvet.topics.registry import Topic
 from korvet.topics.types import TopicRef
@@ -334,7 +334,7 @@ def test_a_right_that_is_revoked_while_its_topic_is_looked_up_is_none(
 ) -> None:
     topic_id = scene.ids["orders"]
     scene.allow(WRITE, TOPIC)
-    decisions, registry = scene.apis.log.appends.clients, scene.apis.log.topics
+    decisions, registry = scene.services.appends.clients, scene.services.topics
     assert isinstance(decisions, ProduceDecisions)
     resolve = registry.resolve
     with connected(scene.dispatcher, scene.sockets, session=ALICE) as (client, _):

@@ -104,7 +104,7 @@ def test_a_name_is_given_again_once_the_deleted_topic_is_cleared_away_and_who_as
 ) -> None:
     former = scene.create("large", LARGE)
     scene.append(b"old", topic="large", partition=LARGE - 1)
-    monkeypatch.setattr(scene.apis.topics.topics, "_clock", LateClock())
+    monkeypatch.setattr(scene.services.topics, "_clock", LateClock())
     [deleted] = scene.do(apis.DeleteTopics, **gone("large")).responses
     assert deleted.topic_id == former
     [again] = other.ask(apis.DeleteTopics, **gone("large")).responses
@@ -113,7 +113,7 @@ def test_a_name_is_given_again_once_the_deleted_topic_is_cleared_away_and_who_as
     assert codes_of(asked) == [AVAILABLE_LATER]
     assert codes_of(other.ask(apis.CreateTopics, **created("large", validate_only=True))) == [ErrorCode.NONE]
     with monkeypatch.context() as late:
-        late.setattr(other.apis.topics.topics, "_clock", LateClock())
+        late.setattr(other.services.topics, "_clock", LateClock())
         assert codes_of(other.ask(apis.CreateTopics, **created("large"))) == [ErrorCode.REQUEST_TIMED_OUT]
     assert other.create("large") != former
     assert len(placed(scene, "large")) == 1

@@ -174,7 +174,7 @@ def test_a_topic_that_is_only_marked_as_deleted_in_the_middle_of_a_pass_ends_it(
     assert refusal(log.compact, check=meanwhile) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert before
     assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter("*tables*")} == before
-    [deleted] = here.topics.list_deleting()
+    [deleted] = here.topics.list_unfinished("deleting")
     assert list(here.topics.delete_in_steps(deleted))
     assert raw_redis.keys("*tables*") == []
 

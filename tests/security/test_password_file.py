@@ -11,7 +11,8 @@ from korvet.config.sources import load
 from korvet.config.values import Address
 from korvet.errors import ConfigError
 from korvet.security.password_file import FILE_BYTES_MAX, read_passwords
-from korvet.server.supervisor.startup import check_sasl
+from korvet.server.finding import require
+from korvet.server.supervisor.checks import sasl
 
 SECRET = "secret-of-this-test"
 
@@ -66,7 +67,7 @@ def test_a_broker_does_not_start_without_users_that_it_needs(path: Path) -> None
         "sasl.plain.users.file": str(path.with_name("absent")),
     }
     with pytest.raises(ConfigError, match=r"sasl.plain.users.file = .*absent: No such file or directory"):
-        check_sasl(load(None, {}, given).settings, [listener])
-    check_sasl(load(None, {}, given | {"sasl.enabled.mechanisms": "SCRAM-SHA-512"}).settings, [listener])
+        require(sasl(load(None, {}, given).settings, [listener]))
+    require(sasl(load(None, {}, given | {"sasl.enabled.mechanisms": "SCRAM-SHA-512"}).settings, [listener]))
     with pytest.raises(ConfigError, match=r"sasl.enabled.mechanisms names no mechanism"):
-        check_sasl(load(None, {}, given | {"sasl.enabled.mechanisms": ""}).settings, [listener])
+        require(sasl(load(None, {}, given | {"sasl.enabled.mechanisms": ""}).settings, [listener]))

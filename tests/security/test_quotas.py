@@ -9,7 +9,7 @@ import pytest
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.security.client_quotas import ClientQuotas
+from korvet.security.client_quotas import ClientQuotas, Mutations
 from korvet.security.quotas import Limit, Quota, QuotaStore, QuotaTable, parse_entity
 from korvet.security.usage import UsageTable, Windows
 from tests.support.virtual_clock import VirtualClock
@@ -112,17 +112,17 @@ def test_mutations_are_refused_once_tokens_are_owed_and_permissive_ones_are_only
     clock = VirtualClock()
     [quotas] = of_workers(redis, 1, clock)
     quotas.alter(parse_entity([("user", "alice")]), {Quota.CONTROLLER_MUTATION_RATE: 2.0})
-    strict = quotas.mutations("alice", "app", strict=True)
+    strict = Mutations(quotas, "alice", "app", strict=True)
     strict.take(30)
     assert strict.throttle_ms == 0
     with pytest.raises(KafkaError) as refused:
         strict.take(1)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert strict.throttle_ms == 4000  # 8 are owed
-    permissive = quotas.mutations("alice", "app", strict=False)
+    permissive = Mutations(quotas, "alice", "app", strict=False)
     permissive.take(2)
     assert permissive.throttle_ms == 5000
-    unlimited = quotas.mutations("bob", "app", strict=True)
+    unlimited = Mutations(quotas, "bob", "app", strict=True)
     unlimited.take(10**6)
     unlimited.take(1)
     assert unlimited.throttle_ms == 0
@@ -138,7 +138,7 @@ def test_values_that_no_request_could_set_do_not_count_and_are_logged_once(
     redis.call("HSET", Keys("korvet").quotas, *rows)
     quotas.alter(parse_entity([("user", "bob")]), {RATE: 1.0})
     assert [dict(each) for each in sorted(quotas.table.entities)] == [{"user": "alice"}, {"user": "bob"}]
-    quotas.mutations("alice", "app", strict=False).take(10)
+    Mutations(quotas, "alice", "app", strict=False).take(10)
     assert quotas.charge(RATE, "alice", "app", 12_000) == 2000
     assert quotas.charge(Quota.REQUEST_PERCENTAGE, "alice", "app", 500) == 0
     # A change leaves the others as they are stored: another version may know them.

@@ -13,6 +13,7 @@ from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from korvet.security.exchange import Exchange
 from korvet.security.sasl import RENEWAL_PAUSE_SECONDS_MIN, Authenticator, Mechanism, SaslListener
 from korvet.security.session import Principal, Session
 from korvet.telemetry import metrics
@@ -24,12 +25,12 @@ AUTHENTICATE, METADATA = SaslAuthenticateRequest.api.key, MetadataRequest.api.ke
 PRODUCE = ProduceRequest.api.key
 
 
-class OneToken:
+class OneToken(Exchange):
     """A mechanism whose token is the user's name; `mallory` is refused in two steps."""
 
     def __init__(self, expires_at: float | None = None) -> None:
-        self.user, self.complete, self.expires_at = "", False, expires_at
-        self.refusal: AuthenticationError | None = None
+        super().__init__()
+        self.expires_at = expires_at
 
     def evaluate(self, token: bytes) -> bytes:
         if self.refusal is not None:

@@ -18,8 +18,7 @@ import pytest
 
 from korvet import turns
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Handler
+from korvet.handlers.registry import HANDLERS, Caller, Handler
 from korvet.protocol.compile import encode
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.offset_for_leader_epoch import (
@@ -37,7 +36,7 @@ from korvet.server.net import dispatch
 from korvet.server.net.dispatch import CHUNKS_MAX, Dispatcher
 from korvet.telemetry import metrics
 from tests.protocol.samples import sample
-from tests.support.dispatching import answer, connected, dispatcher, opened_sockets, received
+from tests.support.dispatching import Present, answer, connected, dispatcher, opened_sockets, received
 from tests.support.wire_client import decode_response, request_frame
 from tests.support.wire_client import frame as frame_of
 
@@ -49,7 +48,7 @@ REQUEST = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
 def serving(redis: Redis, handle: Any, refuse: Any = HANDLERS[60].refuse) -> Dispatcher:
     """Return a dispatcher that knows one API, served by this function."""
-    return dispatcher(redis, {60: Handler(DescribeClusterRequest, object, handle, refuse)}, [object()])
+    return dispatcher(redis, {60: Handler(DescribeClusterRequest, handle, refuse)})
 
 
 def raising(error: Exception) -> Callable[..., Message]:
@@ -141,7 +140,7 @@ def test_a_fault_of_the_dispatcher_itself_closes_its_connection_alone(
         connected(by, sockets) as (_, other),
     ):
         with monkeypatch.context() as patched:
-            patched.delattr(by, "_served")
+            patched.delattr(by, "_handlers")
             client.sendall(request_frame(REQUEST, 2))
             assert client.recv(1) == b""
         assert counted.get() == before + 1
@@ -177,10 +176,10 @@ def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(
 def test_a_broken_protocol_is_left_to_the_connection(redis: Redis) -> None:
     unknown = frame_of(b"\x03\xe7\0\0\0\0\0\1\xff\xff")
     with received(unknown) as frame, pytest.raises(ProtocolError, match="API key 999"):
-        dispatcher(redis, {}, []).serve(frame, Session("peer:1"))
+        dispatcher(redis, {}).serve(frame, Present(Session("peer:1")))
     broken = serving(redis, raising(ProtocolError("no answer is awaited")))
     with received(request_frame(REQUEST, 2)) as frame, pytest.raises(ProtocolError, match="no answer"):
-        broken.serve(frame, Session("peer:1"))
+        broken.serve(frame, Present(Session("peer:1")))
 
 
 @pytest.mark.parametrize("variant", ["filled", "null", "plain"])
@@ -215,12 +214,12 @@ def test_a_long_request_lets_others_run_at_every_step(redis: Redis, monkeypatch:
         return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="", partitions=found)])
 
     api = OffsetForLeaderEpochRequest
-    handler = Handler(api, type(None), handle, handle)
+    handler = Handler(api, handle, handle)
     asked = [OffsetForLeaderPartition(partition=each, leader_epoch=0) for each in range(1000)]
     frame = request_frame(api(topics=[OffsetForLeaderTopic(topic="", partitions=asked)]), 4)
     with received(frame) as here:
         others = gevent.spawn(run)
-        dispatcher(redis, {api.api.key: handler}, [None]).serve(here, Session("peer:1"))
+        dispatcher(redis, {api.api.key: handler}).serve(here, Present(Session("peer:1")))
         seen.append(had)
         others.kill()
     steps = [after - before for before, after in pairwise([0, *seen])]
@@ -234,9 +233,9 @@ def test_a_response_of_very_many_parts_is_sent_in_few(redis: Redis) -> None:
         found = [OffsetForLeaderTopicResult(topic=str(each), partitions=[]) for each in range(count)]
         return OffsetForLeaderEpochResponse(topics=found)
 
-    handlers = {api.api.key: Handler(api, type(None), handle, handle)}
+    handlers = {api.api.key: Handler(api, handle, handle)}
     with received(request_frame(api(topics=[]), 4)) as frame:
-        chunks = dispatcher(redis, handlers, [None]).serve(frame, Session("peer:1")).chunks
+        chunks = dispatcher(redis, handlers).serve(frame, Present(Session("peer:1"))).chunks
     assert len(chunks) < 50
     answered = decode_response(OffsetForLeaderEpochResponse, 4, b"".join(chunks)[4:])
     assert [each.topic for each in answered.topics] == [str(each) for each in range(count)]

@@ -27,9 +27,9 @@ from korvet.protocol.messages.offset_commit import (
 from korvet.protocol.schema import Message
 from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
+from korvet.server.services import Storage, build_services
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
-from korvet.server.worker import Storage, build_apis
 from korvet.topics.registry import TopicSpec
 from tests.handlers.configs import APPEND, TOPIC, altered, reset
 from tests.support.dispatching import TIMEOUT_MS, answer
@@ -64,10 +64,10 @@ def test_a_change_that_came_to_redis_after_the_lease_is_done_by_a_second_try(
     storage = Storage.of(settings, None)
     address = Address("127.0.0.1", 9092)
     usage = UsageTable.of(settings, workers=1).worker(0)
-    apis = build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
+    services = build_services(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
     lease = ServingLease(storage.redis, LEASE_MS)
-    served = Dispatcher(HANDLERS, apis, storage.replicas, lease, apis.security.quotas)
-    apis.log.topics.create(TopicSpec(name="there", partitions=1))
+    served = Dispatcher(HANDLERS, services, storage.replicas, lease, services.quotas)
+    services.topics.create(TopicSpec(name="there", partitions=1))
     committed = [OffsetCommitRequestTopic(name="there", partitions=[COMMITTED])]
     assert not failed(answer(served, OffsetCommitRequest(group_id="billing", topics=committed), 8))
     lease.renew()

@@ -12,7 +12,7 @@ import redis
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
-from korvet.server.worker import Storage
+from korvet.server.services import Storage
 from tests.support.proxy import Proxy, until
 
 T = TypeVar("T")

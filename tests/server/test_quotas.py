@@ -25,7 +25,7 @@ from korvet.security.session import Session
 from korvet.telemetry import metrics
 from tests.handlers.scene import Scene
 from tests.support.batches import batch
-from tests.support.dispatching import connected, received
+from tests.support.dispatching import Present, connected, received
 from tests.support.proxy import until
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client, fetch_request, produce_request
@@ -42,7 +42,7 @@ class Worker(Scene):
 
     def __init__(self, redis_url: str, clock: Clock) -> None:
         super().__init__(redis_url, clock=clock, authorizer_class_name="")
-        self.quotas = self.apis.security.quotas
+        self.quotas = self.services.quotas
         self.create("orders")
 
     def limit(self, **quotas: float | None) -> None:
@@ -63,7 +63,7 @@ class LocalClient:
     def call(self, request: Message, version: int) -> Any:
         """Return the answer."""
         with received(request_frame(request, version, client_id=self._client_id)) as frame:
-            chunks, self.muted_ms, _ = self._worker.dispatcher.serve(frame, self._session)
+            chunks, self.muted_ms, _ = self._worker.dispatcher.serve(frame, Present(self._session))
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])
 
     def produce(self, size: int) -> Any:

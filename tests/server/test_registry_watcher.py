@@ -17,7 +17,7 @@ from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.errors import StorageUnavailableError
-from korvet.handlers.context import Apis
+from korvet.handlers.registry import Services
 from korvet.protocol.types import (
     AclOperation,
     AclPermissionType,
@@ -35,8 +35,9 @@ from korvet.security.quotas import Quota
 from korvet.security.session import Principal, Session
 from korvet.security.usage import UsageTable
 from korvet.server.registry_watcher import Refresh, watch
+from korvet.server.services import Storage, build_services
 from korvet.server.supervisor.ports import Bound
-from korvet.server.worker import Storage, _watch_registry, build_apis
+from korvet.server.worker import _watch_registry
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
 from tests.support.proxy import Proxy, until
@@ -65,24 +66,24 @@ def watching(
     greenlet.kill()
 
 
-def worker(storage: Storage) -> Apis:
+def worker(storage: Storage) -> Services:
     settings = Settings(authorizer_class_name="StandardAuthorizer")
     address = Address("127.0.0.1", 9092)
     usage = UsageTable.of(settings, workers=1).worker(0)
-    return build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
+    return build_services(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
 
 
-def allows(apis: Apis) -> bool:
-    assert apis.security.authorizer is not None
-    rights = apis.security.authorizer.rights(Session("10.0.0.1:1", principal=ALICE), "Fetch")
+def allows(services: Services) -> bool:
+    assert services.authorizer is not None
+    rights = services.authorizer.rights(Session("10.0.0.1:1", principal=ALICE), "Fetch")
     return rights.allows(AclOperation.READ, AclResourceType.TOPIC, "orders", log=False)
 
 
-def allow(apis: Apis) -> None:
+def allow(services: Services) -> None:
     resource = ResourcePattern(AclResourceType.TOPIC, PatternType.LITERAL, "orders")
     acl = Acl(resource, Rule(str(ALICE), "*", AclOperation.READ, AclPermissionType.ALLOW))
-    assert apis.security.authorizer is not None
-    assert apis.security.authorizer.add([acl]) == [None]
+    assert services.authorizer is not None
+    assert services.authorizer.add([acl]) == [None]
 
 
 def test_a_worker_has_what_others_have_changed_as_soon_as_the_message_comes(redis_url: str) -> None:
@@ -92,29 +93,29 @@ def test_a_worker_has_what_others_have_changed_as_soon_as_the_message_comes(redi
     following, changing = worker(here), worker(there)
     watching = gevent.spawn(_watch_registry, settings, here, following)
     until(lambda: here.subscriptions.live(CHANNEL))
-    following.log.traffic.received("gone", "id of a deleted topic", 1, 1)
+    following.traffic.received("gone", "id of a deleted topic", 1, 1)
 
     password = Upsertion(ScramMechanism.SCRAM_SHA_256, 4096, b"salt", b"x" * 32)
-    changing.security.users.alter("alice", [password])
-    until(lambda: following.security.users.get("alice", ScramMechanism.SCRAM_SHA_256))
-    changing.security.users.alter("alice", [Deletion(ScramMechanism.SCRAM_SHA_256)])
-    until(lambda: following.security.users.get("alice", ScramMechanism.SCRAM_SHA_256) is None)
+    changing.users.alter("alice", [password])
+    until(lambda: following.users.get("alice", ScramMechanism.SCRAM_SHA_256))
+    changing.users.alter("alice", [Deletion(ScramMechanism.SCRAM_SHA_256)])
+    until(lambda: following.users.get("alice", ScramMechanism.SCRAM_SHA_256) is None)
     allow(changing)
     until(lambda: allows(following))
-    assert changing.security.authorizer is not None
-    changing.security.authorizer.remove(AclFilter())
+    assert changing.authorizer is not None
+    changing.authorizer.remove(AclFilter())
     until(lambda: not allows(following))
-    changing.security.quotas.alter((("user", "alice"),), {Quota.PRODUCER_BYTE_RATE: 7.0})
-    until(lambda: following.security.quotas.table.limit(Quota.PRODUCER_BYTE_RATE, "alice", ""))
-    changing.cluster.group_configs.alter("billing", lambda _row: {"consumer.session.timeout.ms": "50000"})
-    until(lambda: following.cluster.group_configs.session_ms("billing", "consumer") == 50_000)
+    changing.quotas.alter((("user", "alice"),), {Quota.PRODUCER_BYTE_RATE: 7.0})
+    until(lambda: following.quotas.table.limit(Quota.PRODUCER_BYTE_RATE, "alice", ""))
+    changing.group_configs.alter("billing", lambda _row: {"consumer.session.timeout.ms": "50000"})
+    until(lambda: following.group_configs.session_ms("billing", "consumer") == 50_000)
     BrokerConfigStore(there.redis, Keys("korvet")).alter(DEFAULT, lambda _row: {"message.max.bytes": "90"})
-    until(lambda: following.log.live.settings.message_max_bytes == 90)
-    changing.cluster.features.update({"share.version": FeatureUpdate(0, FeatureUpgradeType.SAFE_DOWNGRADE)})
-    until(lambda: following.cluster.features.finalized.get("share.version", 0) == 0)
-    changing.log.topics.create(TopicSpec(name="orders"))
-    until(lambda: following.log.topics.get_cached("orders"))
-    assert not following.log.traffic.rows()
+    until(lambda: following.live.settings.message_max_bytes == 90)
+    changing.features.update({"share.version": FeatureUpdate(0, FeatureUpgradeType.SAFE_DOWNGRADE)})
+    until(lambda: following.features.finalized.get("share.version", 0) == 0)
+    changing.topics.create(TopicSpec(name="orders"))
+    until(lambda: following.topics.get_cached("orders"))
+    assert not following.traffic.rows()
 
     assert not watching.dead
     watching.kill()

@@ -15,8 +15,7 @@ from korvet_core import RespReader
 
 from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Handler
+from korvet.handlers.registry import HANDLERS, Caller, Handler
 from korvet.log.replication import Replicas
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
@@ -73,9 +72,10 @@ def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_re
         fences.append(caller.not_after_ms)
         return DescribeClusterResponse(cluster_id="")
 
-    handler = Handler(DescribeClusterRequest, object, handle, HANDLERS[60].refuse)
+    handler = Handler(DescribeClusterRequest, handle, HANDLERS[60].refuse)
     replicas = Replicas(lambda: redis, redis, KEYS, replicas=0, timeout_ms=LEASE_MS)
-    by = Dispatcher({60: handler}, [object()], replicas, lease, client_quotas(redis))
+    services: Any = None
+    by = Dispatcher({60: handler}, services, replicas, lease, client_quotas(redis))
     request = request_frame(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
     with opened_sockets() as sockets, contextlib.ExitStack() as opened:
         clients = [opened.enter_context(connected(by, sockets))[1] for _ in range(200)]

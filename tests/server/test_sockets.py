@@ -15,8 +15,7 @@ from gevent.event import Event
 
 from korvet.config.settings import Settings
 from korvet.config.values import Address
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, Handler
+from korvet.handlers.registry import HANDLERS, Caller, Handler
 from korvet.log.store import LogStore
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -39,9 +38,7 @@ REQUEST = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
 
 def serving(redis: Redis, handle: Callable[..., Message]) -> Dispatcher:
-    return dispatcher(
-        redis, {60: Handler(DescribeClusterRequest, object, handle, HANDLERS[60].refuse)}, [object()]
-    )
+    return dispatcher(redis, {60: Handler(DescribeClusterRequest, handle, HANDLERS[60].refuse)})
 
 
 @pytest.fixture(autouse=True)
@@ -157,10 +154,10 @@ def test_what_an_answer_holds_is_released_though_answers_before_it_were_written_
 
     large = DescribeClusterResponse(cluster_id="x" * LARGE_BYTES)
     handlers = {
-        60: Handler(DescribeClusterRequest, object, lambda *_: large, HANDLERS[60].refuse),
-        16: Handler(ListGroupsRequest, object, late, HANDLERS[16].refuse),
+        60: Handler(DescribeClusterRequest, lambda *_: large, HANDLERS[60].refuse),
+        16: Handler(ListGroupsRequest, late, HANDLERS[16].refuse),
     }
-    by = dispatcher(redis, handlers, [object()])
+    by = dispatcher(redis, handlers)
     core = LogStore(redis, redis, Keys("korvet")).appends.core
     with opened_sockets(path=core) as sockets, slow_client(sockets, by) as client:
         room = core.fetch_room

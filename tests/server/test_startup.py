@@ -58,10 +58,6 @@ def allow(admin: Any, *rules: str) -> None:
     admin.execute_command("ACL", "SETUSER", "u", "reset", "on", ">p", *rules)
 
 
-def never(what: object) -> None:
-    raise AssertionError(what)
-
-
 @pytest.fixture
 def taken() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -168,7 +164,7 @@ def test_the_data_directory_of_a_running_broker_is_refused_with_its_owner(tmp_pa
 def complaint(url: str) -> str:
     """Return why a Redis is not taken, which has neither password."""
     with pytest.raises(ConfigError) as caught:
-        redis_check.check(Settings(redis_url=url), never, never)
+        redis_check.check(Settings(redis_url=url))
     assert "geheim" not in str(caught.value)
     return str(caught.value)
 
@@ -310,7 +306,7 @@ def test_a_sentinel_that_refuses_to_announce_a_failover_is_refused() -> None:
 def test_the_master_is_found_by_sentinels_that_answer(tmp_path: Path) -> None:
     with master() as watched, closing(Sentinel(watched.port)) as sentinel:
         url = f"redis+sentinel://127.0.0.1:{free_port()},{sentinel.address}/mymaster"
-        facts = redis_check.check(Settings(redis_url=url), lambda _: None, lambda _: None)
+        facts = redis_check.check(Settings(redis_url=url))
         assert facts.name in {"Redis", "Valkey"}
         prepared = redis_check.prepare(Settings(redis_url=url))
         assert watched.client.get("korvet:cluster-id") == prepared.cluster_id.encode()
@@ -352,7 +348,7 @@ def test_a_redis_user_limited_to_the_namespace_is_enough(raw_redis: redis.Redis,
     allow(raw_redis, *documented_acl())
     login = redis_url.replace("://", "://u:p@", 1)
     settings = Settings(redis_url=login, replicas=1)
-    redis_check.check(settings, never, never)
+    redis_check.check(settings)
     redis_check.prepare(settings)
     allow(raw_redis, "~*", "&*", "+@all", "-wait")
     redis_check.prepare(Settings(redis_url=login))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -33,15 +32,6 @@ def is_loading(node: ClusterNode) -> bool:
     return False
 
 
-def ended(_seconds: float) -> None:
-    """Stand for the end of a start while it waits."""
-    raise InterruptedError
-
-
-def never(what: object) -> None:
-    raise AssertionError(what)
-
-
 def test_each_master_of_a_cluster_has_the_scripts_and_is_tried_out(redis_cluster: RedisCluster) -> None:
     settings = Settings(redis_url=redis_cluster.url)
     first = redis_check.prepare(settings)
@@ -66,7 +56,7 @@ def test_the_documented_permissions_suffice_on_a_cluster(redis_cluster: RedisClu
     url = redis_cluster.url.replace("//", "//korvet:secret@")
     settings = Settings(redis_url=url)
     try:
-        assert redis_check.check(settings, never, never).version
+        assert redis_check.check(settings).version
         assert redis_check.prepare(settings).cluster_id
         with closing(Redis(url, timeout_ms=5000, connect_timeout_ms=5000)) as client:
             assert [client.call("HLEN", f"korvet:{number}") for number in range(20)] == [0] * 20
@@ -81,8 +71,8 @@ def test_a_broker_starts_while_some_master_of_a_cluster_is_away() -> None:
         prepared = redis_check.prepare(settings)
         away = next(node for node in cluster.nodes if node is not cluster.node_of("korvet:cluster-id"))
         away.kill()
-        facts = redis_check.check(settings, never, never)
-        assert [text.partition(":")[0] for text in facts.warnings] == [
+        facts = redis_check.check(settings)
+        assert [finding.said.partition(":")[0] for finding in facts.findings] == [
             "appendonly is off",
             "cluster-require-full-coverage is yes",
         ]
@@ -90,7 +80,7 @@ def test_a_broker_starts_while_some_master_of_a_cluster_is_away() -> None:
         for node in cluster.living():
             node.kill()
         with pytest.raises(ConfigError, match=r"redis\.url cluster"):
-            redis_check.check(settings, never, never)
+            redis_check.check(settings)
 
 
 def test_a_master_that_a_start_cannot_do_without_is_named() -> None:
@@ -125,14 +115,12 @@ def test_a_master_that_loads_its_data_is_not_waited_for() -> None:
         loading.call("DEBUG", "POPULATE", 5000, "{korvet:brokers}", 1024)
         threads.submit(loading.call, "DEBUG", "RELOAD")
         processes.wait_until(partial(is_loading, loading), "it loads its data")
-        assert redis_check.check(settings, never, never).version
+        assert redis_check.check(settings).version
         assert redis_check.prepare(settings).cluster_id
         other = cluster.node_of("korvet:cluster-id")
         other.kill()
-        said: list[str] = []
-        with pytest.raises(InterruptedError):
-            redis_check.check(settings, ended, said.append)
-        assert said == [f"Redis at {loading.address} is loading its data"]
+        with pytest.raises(ConfigError, match=f"Redis at {loading.address} is loading its data: try again"):
+            redis_check.check(settings)
         loading.kill()
 
 
@@ -167,7 +155,7 @@ def test_a_master_that_refuses_the_login_is_named(redis_cluster: RedisCluster) -
     strange.call("CONFIG", "SET", "requirepass", "another")
     try:
         with pytest.raises(ConfigError, match=f"redis.url: {strange.address} refuses: "):
-            redis_check.check(Settings(redis_url=redis_cluster.url), never, never)
+            redis_check.check(Settings(redis_url=redis_cluster.url))
     finally:
         strange.client.execute_command("AUTH", "another")
         strange.call("CONFIG", "SET", "requirepass", "")
@@ -177,11 +165,12 @@ def test_a_warning_about_some_masters_names_them(redis_cluster: RedisCluster) ->
     other = redis_cluster.nodes[1]
     other.call("CONFIG", "SET", "cluster-require-full-coverage", "yes")
     try:
-        first, second = redis_check.check(Settings(redis_url=redis_cluster.url), never, never).warnings
+        facts = redis_check.check(Settings(redis_url=redis_cluster.url))
     finally:
         other.call("CONFIG", "SET", "cluster-require-full-coverage", "no")
-    assert "(at " not in first
-    assert second.endswith(f"no topic is served (at {other.address})")
+    first, second = facts.findings
+    assert "(at " not in first.said
+    assert second.said.endswith(f"no topic is served (at {other.address})")
 
 
 def test_a_start_waits_for_masters_that_have_just_begun() -> None:
@@ -191,9 +180,9 @@ def test_a_start_waits_for_masters_that_have_just_begun() -> None:
             node.kill()
             node.restart()
         with pytest.raises(ConfigError, match="the cluster is down"):
-            redis_check.check(settings, never, never)
+            redis_check.check(settings)
         said: list[str] = []
-        assert redis_check.check(settings, time.sleep, said.append, 60_000).version
+        assert redis_check.check(settings, said.append, 60_000).version
         assert {node.info()["cluster_state"] for node in cluster.nodes} == {"ok"}
         assert set(said) == {"Redis is a cluster that is not in order yet"}
         assert redis_check.prepare(settings).cluster_id

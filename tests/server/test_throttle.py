@@ -10,11 +10,11 @@ import gevent
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import HANDLERS, MEMORY, Handler, Reply
+from korvet.handlers.registry import HANDLERS, Caller, Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
+from korvet.security.quotas import Quota
 from korvet.telemetry import metrics
 from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.wire_client import request_frame
@@ -34,13 +34,13 @@ class Peer:
             self.meanwhile()
             return Reply(DescribeClusterResponse(cluster_id=""), throttle_ms)
 
-        def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
+        def refuse(request: Any, caller: Caller, error: KafkaError) -> Message:
             return HANDLERS[60].refuse(request, caller, error)
 
-        handler = Handler(DescribeClusterRequest, object, handle, refuse)
+        handler = Handler(DescribeClusterRequest, handle, refuse)
         self._open = ExitStack()
         sockets = self._open.enter_context(opened_sockets())
-        served = connected(dispatcher(redis, {KEY: handler}, [object()]), sockets)
+        served = connected(dispatcher(redis, {KEY: handler}), sockets)
         self.connection, self._theirs = self._open.enter_context(served)
 
     def send(self, *numbers: int) -> None:
@@ -85,7 +85,7 @@ def turn(others: Peer) -> None:
 
 
 def test_a_request_is_answered_and_what_comes_then_waits(peer: PeerOf) -> None:
-    counted = metrics.THROTTLED_REQUESTS.labels(MEMORY)._value
+    counted = metrics.THROTTLED_REQUESTS.labels(Quota.CONTROLLER_MUTATION_RATE)._value
     before = counted.get()
     with peer(AN_HOUR_MS) as throttled, peer(0) as others:
         throttled.send(1)

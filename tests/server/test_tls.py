@@ -196,7 +196,7 @@ def test_a_handshake_that_takes_too_long_ends(
     settings = Settings(connection_receive_timeout_ms=50)
     with (
         opened_sockets(settings) as sockets,
-        connected(dispatcher(redis, {}, []), sockets, tls=tls) as (_, client),
+        connected(dispatcher(redis, {}), sockets, tls=tls) as (_, client),
     ):
         client.sendall(begun)
         assert client.recv(1) == b""

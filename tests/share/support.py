@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from korvet_core import Fetched
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.share.reading import last_epoch
@@ -24,7 +25,6 @@ from korvet.share.types import (
     HeldRanges,
     Readable,
     ShareOffsets,
-    SharePolicy,
 )
 from korvet.topics.entry_ids import id_of_end
 from tests.support.entry_ids import end_of_id

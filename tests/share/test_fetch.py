@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 import pytest
 
+from korvet.cluster.group_configs import SharePolicy
 from korvet.log.types import FetchLimits
 from korvet.redis.pubsub import Watch
 from korvet.share.acknowledge import Acknowledger
@@ -16,7 +17,7 @@ from korvet.share.fetch import SEARCH_SECONDS, ShareFetcher
 from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
 from korvet.share.positions import Positions
 from korvet.share.store import SharePartitions
-from korvet.share.types import ACCEPT, RELEASE, AckRange, SharePolicy
+from korvet.share.types import ACCEPT, RELEASE, AckRange
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import Record, read

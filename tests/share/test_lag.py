@@ -9,6 +9,7 @@ from korvet.log.index import IndexStore
 from korvet.share.lag import ShareLagReader
 from korvet.share.types import Begin, ShareOffsets
 from korvet.telemetry.stats import GroupLag
+from tests.groups.test_lag import sorted_out
 from tests.share.support import GROUP, POLICY, Part
 from tests.support.batches import Record
 from tests.support.log_bench import TOPIC_ID
@@ -18,7 +19,8 @@ HOUR_MS = 3_600_000
 
 def read(part: Part, *groups: str) -> tuple[list[GroupLag], list[KafkaError]]:
     reader = ShareLagReader(part.store, IndexStore(part.bench.redis))
-    return reader.read(groups or (GROUP,), part.bench.partitions, lambda: None)
+    steps = reader.read(groups or (GROUP,), part.bench.partitions)
+    return sorted_out([outcome for outcomes in steps for outcome in outcomes])
 
 
 def test_records_that_are_not_done_with_are_counted_and_the_first_of_them_has_the_age(part: Part) -> None:

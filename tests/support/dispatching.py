@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -24,6 +25,7 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.quotas import QuotaStore
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
 from korvet.security.tls import ListenerTls
 from korvet.security.usage import UsageTable
@@ -38,16 +40,25 @@ from tests.support.wire_client import RESPONSES, WireClient, decode_response, re
 TIMEOUT_MS = 60_000
 
 
+@dataclass
+class Present:
+    """A client that waits for its answers, over no connection."""
+
+    session: Session
+    sasl: Authenticator | None = None
+
+    def is_gone(self) -> bool:
+        return False
+
+
 def dispatcher(
-    redis: Redis,
-    handlers: Mapping[int, Handler],
-    contexts: Sequence[object],
-    quotas: ClientQuotas | None = None,
+    redis: Redis, handlers: Mapping[int, Handler], quotas: ClientQuotas | None = None
 ) -> Dispatcher:
-    """Return a dispatcher of a worker without replicas, whose lease is long."""
+    """Return a dispatcher of handlers that call no services, of a worker without replicas, whose lease is long."""
     replicas = Replicas(lambda: redis, redis, Keys("korvet"), replicas=0, timeout_ms=TIMEOUT_MS)
     lease = ServingLease(redis, TIMEOUT_MS)
-    return Dispatcher(handlers, contexts, replicas, lease, quotas or client_quotas(redis))
+    services: Any = None
+    return Dispatcher(handlers, services, replicas, lease, quotas or client_quotas(redis))
 
 
 def client_quotas(redis: Redis, clock: Clock = CLOCK) -> ClientQuotas:
@@ -62,7 +73,7 @@ def received(data: bytes) -> Iterator[Frame]:
     # A frame comes by the event loop, which looks at the worker's connections to Redis too.
     gevent.sleep(SHORTEST_SECONDS)
     now = time.monotonic()
-    frame = Frame(0, memoryview(data)[SIZE_BYTES:], now, now, None, lambda: False)
+    frame = Frame(0, memoryview(data)[SIZE_BYTES:], now, now, None)
     yield frame
     frame.close()
 
@@ -112,5 +123,5 @@ def served(by: Dispatcher, sockets: Sockets, request: ProduceRequest, version: i
 def answer(by: Dispatcher, request: Message, version: int) -> Any:
     """Serve a request, and return the answer decoded."""
     with received(request_frame(request, version)) as frame:
-        chunks = by.serve(frame, Session("peer:1")).chunks
+        chunks = by.serve(frame, Present(Session("peer:1"))).chunks
     return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])

@@ -8,8 +8,13 @@ from typing import Any
 
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError
-from korvet.groups.offsets import Committer, OffsetStore, OffsetToCommit
-from korvet.groups.pending import PendingOffsets
+from korvet.groups.offsets import (
+    CommittedOffsets,
+    Committer,
+    OffsetStore,
+    OffsetToCommit,
+    ProducerTransaction,
+)
 from korvet.log.appends import Decision, Question
 from korvet.log.markers import MarkerWriter
 from korvet.log.types import Appended
@@ -41,13 +46,13 @@ class Process:
         redis, self.topics = self.context.redis, self.context.topics
         self.store = TransactionStore(redis, KEYS)
         self.offsets = OffsetStore(redis, KEYS, mirror=False)
-        self.pending = PendingOffsets(self.offsets, self.topics, settings)
+        self.committed = CommittedOffsets(self.offsets, self.topics, settings)
         self.ended: list[tuple[str, ...]] = []
         self.coordinator = TransactionCoordinator(
             self.store,
             self.topics,
             MarkerWriter(self.context.log_store, self.context.replicas),
-            self.pending,
+            self.committed,
             self.context.replicas,
             settings,
             count=lambda *ended: self.ended.append(ended),
@@ -99,7 +104,8 @@ class Process:
     def commit_offset(self, by: ProducerIdentity, offset: int = 5) -> None:
         number = self.coordinator.add_group(ID, *by, GROUP)
         asked = [PartitionRef(TopicRef(TOPIC), 0, OffsetToCommit(offset, -1, "", None))]
-        assert self.pending.commit(Committer(GROUP), *by, number, asked) == [None]
+        transaction = ProducerTransaction(*by, number)
+        assert self.committed.commit(Committer(GROUP), asked, 0, transaction) == [None]
 
     def open(self, offset: int = 5) -> ProducerIdentity:
         """Begin a producer whose transaction has a record in each partition, and an offset of the group."""

@@ -75,7 +75,7 @@ def test_what_is_decided_is_done_everywhere_and_once(
         assert [found.markers(index) for index in range(PARTITIONS)] == [[result]] * PARTITIONS
         assert found.open_partitions() == []
         assert committed(other) == (OFFSET if result == "commit" else None)
-        assert other.pending.unstable(["billing"]) == [set()]
+        assert other.offsets.unstable(["billing"]) == [set()]
         found.raw.flushall()
         for process in (worker, other):
             process.topics.reload()

@@ -1,6 +1,8 @@
 """Groups whose partitions brokers assign: targets, computed by one worker at a time, and epochs for changes of topics.
 
-Those are groups of the consumer protocol (groups/consumer/coordinator.py) and share groups (groups/share).
+Those are groups of the consumer protocol (groups/consumer/coordinator.py), share groups (groups/share) and streams
+groups (groups/streams). A member's request takes up to three steps, each written only if nothing has changed since it
+was read: the member is created or changed, a target assignment is computed, and the member goes towards its target.
 """
 
 from __future__ import annotations
@@ -10,23 +12,32 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from korvet.clock import Clock
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.group_configs import GroupConfigs
+from korvet.config.settings import SETTINGS, Settings
+from korvet.config.values import listed
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.assignors import AssignedMember, Assignor
+from korvet.groups.consumer.reconcile import PARTITIONS_AT_ONCE
 from korvet.groups.consumer.store import ConsumerStore, Targets
 from korvet.groups.consumer.subscriptions import IsVisible, Selection, TopicSelector, matcher, names_of
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    UNREVOKED,
     ConsumerMember,
     GroupFields,
     GroupView,
     MemberAnswer,
+    MemberChange,
     MemberReport,
+    Owned,
+    Progress,
+    SubscriberRow,
 )
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.topics.registry import TopicRegistry, id_bytes
@@ -64,6 +75,16 @@ class Written(NamedTuple):
     view: GroupView | None = None
 
 
+class MemberStep(NamedTuple):
+    """What the next step of a member follows from: `owned` is what it reports to own, None: nothing new."""
+
+    group: str
+    target_epoch: int
+    member: ConsumerMember
+    owned: Owned | None
+    is_resubscribed: bool
+
+
 class _Seen(NamedTuple):
     """When a worker has compared the topics of a group with those of its assignment, and by which registry."""
 
@@ -72,7 +93,7 @@ class _Seen(NamedTuple):
     has_expressions: bool
 
 
-class BrokerAssignedGroups:
+class BrokerAssignedGroups(ABC):
     """The groups of one type; every method raises StorageUnavailableError if Redis is away, and KafkaError."""
 
     def __init__(
@@ -80,22 +101,22 @@ class BrokerAssignedGroups:
         store: ConsumerStore,
         topics: TopicRegistry,
         configs: GroupConfigs,
+        settings: Settings,
         subscriptions: Subscriptions,
         *,
-        clock: Clock,
+        clock: Clock = CLOCK,
     ) -> None:
         self.store = store
+        self.size_max = int(SETTINGS[f"group.{store.kind}.max.size"].value(settings))
         self.clock = clock
         self._subscriptions = subscriptions
         self._topics = topics
         self._configs = configs
 
     def session_ms(self, group: str) -> int:
-        """Return the session timeout of the members of a group."""
         return self._configs.session_ms(group, self.store.kind)
 
     def heartbeat_ms(self, group: str) -> int:
-        """Return the pause between two heartbeats of a member of a group."""
         return self._configs.heartbeat_ms(group, self.store.kind)
 
     def wait(self, group: str, epoch: int, compute: Callable[[str, int], bool]) -> None:
@@ -129,26 +150,73 @@ class BrokerAssignedGroups:
                 else:
                     watch.listen()  # and look again
 
+    @abstractmethod
+    def next_progress(self, step: MemberStep) -> Progress:
+        """Return how far a member is after its next step."""
 
-class AssignedGroups(BrokerAssignedGroups, ABC):
+    def step(
+        self, group: str, written: Written, owned: Owned | None = None, instead: Progress | None = None
+    ) -> tuple[Progress, Progress]:
+        """Have the member go towards its target, or `instead` be so far; returns how far it was, and is then.
+
+        What it reports to own is that of the member as it was written: of another request's answer it knows nothing.
+        """
+        member_id, view, epoch_text = written.member_id, written.view, written.epoch_text
+        before: Progress | None = None
+        attempts = 0
+        while attempts < ATTEMPTS_MAX:
+            view = view or self.store.read(group, member_id, "")
+            member = view.member
+            if member is None:
+                raise unknown_member(group, member_id)
+            if owned is not None and member.epoch_text != epoch_text:
+                raise keeps_changing(group)
+            target_epoch = view.group.assignment_epoch
+            progress = instead or self.next_progress(
+                MemberStep(group, target_epoch, member, owned, written.is_resubscribed)
+            )
+            change = MemberChange(
+                member_id=member_id,
+                instance="",
+                before=member,
+                progress=progress,
+                by_ms=_time_for(member, progress),
+            )
+            session_ms = member.row.session_ms if member.is_classic else self.session_ms(group)
+            done = self.store.update(group, view.group, change, session_ms, self.size_max)
+            view = None
+            if done is None:
+                attempts += 1
+                continue
+            before = before or member.progress
+            if len(progress.owned ^ member.progress.owned) < PARTITIONS_AT_ONCE:
+                return before, progress
+            epoch_text = done.epoch_text
+        raise keeps_changing(group)
+
+
+class AssignedGroups(BrokerAssignedGroups):
     """Groups whose members subscribe to topics, and have partitions of these."""
+
+    assignors_known: ClassVar[Mapping[str, Assignor]]
+    """All that the setting may name."""
 
     def __init__(
         self,
         store: ConsumerStore,
         topics: TopicRegistry,
         configs: GroupConfigs,
-        assignors: Mapping[str, Assignor],
-        regex_refresh_ms: int,
+        settings: Settings,
         subscriptions: Subscriptions,
         *,
-        clock: Clock,
+        clock: Clock = CLOCK,
     ) -> None:
-        """Of `assignors` the first counts if no member names one."""
-        super().__init__(store, topics, configs, subscriptions, clock=clock)
-        self.assignors = assignors
+        super().__init__(store, topics, configs, settings, subscriptions, clock=clock)
+        named = listed(str(SETTINGS[f"group.{store.kind}.assignors"].value(settings)))
+        self.assignors = {name: self.assignors_known[name] for name in named or self.assignors_known}
+        """The first counts if no member names one."""
         self._selector = TopicSelector(topics)
-        self._refresh_s = regex_refresh_ms / 1000
+        self._refresh_s = settings.group_consumer_regex_refresh_interval_ms / 1000
         # By group and expression: "" stands for the names, and for what is known to be matched.
         self._seen: dict[tuple[str, str], _Seen] = {}
         # Those of members, by group and member.
@@ -157,6 +225,13 @@ class AssignedGroups(BrokerAssignedGroups, ABC):
     @abstractmethod
     def check(self, request: MemberReport) -> None:
         """Raise KafkaError for a request that no member may send, as INVALID_REQUEST."""
+
+    @abstractmethod
+    def base(self, request: MemberReport, view: GroupView) -> ConsumerMember | None:
+        """Return what the member is made of: itself, or the one whose place it takes; None if it is new.
+
+        Raises KafkaError by Kafka's rules for a member that may not send this request.
+        """
 
     def renew(self, request: MemberReport) -> MemberAnswer | None:
         """Take a heartbeat of a member that reports nothing and has all that it is to have; None: it is none."""
@@ -169,6 +244,82 @@ class AssignedGroups(BrokerAssignedGroups, ABC):
         if not self.store.renew(group, *who, self.session_ms(group)):
             return None
         return MemberAnswer(request.member_id, request.epoch, self.heartbeat_ms(group), None)
+
+    def go_on(self, request: MemberReport, is_visible: IsVisible, *, is_asked: bool) -> MemberAnswer:
+        """Take any other heartbeat of a member that stays; `is_asked`: it is to get its assignment in any case."""
+        group = request.group
+        written = self._join(request)
+        if len(self._expressions) >= SEEN_MAX:
+            self._expressions.clear()
+        self._expressions[group, written.member_id] = written.regex
+        if self.assign(group, is_visible, written):
+            written = written._replace(view=None)
+        before, after = self.step(group, written, request.owned)
+        is_new = is_asked or request.epoch == JOIN_EPOCH or before.assigned != after.assigned
+        assigned = after.assigned if is_new else None
+        return MemberAnswer(written.member_id, after.epoch, self.heartbeat_ms(group), assigned)
+
+    def read(self, request: MemberReport) -> GroupView | None:
+        """Return what is stored of the member and its group; None: it is to be read again."""
+        return self.store.read(request.group, request.member_id, request.instance or "")
+
+    def _join(self, request: MemberReport) -> Written:
+        """Create or change the member, if the request says anything new."""
+        group, member_id = request.group, request.member_id
+        for _ in range(ATTEMPTS_MAX):
+            view = self.read(request)
+            if view is None:
+                continue
+            base = self.base(request, view)
+            row = self._row(request, base)
+            is_same = (
+                base is not None and set(names_of(base)) == set(row.names) and base.row.regex == row.regex
+            )
+            is_replaced = base is not None and base.member_id != member_id
+            is_back = base is not None and base.progress.epoch == STATIC_LEAVE_EPOCH
+            if base is not None and row == base.row and not is_replaced and not is_back:
+                # Who has joined and got no assignment yet waits for one.
+                waits = base.progress.epoch == JOIN_EPOCH
+                epoch = view.group.epoch if waits else 0
+                return Written(member_id, row.regex, base.epoch_text, epoch, is_resubscribed=False, view=view)
+            if row.regex and (base is None or row.regex != base.row.regex):
+                matcher(row.regex)
+            bumps = view.group.epoch == 0 or not (is_same or (base is None and not (row.names or row.regex)))
+            # What it had as another member is for others.
+            bumps = bumps or (is_replaced and view.member is not None)
+            progress = Progress() if base is None else base.progress
+            change = MemberChange(
+                member_id=member_id,
+                instance=row.instance,
+                before=view.member,
+                progress=Progress(assigned=progress.assigned) if is_replaced or is_back else progress,
+                row=row,
+                replaced=base if is_replaced else None,
+                bumps=bumps,
+            )
+            done = self.store.update(group, view.group, change, row.session_ms, self.size_max)
+            if done is not None:
+                waits = bumps or change.progress.epoch == JOIN_EPOCH
+                epoch = done.epoch if waits else 0
+                return Written(member_id, row.regex, done.epoch_text, epoch, not is_same)
+        raise keeps_changing(group)
+
+    def _row(self, request: MemberReport, base: ConsumerMember | None) -> SubscriberRow:
+        known = SubscriberRow(session_ms=0, rebalance_ms=0, instance="", client_id="", client_host="")
+        if base is not None:
+            known = base.row
+        rebalance_ms = known.rebalance_ms if request.rebalance_ms is None else request.rebalance_ms
+        return SubscriberRow(
+            session_ms=self.session_ms(request.group),
+            rebalance_ms=max(rebalance_ms, 0),
+            instance=known.instance if request.instance is None else request.instance,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rack=known.rack if request.rack is None else request.rack,
+            names=known.names if request.names is None else tuple(sorted(set(request.names))),
+            regex=known.regex if request.regex is None else request.regex,
+            assignor=known.assignor if request.assignor is None else request.assignor,
+        )
 
     def assign(self, group: str, is_visible: IsVisible, written: Written) -> bool:
         """Have a target assignment for the group's epoch, and if need be wait until there is one for the member's.
@@ -287,7 +438,6 @@ class AssignedGroups(BrokerAssignedGroups, ABC):
 
 
 def check_size(request: MemberReport) -> None:
-    """Raise KafkaError INVALID_REQUEST for a member that says too much."""
     texts = (request.member_id, request.instance, request.rack, request.regex, *(request.names or ()))
     if sum(len(each or "") for each in texts) > METADATA_BYTES_MAX:
         message = f"a member may have {METADATA_BYTES_MAX} bytes of metadata"
@@ -295,12 +445,25 @@ def check_size(request: MemberReport) -> None:
 
 
 def keeps_changing(group: str) -> KafkaError:
-    """Return the error for a member that others change all the time."""
     return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group} keeps changing")
 
 
+def unknown_member(group: str, member_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group}.")
+
+
+def _time_for(member: ConsumerMember, progress: Progress) -> int | None:
+    """Return how long the member has for what it is to do next, None: it has begun already."""
+    if member.is_classic:
+        return member.row.rebalance_ms
+    if progress.phase != UNREVOKED:
+        return 0
+    if member.progress.phase == UNREVOKED and member.progress.revoking == progress.revoking:
+        return None
+    return member.row.rebalance_ms
+
+
 def _selection(fields: GroupFields) -> Selection:
-    """Return what the members subscribe to as of the last assignment."""
     return (
         msgspec.json.decode(fields.subscriptions, type=Selection)
         if fields.subscriptions

@@ -36,7 +36,6 @@ _UNEVEN = 2
 
 
 def assign_ranges(members: Sequence[AssignedMember], topics: Mapping[str, int]) -> dict[str, Owned]:
-    """Assign contiguous ranges of each topic."""
     # Static members first: their places stay when they restart.
     ordered = sorted(members, key=lambda each: (not each.instance, each.instance or each.member_id))
     assigned: dict[str, list[_Partition]] = {each.member_id: [] for each in members}

@@ -102,7 +102,6 @@ class ClassicMembers:
         return _joined(member_id, progress.epoch, request.protocols[0][0])
 
     def sync(self, request: SyncRequest) -> Synced | None:
-        """Return the member's assignment."""
         for _ in range(ATTEMPTS_MAX):
             view = self._store.read(request.group, request.member_id, request.instance)
             if not view.group.kind:
@@ -274,7 +273,6 @@ def _joined(member_id: str, generation: int, protocol: str) -> Joined:
 
 
 def _member(group: str, member_id: str, instance: str, generation: int, view: GroupView) -> ConsumerMember:
-    """Return the member that sends a request; raises KafkaError by Kafka's rules."""
     who = f"member {member_id} of group {group}"
     if instance and view.holder is not None and view.holder.member_id != member_id:
         raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{who}, instance {instance}, was fenced")

@@ -41,7 +41,6 @@ class Migration:
         self._classic_size_max = settings.group_max_size
 
     def must_upgrade(self, fields: GroupFields) -> bool:
-        """Whether it is a classic group with members."""
         return not fields.kind and fields.state not in ("", EMPTY)
 
     def upgrade(self, group: str, member_id: str, instance: str) -> None:

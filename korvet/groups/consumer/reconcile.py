@@ -19,7 +19,6 @@ PARTITIONS_AT_ONCE = 1000
 
 
 def wanted(member: Progress, target: Owned) -> Owned:
-    """Return the partitions of a target that the member does not own."""
     return target - member.owned
 
 

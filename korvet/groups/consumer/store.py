@@ -146,7 +146,6 @@ class ConsumerStore:
         self._schedule = schedule
 
     def channel(self, group: str) -> str:
-        """Return the channel on which changes of the group are announced."""
         return self._keys.group_channel(group)
 
     def renew(
@@ -193,13 +192,11 @@ class ConsumerStore:
         self._schedule.lower_soon(group, due)
 
     def has(self, group: str, member_id: str) -> bool:
-        """Return whether a group has a member."""
         members = self._keys.group_members(group)
         with errors_about(members):
             return self._redis.call("HEXISTS", members, f"e:{member_id}") == 1
 
     def fields(self, group: str) -> GroupFields:
-        """Return the group without its members."""
         state = self._keys.group_state(group)
         [reply] = self._redis.pipeline([("HMGET", state, *_FIELDS)])
         return _group_fields(state, cast("list[bytes | None]", listed(state, reply)))

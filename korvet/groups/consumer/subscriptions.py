@@ -77,7 +77,6 @@ class TopicSelector:
         return Selection(names, {each: matched[each] for _, each in by_subscription if each}), found
 
     def match(self, expression: str, is_visible: IsVisible) -> list[str]:
-        """Return the topics that an expression matches."""
         matches = matcher(expression)
         topics = in_turns(self._topics.list_cached())
         return sorted(each.name for each in topics if matches(each.name) and is_visible(each.name))

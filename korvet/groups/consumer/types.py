@@ -129,7 +129,6 @@ class ConsumerMember(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_classic(self) -> bool:
-        """Whether it uses the classic protocol."""
         return bool(self.row.protocols)
 
 
@@ -174,7 +173,6 @@ class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_of(owned: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    """Return partitions as rows have them."""
     found: dict[str, list[int]] = {}
     for topic_id, index in sorted(owned):
         found.setdefault(topic_id, []).append(index)
@@ -182,5 +180,4 @@ def text_of(owned: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
 
 
 def owned_of(rows: Mapping[str, Iterable[int]]) -> Owned:
-    """Return the partitions of a row."""
     return frozenset((topic_id, index) for topic_id, indexes in rows.items() for index in indexes)

@@ -15,7 +15,6 @@ from korvet.turns import in_turns
 
 
 def assign_simply(members: Sequence[AssignedMember], topics: Mapping[str, int]) -> dict[str, Owned]:
-    """Assign every partition of the topics that members are subscribed to."""
     assigned: dict[str, set[tuple[str, int]]] = {each.member_id: set() for each in members}
     subscribed = sorted(frozenset[str]().union(*(each.topics for each in members)) & topics.keys())
     is_same = len({each.topics for each in members}) == 1

@@ -35,7 +35,6 @@ class _Process:
 
     @property
     def load(self) -> float:
-        """The tasks of a member on average."""
         return sum(self.members.values()) / len(self.members)
 
     @property
@@ -45,7 +44,6 @@ class _Process:
 
     @property
     def least_loaded(self) -> str:
-        """The member that has the fewest tasks."""
         return min(self.members, key=lambda each: (self.members[each], each))
 
 
@@ -57,7 +55,6 @@ class _TaskQuota:
 
     @property
     def most(self) -> int:
-        """The most tasks that a member may have."""
         return -(-self._tasks // self._members) if self._members else 0
 
     def note(self, count: int) -> None:
@@ -107,7 +104,6 @@ class _Assignment:
         self._quota = _TaskQuota(total + len(self._stateful) * standbys, len(members))
 
     def assign(self) -> dict[str, MemberTasks]:
-        """Return the tasks of each member."""
         self._assign_active()
         if self._standbys:
             self._assign_standby()

@@ -32,15 +32,17 @@ from korvet.groups.consumer.assignment import (
     METADATA_BYTES_MAX,
     SEEN_MAX,
     BrokerAssignedGroups,
+    MemberStep,
+    Written,
     keeps_changing,
+    unknown_member,
 )
-from korvet.groups.consumer.reconcile import PARTITIONS_AT_ONCE, reconcile, wanted
+from korvet.groups.consumer.reconcile import reconcile, wanted
 from korvet.groups.consumer.store import GroupMembers, Targets
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
-    UNREVOKED,
     ConsumerMember,
     GroupFields,
     GroupView,
@@ -75,14 +77,6 @@ ASSIGNOR = "sticky"
 """The name that is stored with a target; none with that of a topology whose topics are missing."""
 
 
-class _JoinedRunner(NamedTuple):
-    """A member as its request has left it: `epoch` is that of the group which it needs an assignment of."""
-
-    member: ConsumerMember
-    fields: GroupFields
-    epoch: int
-
-
 class _SeenAssignment(NamedTuple):
     """By which topics and number of standbys a worker has found that the assignment of a group is the right one."""
 
@@ -112,9 +106,8 @@ class StreamsGroups(BrokerAssignedGroups):
         *,
         clock: Clock = CLOCK,
     ) -> None:
-        super().__init__(store, topics, configs, subscriptions, clock=clock)
+        super().__init__(store, topics, configs, settings, subscriptions, clock=clock)
         self._store = store
-        self._size_max = settings.group_streams_max_size
         self._seen: dict[str, _SeenAssignment] = {}
 
     def renew(self, request: StreamsReport) -> StreamsAnswer | None:
@@ -140,7 +133,7 @@ class StreamsGroups(BrokerAssignedGroups):
         group = request.group
         if request.epoch < JOIN_EPOCH:
             return self._leave(request)
-        written = self._join(request)
+        written, member, fields = self._join(request)
         common = self._store.common(group)
         if request.asks_to_end and not common.ends_by:
             self._store.begin(group, ends_by=request.member_id)
@@ -148,34 +141,32 @@ class StreamsGroups(BrokerAssignedGroups):
         topology = _topology_of(group, common)
         self._topics.refresh()
         configured = self._configured(topology)
-        owned = None if request.tasks is None else request.tasks.owned(streams_of(written.member).process_id)
+        owned = None if request.tasks is None else request.tasks.owned(streams_of(member).process_id)
         if request.tasks is not None and not configured.status:
             _check_tasks(request.tasks, configured)
-        is_delayed = self._is_delayed(group, common, written.fields)
+        is_delayed = self._is_delayed(group, common, fields)
         if is_delayed:
-            delayed = Progress(max(1, written.fields.assignment_epoch))
-            before, after = self._step(group, written.member, None, delayed)
+            before, after = self.step(group, written, instead=Progress(max(1, fields.assignment_epoch)))
         else:
-            self._assign(group, written, topology, configured)
-            before, after = self._step(group, written.member, owned)
+            self._assign(group, written.epoch, topology, configured)
+            before, after = self.step(group, written, owned)
         is_new = request.epoch == JOIN_EPOCH or before.assigned != after.assigned
         # An answer may have been lost.
         is_new = is_new or (owned is not None and owned != after.assigned)
         endpoints = common.endpoints
-        if is_new and streams_of(written.member).endpoint is not None:
+        if is_new and streams_of(member).endpoint is not None:
             endpoints = self._store.raise_endpoints(group)
+        by_endpoint: list[EndpointTasks] | None = None
+        if endpoints != request.endpoints:
+            by_endpoint = self._by_endpoint(group, topology, configured) if endpoints else []
         return StreamsAnswer(
             member_id=request.member_id,
             epoch=after.epoch,
             heartbeat_ms=self.heartbeat_ms(group),
-            statuses=self._statuses(written.member, topology, configured, common, is_delayed=is_delayed),
+            statuses=_statuses(member, topology, configured, common, is_delayed=is_delayed),
             tasks=tasks_of(after.assigned) if is_new else None,
             endpoints=endpoints,
-            by_endpoint=None
-            if endpoints == request.endpoints
-            else self._by_endpoint(group, topology, configured)
-            if endpoints
-            else [],
+            by_endpoint=by_endpoint,
             missing=tuple(configured.missing),
         )
 
@@ -207,13 +198,12 @@ class StreamsGroups(BrokerAssignedGroups):
         group = request.group
         [outcome] = self._store.leave(group, [(request.member_id, "", LEAVE_EPOCH)]).outcomes
         if outcome is not ErrorCode.NONE:
-            raise _unknown(request)
+            raise unknown_member(group, request.member_id)
         if request.asks_to_end:
             self._store.begin(group, ends_by=request.member_id)
         return StreamsAnswer(member_id=request.member_id, epoch=request.epoch)
 
-    def _join(self, request: StreamsReport) -> _JoinedRunner:
-        """Create or change the member, if the request says anything new."""
+    def _join(self, request: StreamsReport) -> tuple[Written, ConsumerMember, GroupFields]:
         group, member_id = request.group, request.member_id
         for _ in range(ATTEMPTS_MAX):
             view = self._store.read(group, member_id, "")
@@ -226,7 +216,7 @@ class StreamsGroups(BrokerAssignedGroups):
             if member is not None and row == member.row and is_whole:
                 # Who has joined and got no assignment yet waits for one.
                 waits = member.progress.epoch == JOIN_EPOCH
-                return _JoinedRunner(member, view.group, view.group.epoch if waits else 0)
+                return _written(member, view.group, waits=waits)
             change = MemberChange(
                 member_id=member_id,
                 instance="",
@@ -235,7 +225,7 @@ class StreamsGroups(BrokerAssignedGroups):
                 row=row,
                 bumps=member is None or row != msgspec.structs.replace(member.row, session_ms=row.session_ms),
             )
-            done = self._store.update(group, view.group, change, row.session_ms, self._size_max)
+            done = self._store.update(group, view.group, change, row.session_ms, self.size_max)
             if done is None:
                 continue
             is_first = view.group.size == 0
@@ -246,33 +236,28 @@ class StreamsGroups(BrokerAssignedGroups):
             if view.member is not None:
                 _check_topology(request, self._store.common(group))
                 waits = change.bumps or view.member.progress.epoch == JOIN_EPOCH
-                return _JoinedRunner(view.member, view.group, view.group.epoch if waits else 0)
+                return _written(view.member, view.group, waits=waits)
         raise keeps_changing(group)
 
     def _row(self, request: StreamsReport, member: ConsumerMember | None) -> SubscriberRow:
-        known = None if member is None else member.row
-        before = None if member is None else streams_of(member)
+        known = SubscriberRow(session_ms=0, rebalance_ms=0, instance="", client_id="", client_host="")
+        before = StreamsRow(process_id="", topology_epoch=0, endpoint=None, tags=())
+        if member is not None:
+            known, before = member.row, streams_of(member)
         streams = StreamsRow(
-            process_id=request.process_id or (before.process_id if before else ""),
-            topology_epoch=request.topology.epoch
-            if request.topology
-            else before.topology_epoch
-            if before
-            else 0,
-            endpoint=request.endpoint or (before.endpoint if before else None),
-            tags=request.tags if request.tags is not None else before.tags if before else (),
+            process_id=request.process_id or before.process_id,
+            topology_epoch=request.topology.epoch if request.topology else before.topology_epoch,
+            endpoint=request.endpoint or before.endpoint,
+            tags=before.tags if request.tags is None else request.tags,
         )
+        rebalance_ms = known.rebalance_ms if request.rebalance_ms is None else request.rebalance_ms
         return SubscriberRow(
             session_ms=self.session_ms(request.group),
-            rebalance_ms=max(request.rebalance_ms, 0)
-            if request.rebalance_ms is not None
-            else known.rebalance_ms
-            if known
-            else 0,
+            rebalance_ms=max(rebalance_ms, 0),
             instance="",
             client_id=request.client_id,
             client_host=request.client_host,
-            rack=request.rack or (known.rack if known else ""),
+            rack=request.rack or known.rack,
             streams=streams,
         )
 
@@ -284,7 +269,7 @@ class StreamsGroups(BrokerAssignedGroups):
         return fields.epoch != fields.assignment_epoch and 0 < left_ms <= most_ms
 
     def _assign(
-        self, group: str, written: _JoinedRunner, topology: StreamsTopology, configured: ConfiguredTopology
+        self, group: str, member_epoch: int, topology: StreamsTopology, configured: ConfiguredTopology
     ) -> None:
         """Have a target assignment for the group's epoch, and if need be wait until there is one for the member's."""
         fields = self._store.fields(group)
@@ -302,7 +287,7 @@ class StreamsGroups(BrokerAssignedGroups):
                 return
             self._store.bump(group, fields, b"")
         self._seen.pop(group, None)
-        self.wait(group, written.epoch, lambda token, epoch: self._compute(group, token, epoch))
+        self.wait(group, member_epoch, lambda token, epoch: self._compute(group, token, epoch))
 
     def _compute(self, group: str, token: str, epoch: int) -> bool:
         """Compute the target assignment for an epoch, and write what differs from the last one.
@@ -342,49 +327,12 @@ class StreamsGroups(BrokerAssignedGroups):
                 summed.update(f"{name} {id_text(topic.id)} {len(topic.partitions)}\n".encode())
         return summed.hexdigest()
 
-    def _step(
-        self, group: str, written: ConsumerMember, owned: Owned | None, delayed: Progress | None = None
-    ) -> tuple[Progress, Progress]:
-        """Have the member go towards its target; returns how far it was before, and is then.
-
-        With `delayed` there is no target yet, and it has nothing. What it reports to own is that of the member as it
-        was written: of another request's answer it knows nothing.
-        """
-        before: Progress | None = None
-        epoch_text = written.epoch_text
-        attempts = 0
-        while attempts < ATTEMPTS_MAX:
-            view = self._store.read(group, written.member_id, "")
-            member = view.member
-            if member is None:
-                message = f"Member {written.member_id} is not a member of group {group}."
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-            if owned is not None and member.epoch_text != epoch_text:
-                raise keeps_changing(group)
-            progress = delayed or self._next(group, view, member, owned)
-            change = MemberChange(
-                member_id=member.member_id,
-                instance="",
-                before=member,
-                progress=progress,
-                by_ms=_time_for(member, progress),
-            )
-            done = self._store.update(group, view.group, change, self.session_ms(group), self._size_max)
-            if done is None:
-                attempts += 1
-                continue
-            before = member.progress if before is None else before
-            if len(progress.owned ^ member.progress.owned) < PARTITIONS_AT_ONCE:
-                return before, progress
-            epoch_text = done.epoch_text
-        raise keeps_changing(group)
-
-    def _next(self, group: str, view: GroupView, member: ConsumerMember, owned: Owned | None) -> Progress:
+    def next_progress(self, step: MemberStep) -> Progress:
+        group, member = step.group, step.member
         missing = wanted(member.progress, member.target)
-        taken = self._store.owners(group, member.member_id, missing).keys() | self._held_in_process(
-            group, member, missing
-        )
-        return reconcile(member.progress, view.group.assignment_epoch, member.target, taken, owned, None)
+        owners = self._store.owners(group, member.member_id, missing)
+        taken = owners.keys() | self._held_in_process(group, member, missing)
+        return reconcile(member.progress, step.target_epoch, member.target, taken, step.owned, None)
 
     def _held_in_process(self, group: str, member: ConsumerMember, missing: Owned) -> set[tuple[str, int]]:
         """Return what the member cannot get yet, for another one of its process has the task in the other role."""
@@ -402,39 +350,9 @@ class StreamsGroups(BrokerAssignedGroups):
         there = tasks_of(each for each, owner in owners.items() if owner in neighbours).active
         return set(MemberTasks(active=held, standby=there).owned(process_id))
 
-    def _statuses(
-        self,
-        member: ConsumerMember,
-        topology: StreamsTopology,
-        configured: ConfiguredTopology,
-        common: Common,
-        *,
-        is_delayed: bool,
-    ) -> tuple[tuple[GroupStatus, str], ...]:
-        found = []
-        epoch = streams_of(member).topology_epoch
-        if epoch < topology.epoch:
-            detail = (
-                f"The member's topology epoch {epoch} is behind the group's topology epoch {topology.epoch}."
-            )
-            found.append((GroupStatus.STALE_TOPOLOGY, detail))
-        if is_delayed:
-            detail = "Assignment delayed due to the configured initial rebalance delay."
-            found.append((GroupStatus.ASSIGNMENT_DELAYED, detail))
-        if configured.status is not None:
-            found.append((configured.status, configured.detail))
-        if common.ends_by:
-            detail = (
-                f"Streams group member {common.ends_by} encountered a fatal error and requested a shutdown"
-                " for the entire application."
-            )
-            found.append((GroupStatus.SHUTDOWN_APPLICATION, detail))
-        return tuple(found)
-
     def _by_endpoint(
         self, group: str, topology: StreamsTopology, configured: ConfiguredTopology
     ) -> list[EndpointTasks]:
-        """Return what each endpoint has."""
         inputs = {each.id: each.inputs for each in topology.subtopologies}
         sizes: dict[str, int] = {}
         for name in {name for names in inputs.values() for name in names}:
@@ -460,6 +378,40 @@ class StreamsGroups(BrokerAssignedGroups):
         return by_endpoint
 
 
+def _written(
+    member: ConsumerMember, fields: GroupFields, *, waits: bool
+) -> tuple[Written, ConsumerMember, GroupFields]:
+    epoch = fields.epoch if waits else 0
+    return Written(member.member_id, "", member.epoch_text, epoch, is_resubscribed=False), member, fields
+
+
+def _statuses(
+    member: ConsumerMember,
+    topology: StreamsTopology,
+    configured: ConfiguredTopology,
+    common: Common,
+    *,
+    is_delayed: bool,
+) -> tuple[tuple[GroupStatus, str], ...]:
+    found = []
+    epoch = streams_of(member).topology_epoch
+    if epoch < topology.epoch:
+        detail = f"The member's topology epoch {epoch} is behind the group's topology epoch {topology.epoch}."
+        found.append((GroupStatus.STALE_TOPOLOGY, detail))
+    if is_delayed:
+        detail = "Assignment delayed due to the configured initial rebalance delay."
+        found.append((GroupStatus.ASSIGNMENT_DELAYED, detail))
+    if configured.status is not None:
+        found.append((configured.status, configured.detail))
+    if common.ends_by:
+        detail = (
+            f"Streams group member {common.ends_by} encountered a fatal error and requested a shutdown"
+            " for the entire application."
+        )
+        found.append((GroupStatus.SHUTDOWN_APPLICATION, detail))
+    return tuple(found)
+
+
 def streams_of(member: ConsumerMember) -> StreamsRow:
     """Return what a member is as one of a streams group."""
     row = member.row.streams
@@ -476,17 +428,7 @@ def _topology_of(group: str, common: Common) -> StreamsTopology:
     return common.topology
 
 
-def _time_for(member: ConsumerMember, progress: Progress) -> int | None:
-    """Return how long the member has for what it is to do next, None: it has begun already."""
-    if progress.phase != UNREVOKED:
-        return 0
-    if member.progress.phase == UNREVOKED and member.progress.revoking == progress.revoking:
-        return None
-    return member.row.rebalance_ms
-
-
 def _check(request: StreamsReport) -> None:
-    """Raise KafkaError INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY."""
     problem = ""
     if not request.member_id:
         problem = "MemberId can't be empty."
@@ -564,7 +506,7 @@ def _member(request: StreamsReport, view: GroupView) -> ConsumerMember | None:
     if joins:
         return member
     if member is None:
-        raise _unknown(request)
+        raise unknown_member(group, request.member_id)
     progress = member.progress
     is_retried = request.epoch == progress.previous < progress.epoch and (
         request.tasks is not None and request.tasks.owned(streams_of(member).process_id) <= progress.assigned
@@ -576,8 +518,3 @@ def _member(request: StreamsReport, view: GroupView) -> ConsumerMember | None:
         )
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
     return member
-
-
-def _unknown(request: StreamsReport) -> KafkaError:
-    message = f"Member {request.member_id} is not a member of group {request.group}."
-    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)

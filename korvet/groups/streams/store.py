@@ -70,7 +70,6 @@ class StreamsStore(ConsumerStore):
         super().__init__(redis, keys, schedule, STREAMS)
 
     def common(self, group: str) -> Common:
-        """Return what the members of the group have in common."""
         [common] = self.commons([group])
         if isinstance(common, KafkaError):
             raise common

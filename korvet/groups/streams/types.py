@@ -58,7 +58,6 @@ class Subtopology(msgspec.Struct, frozen=True):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """All topics that it reads from."""
         return (*self.sources, *(each.name for each in self.repartition_sources))
 
 
@@ -70,7 +69,6 @@ class StreamsTopology(msgspec.Struct, frozen=True):
 
     @property
     def sources(self) -> set[str]:
-        """The topics that must exist."""
         return {name for each in self.subtopologies for name in each.sources}
 
     @property
@@ -114,7 +112,6 @@ def is_plain(name: str) -> bool:
 
 
 def tasks_of(owned: Iterable[tuple[str, int]]) -> MemberTasks:
-    """Return the tasks that pairs stand for."""
     active: set[tuple[str, int]] = set()
     standby: set[tuple[str, int]] = set()
     for pair_id, partition in owned:

@@ -102,7 +102,6 @@ class Context:
                     yield topic, partition
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
-        """Return the partitions of `logs`, in steps."""
         return in_steps(partition for _, partition in self.logs())
 
     def has(self, key: str) -> bool:
@@ -116,6 +115,5 @@ class Context:
         return ""
 
     def close(self) -> None:
-        """Close the connections."""
         for each in (self.redis, *self._waits):
             each.close()

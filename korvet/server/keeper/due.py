@@ -61,7 +61,6 @@ class TakenNames:
         self._at: dict[str, dict[bytes, _Taken]] = {}
 
     def has(self, context: Context, name: str) -> bool:
-        """Whether the run is for a name."""
         return context.has(self._key_of(context.keys, name))
 
     def take(self, context: Context, schedule: Schedule, now: float) -> bool:

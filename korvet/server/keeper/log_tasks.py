@@ -33,7 +33,6 @@ class CompactLogs:
         self._warned: set[str] = set()
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Compact every log that is due; one that fails waits for the next turn."""
         # As Kafka's cleaner threads share it, those of the nodes do.
         buffer_bytes = context.settings.log_cleaner_dedupe_buffer_size // len(context.nodes())
         if self._compactor is None or buffer_bytes != self._buffer_bytes:
@@ -111,7 +110,6 @@ class EnforceRetention:
         self._trimmed: dict[Reason, int] = {}
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Trim every log that is due."""
         if self._retention is None:
             store = TrimStore(context.redis)
             trimmer = Trimmer(context.log_store, store, self._count)
@@ -159,7 +157,6 @@ class TakeIn:
         self._warned: set[str] = set()
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Look at every log, and go on with those that need more steps."""
         warnings: set[str] = set()
         ends: dict[str, int] = {}
         for partitions in in_steps(partition for _, partition in context.logs(self._concerns)):
@@ -233,7 +230,7 @@ def finish_creations(context: Context, check_lease: CheckLease) -> None:
     """Create what is missing of every topic whose creation was interrupted; the others go on if one cannot."""
     check_lease()
     away: StorageUnavailableError | None = None
-    for row in context.topics.list_creating():
+    for row in context.topics.list_unfinished("creating"):
         check_lease()
         try:
             if context.topics.finish_creation(row):
@@ -250,7 +247,7 @@ def finish_deletions(context: Context, check_lease: CheckLease) -> None:
     """Clear away what is left of every deleted topic; it does no harm if another broker does so too."""
     check_lease()
     away: StorageUnavailableError | None = None
-    for deleted in context.topics.list_deleting():
+    for deleted in context.topics.list_unfinished("deleting"):
         try:
             for _ in context.topics.delete_in_steps(deleted):
                 check_lease()

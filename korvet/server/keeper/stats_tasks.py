@@ -72,7 +72,7 @@ def _read_groups(
     reader = LagReader(offsets, IndexStore(context.redis), context.topics)
     listed = GroupList(context.redis, context.keys)
     context.topics.refresh()
-    lags: list[GroupLag] = []
+    lags: list[GroupLag | KafkaError] = []
     groups: list[GroupStats] = []
     states: Counter[str] = Counter()
     shares: set[str] = set()
@@ -91,27 +91,24 @@ def _read_groups(
                 states[summary.state] += 1
                 if summary.kind == SHARE:
                     shares.add(summary.group)
-            found, failed = reader.read(names, check_lease)
-            lags += found
-            errors += failed
-        if shares:
-            found, failed = _read_share_lags(context, shares, check_lease)
-            lags += found
-            errors += failed
+            for outcomes in reader.read(names):
+                check_lease()
+                lags += outcomes
+        for outcomes in _share_lags(context, shares) if shares else ():
+            check_lease()
+            lags += outcomes
     except StorageUnavailableError:
         raise
     except KafkaError as error:
         _log.warning("group statistics unavailable", reason=error)
-    _warn_of_groups(errors)
-    return lags, groups, states
+    _warn_of_groups([*errors, *(each for each in lags if isinstance(each, KafkaError))])
+    return [each for each in lags if isinstance(each, GroupLag)], groups, states
 
 
-def _read_share_lags(
-    context: Context, groups: set[str], check_lease: CheckLease
-) -> tuple[list[GroupLag], list[KafkaError]]:
+def _share_lags(context: Context, groups: set[str]) -> Iterator[list[GroupLag | KafkaError]]:
     reader = ShareLagReader(SharePartitions(context.redis), IndexStore(context.redis))
     partitions = [each for topic in context.topics.list_cached() for each in topic.partitions]
-    return reader.read(groups, partitions, check_lease)
+    return reader.read(groups, partitions)
 
 
 def _read_transactions(context: Context, check_lease: CheckLease) -> tuple[Counter[str], int | None]:
@@ -216,11 +213,13 @@ def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease
             for (topic, partition), count in status.lost_offsets().items()
         ]
         lags: list[Lag] = []
-        for _, outcome in lags_in_steps(index, _positions(context, status), check_lease):
-            if isinstance(outcome, Lag):
-                lags.append(outcome)
-            else:
-                _log.warning("lag of a pipeline unavailable", pipeline=status.name, reason=outcome)
+        for outcomes in lags_in_steps(index, _positions(context, status)):
+            check_lease()
+            for _, outcome in outcomes:
+                if isinstance(outcome, Lag):
+                    lags.append(outcome)
+                else:
+                    _log.warning("lag of a pipeline unavailable", pipeline=status.name, reason=outcome)
         batch = status.last_batch
         stats = PipelineStats(
             pipeline=status.name,

@@ -7,8 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError
-from korvet.groups.offsets import OffsetStore
-from korvet.groups.pending import PendingOffsets
+from korvet.groups.offsets import CommittedOffsets, OffsetStore
 from korvet.log.markers import MarkerWriter
 from korvet.redis.client import RedisNode
 from korvet.redis.keys import Keys
@@ -79,7 +78,7 @@ def _coordinator(context: Context, store: TransactionStore) -> TransactionCoordi
         store,
         context.topics,
         MarkerWriter(context.log_store, context.replicas),
-        PendingOffsets(offsets, context.topics, settings),
+        CommittedOffsets(offsets, context.topics, settings),
         context.replicas,
         settings,
         count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),

@@ -8,7 +8,6 @@ has those of the bytes themselves, of what arrives and of what clients send befo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from korvet_core import DataPath
@@ -36,7 +35,6 @@ class Charge:
         self._taken += size
 
     def close(self) -> None:
-        """Release what was taken."""
         self.reserve(-self._taken)
 
 
@@ -45,25 +43,17 @@ class Frame:
 
     `number` is that of the frame among those of its connection. `arrived` is when the last of its bytes was received,
     `came_after` when the socket was last found empty before the first (time.monotonic): they may have lain there since.
-    `fetched` is charged with the records of the response until it is sent. `is_client_gone` says whether the client has
-    closed the connection; one that only sends no more looks the same.
+    `fetched` is charged with the records of the response until it is sent.
     """
 
-    __slots__ = ("arrived", "came_after", "data", "fetched", "is_client_gone", "number")
+    __slots__ = ("arrived", "came_after", "data", "fetched", "number")
 
     def __init__(
-        self,
-        number: int,
-        data: memoryview,
-        arrived: float,
-        came_after: float,
-        core: DataPath[Any] | None,
-        is_client_gone: Callable[[], bool],
+        self, number: int, data: memoryview, arrived: float, came_after: float, core: DataPath[Any] | None
     ) -> None:
         self.number, self.data = number, data
         self.arrived, self.came_after = arrived, came_after
         self.fetched = Charge(core)
-        self.is_client_gone = is_client_gone
 
     def close(self) -> None:
         """Release what the response took: it is sent, or there will be none."""

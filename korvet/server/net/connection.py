@@ -12,7 +12,6 @@ from typing import Any
 from gevent import GreenletExit
 
 from korvet.errors import KafkaError, ProtocolError
-from korvet.handlers.produce import THROTTLED_BY
 from korvet.logs import Log, RateLimitedLogger
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.wire import Buffer
@@ -23,6 +22,7 @@ from korvet.security.tls import ListenerTls, NoPrincipalError
 from korvet.server.net.budget import Charge, Frame
 from korvet.server.net.dispatch import Dispatcher, FaultError
 from korvet.server.net.sockets import Sockets
+from korvet.server.net.throttle import THROTTLED_BY
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.turns import give_turn
@@ -52,8 +52,7 @@ _MECHANISM = "TLS"
 class ClientConnection:
     """Serves one client until either side ends the connection.
 
-    `session` is that of its client. `served_by` is the greenlet that serves it now, if any. `counted_as` are its
-    listener, by index, and the address of its client, as quotas name it.
+    `session` is that of its client. `served_by` is the greenlet that serves it now, if any.
     """
 
     __slots__ = (
@@ -68,8 +67,8 @@ class ClientConnection:
         "_sockets",
         "_tls",
         "_unsent",
-        "counted_as",
         "number",
+        "sasl",
         "served_by",
         "session",
     )
@@ -82,31 +81,29 @@ class ClientConnection:
         dispatcher: Dispatcher,
         on_end: Callable[[ClientConnection], object],
         *,
+        sasl: Authenticator | None = None,
         tls: ListenerTls | None = None,
-        counted_as: tuple[int, str] = (0, ""),
     ) -> None:
         """Hand a connected socket to the core, which closes it; `on_end` is called when it is over. Raises OSError."""
         self._sockets, self._core = sockets, sockets.core
         self.session = session
         self._dispatcher = dispatcher
         self._on_end = on_end
-        self._tls = tls
-        self.counted_as = counted_as
+        self.sasl, self._tls = sasl, tls
         self._unsent: list[Charge] = []
         self._ending = self._reason = ""
         self._is_closed = self._is_over = self._is_logged_in = False
         self.served_by: Any = None
-        sasl = session.sasl
         login = None if sasl is None else (sasl.token_bytes_max, sasl.seconds_left)
         self.number = self._core.adopt(fd, self, login, None if tls is None else tls.server)
         """By which the core knows it."""
-        if session.sasl is None and tls is None:
+        if sasl is None and tls is None:
             self._may_produce()
 
     def serve(self) -> None:
         """Answer the requests that have arrived, in their order; if the connection is over do what is left to do."""
         reason, said = "fault", ""  # by any other error, which is raised
-        sasl = self.session.sasl
+        sasl = self.sasl
         try:
             while not self._reason and (
                 self._serve_next() if sasl is None or sasl.complete else self._log_in(sasl)
@@ -172,11 +169,10 @@ class ClientConnection:
             return
         if principal is not ANONYMOUS:
             self.session.principal = principal
-        if self.session.sasl is None:
+        if self.sasl is None:
             self._may_produce()
 
     def _may_produce(self, ends_s: float | None = None) -> None:
-        """Have the core serve Produce from now on, until the session ends (time.monotonic)."""
         self._sockets.put_session(self.number, ends_s)
 
     def _said(self, word: str, detail: object) -> str:
@@ -253,15 +249,13 @@ class ClientConnection:
             self._core.set_login(self.number, size_max, sasl.raw, sasl.seconds_left)
 
     def _next_frame(self) -> Frame | None:
-        """Take the next frame, if it has arrived."""
         taken = self._core.next_frame(self.number)
         if taken is None:
             return None
         number, data, arrived, came_after = taken
-        return Frame(number, data, arrived, came_after, self._sockets.path, self.is_gone)
+        return Frame(number, data, arrived, came_after, self._sockets.path)
 
     def is_gone(self) -> bool:
-        """Whether the client has closed the connection, or sends no more."""
         return self._core.is_gone(self.number)
 
     def _serve_next(self) -> bool:
@@ -275,7 +269,7 @@ class ClientConnection:
     def _serve_frame(self, frame: Frame) -> None:
         REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
         try:
-            chunks, throttle_ms, throttled_by = self._dispatcher.serve(frame, self.session)
+            chunks, throttle_ms, throttled_by = self._dispatcher.serve(frame, self)
         except BaseException:
             frame.close()
             raise
@@ -296,7 +290,7 @@ class ClientConnection:
         self._core.mute(self.number, throttle_ms / 1000)
 
     def _send(self, answers: Sequence[tuple[int, Sequence[Buffer]]]) -> None:
-        sasl = self.session.sasl
+        sasl = self.sasl
         if sasl is not None and not (sasl.complete and self._is_logged_in):
             self._note_login(sasl)
         is_written, events = self._core.answer(self.number, answers)

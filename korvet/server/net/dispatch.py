@@ -8,9 +8,9 @@ traceback and answered with UNKNOWN_SERVER_ERROR; if not even that can be encode
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 from korvet_core import request_header
@@ -18,8 +18,7 @@ from korvet_core import request_header
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers import audit, authorization
 from korvet.handlers.api_versions import unsupported
-from korvet.handlers.context import Caller
-from korvet.handlers.registry import MEMORY, Answer, Handler, Reply
+from korvet.handlers.registry import Answer, Caller, Handler, Reply, Services
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.protocol.compile import decode, encode
@@ -29,6 +28,8 @@ from korvet.protocol.schema import Message, RequestHeader
 from korvet.protocol.wire import Buffer
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer
 from korvet.security.client_quotas import ClientQuotas
+from korvet.security.quotas import Quota
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
 from korvet.server.net.budget import Frame
 from korvet.server.net.throttle import Throttle
@@ -44,7 +45,6 @@ CHUNKS_MAX = 10_000
 """Of a response; more are joined, in turns, for each of them is counted and sent in one step."""
 
 _API_VERSIONS = ApiVersionsRequest.api.key
-_NO_ERROR = ErrorCode.NONE.name
 
 
 class FaultError(Exception):
@@ -52,52 +52,48 @@ class FaultError(Exception):
 
 
 class ResponseFrame(NamedTuple):
-    """A response as bytes, none if the client gets none.
-
-    After it the connection takes no requests for `throttle_ms`.
-    """
+    """A response as bytes; after it the connection takes no requests for `throttle_ms`, by the quota `throttled_by`."""
 
     chunks: list[Buffer]
     throttle_ms: int = 0
-    throttled_by: str = MEMORY
+    throttled_by: Quota = Quota.CONTROLLER_MUTATION_RATE
 
 
-class _Served(NamedTuple):
-    """An API that is served: its name, its handler, and the context that the handler takes.
+class Client(Protocol):
+    """A connection whose requests are served; `sasl` has its logins, on a listener where clients have to log in."""
 
-    `replicas` confirm what it changes, `lease` lets it; `throttle` says for how long quotas have its client wait.
-    """
+    session: Session
+    sasl: Authenticator | None
 
-    name: str
-    handler: Handler
-    context: Any
-    replicas: Replicas
-    lease: ServingLease
-    throttle: Throttle
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection; one that only sends no more looks the same."""
 
 
 class _Serving:
     """A request that is served."""
 
-    __slots__ = ("_began", "_caller", "_frame", "_header", "_request", "_served")
+    __slots__ = ("_began", "_by", "_caller", "_frame", "_handler", "_header", "_request")
 
     def __init__(
-        self, served: _Served, header: RequestHeader, request: Message, caller: Caller, frame: Frame
+        self,
+        by: Dispatcher,
+        handler: Handler,
+        header: RequestHeader,
+        request: Message,
+        caller: Caller,
+        frame: Frame,
     ) -> None:
-        throttle = served.throttle
-        self._began = throttle.busy_s() if throttle.watches else 0.0
-        self._served = served
-        self._header = header
-        self._request = request
-        self._caller = caller
-        self._frame = frame
+        self._by, self._handler = by, handler
+        self._began = by.throttle.busy_s() if by.throttle.watches else 0.0
+        self._header, self._request = header, request
+        self._caller, self._frame = caller, frame
 
     def answer(self, refusal: KafkaError | None) -> ResponseFrame:
         """Serve it, or answer with an error, and return the bytes of the response.
 
         Raises ProtocolError or FaultError if the connection must close; every other error becomes a response.
         """
-        error_name = _NO_ERROR
+        error_name = ErrorCode.NONE.name
         timer = self._caller.timer
         timer.end_stage(DECODE)
         try:
@@ -110,17 +106,17 @@ class _Serving:
             frame = self._refuse(refusal)
         timer.end_stage(ENCODE)
         seconds = time.monotonic() - self._frame.arrived
-        REQUEST_METRICS.answered(self._served.name, error_name, seconds, timer.seconds)
+        REQUEST_METRICS.answered(self._handler.name, error_name, seconds, timer.seconds)
         return frame
 
     def _handle(self, refusal: KafkaError | None) -> Answer:
         if refusal is not None:
             raise refusal
         self._admit()
-        call, handler = self._call, self._served.handler
+        call, handler = self._call, self._handler
         unconfirmed = handler.unconfirmed if handler.confirms(self._request) else ErrorCode.NONE
         if unconfirmed is not ErrorCode.NONE and not getattr(self._request, "validate_only", False):
-            call = partial(self._served.replicas.confirm_call, call, unconfirmed)
+            call = partial(self._by.replicas.confirm_call, call, unconfirmed)
         try:
             answer: Answer = call()
         except LeaseEndedError:
@@ -130,24 +126,24 @@ class _Serving:
         return answer
 
     def _call(self) -> Answer:
-        served, request, caller = self._served, self._request, self._caller
+        handler, request, caller = self._handler, self._request, self._caller
         try:
-            answer: Answer = authorization.call(served.handler, request, caller, served.context)
+            answer: Answer = authorization.call(handler, request, caller, self._by.services)
         except KafkaError as error:
-            audit.note_failure(served.handler, request, caller, error)
+            audit.note_failure(handler, request, caller, error)
             raise
         response = answer.response if isinstance(answer, Reply) else answer
-        audit.note(served.handler, request, caller, response)
+        audit.note(handler, request, caller, response)
         return answer
 
     def _admit(self) -> None:
         """Renew the lease if it has ended; raises KafkaError for a late request whose client has gone (Handler)."""
-        frame, lease = self._frame, self._served.lease
+        frame, lease = self._frame, self._by.lease
         if not lease.is_late(frame.came_after):
             return
-        code = self._served.handler.abandoned(self._request)
-        if code is not ErrorCode.NONE and frame.is_client_gone():
-            name, peer = self._served.name, self._caller.peer
+        code = self._handler.abandoned(self._request)
+        if code is not ErrorCode.NONE and self._caller.is_gone():
+            name, peer = self._handler.name, self._caller.session.peer
             _rate_limited_log.info(name, "late request not begun, its client has gone", api=name, peer=peer)
             raise KafkaError(code, "the request came late, and nobody waits for its answer")
         self._caller = msgspec.structs.replace(
@@ -156,32 +152,31 @@ class _Serving:
 
     def _refuse(self, refusal: KafkaError) -> ResponseFrame:
         try:
-            return self._finish(self._served.handler.refuse(self._request, self._caller, refusal))
+            return self._finish(self._handler.refuse(self._request, self._caller, refusal))
         except ProtocolError:
             raise
         except Exception as error:
             self._log_fault("refusal failed")
             raise FaultError from error
 
-    def _finish(self, answer: Answer | None) -> ResponseFrame:
+    def _finish(self, answer: Answer) -> ResponseFrame:
         """Encode a response, and throttle its client if that is over a quota now."""
-        response, throttle_ms, throttled_by = answer if isinstance(answer, Reply) else (answer, 0, MEMORY)
+        response, throttle_ms = answer if isinstance(answer, Reply) else (answer, 0)
+        throttled_by = Quota.CONTROLLER_MUTATION_RATE
         chunks = self._encode(response)
-        throttle = self._served.throttle
+        throttle = self._by.throttle
         if throttle.active:
             used_s = throttle.busy_s(self._began) if self._began else 0.0
             quota_ms, quota = throttle.charge(self._caller, response, chunks, used_s)
             if quota_ms > throttle_ms:
                 throttle_ms, throttled_by = quota_ms, quota
         if throttle_ms and getattr(response, "throttle_time_ms", throttle_ms) != throttle_ms:
-            response.throttle_time_ms = throttle_ms  # type: ignore[union-attr]  # it has the field, as was asked
+            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]  # it has the field, as was asked
             chunks = self._encode(response)
         return ResponseFrame(chunks, throttle_ms, throttled_by)
 
-    def _encode(self, response: Message | None) -> list[Buffer]:
-        if response is None:
-            return []
-        header, api = self._header, self._served.handler.request.api
+    def _encode(self, response: Message) -> list[Buffer]:
+        header, api = self._header, self._handler.request.api
         flexible = header.api_key != _API_VERSIONS and api.is_flexible(header.api_version)
         chunks = encode(response, header.api_version, in_turns)
         if len(chunks) > CHUNKS_MAX:
@@ -193,8 +188,8 @@ class _Serving:
         if isinstance(error, KafkaError):
             if isinstance(error, StorageUnavailableError):
                 metrics.REDIS_UNAVAILABLE.inc()
-                api = self._served.name
-                fields = {"api": api, "peer": self._caller.peer, "error": error.message}
+                api = self._handler.name
+                fields = {"api": api, "peer": self._caller.session.peer, "error": error.message}
                 _rate_limited_log.warning(api, "Redis unavailable", **fields)
             return error
         self._log_fault("request failed")
@@ -203,7 +198,11 @@ class _Serving:
     def _log_fault(self, event: str) -> None:
         caller = self._caller
         _log.exception(
-            event, api=self._served.name, version=caller.version, peer=caller.peer, client_id=caller.client_id
+            event,
+            api=self._handler.name,
+            version=caller.version,
+            peer=caller.session.peer,
+            client_id=caller.client_id,
         )
 
 
@@ -213,57 +212,51 @@ class Dispatcher:
     def __init__(
         self,
         handlers: Mapping[int, Handler],
-        contexts: Iterable[object],
+        services: Services,
         replicas: Replicas,
         lease: ServingLease,
         quotas: ClientQuotas,
         authorizer: Authorizer | None = None,
     ) -> None:
-        """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change.
+        """`replicas` confirm what requests change, `lease` is that of this worker, `quotas` are those of its clients.
 
-        `lease` is that of this worker, and `quotas` are those of its clients. Without an `authorizer` all may do all.
+        Without an `authorizer` all may do all.
         """
+        self.services, self.replicas, self.lease = services, replicas, lease
         self.throttle = Throttle(quotas)
         self._authorizer = authorizer
-        by_class = {type(each): each for each in contexts}
-        self._served = {
-            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self.throttle)
-            for key, handler in handlers.items()
-        }
+        self._handlers = handlers
         apis = [handler.request.api for handler in handlers.values()]
         self._flexible_from = {api.key: api.flexible for api in apis if api.flexible is not None}
 
-    def serve(self, frame: Frame, session: Session) -> ResponseFrame:
+    def serve(self, frame: Frame, client: Client) -> ResponseFrame:
         """Serve the request of a frame; raises ProtocolError or FaultError if the connection must close."""
         header = RequestHeader(*request_header(frame.data, self._flexible_from))
-        refusal = None if session.sasl is None else session.sasl.admit(header.api_key)
-        served = self._served.get(header.api_key)
-        if served is None:
+        session, sasl = client.session, client.sasl
+        refusal = None if sasl is None else sasl.admit(header.api_key)
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
             raise ProtocolError(f"API key {header.api_key} is unknown")
-        request_class = served.handler.request
-        first, last = request_class.api.versions
+        first, last = handler.request.api.versions
         if not first <= header.api_version <= last:
-            return _unsupported(served.name, header)
-        timer = request_timer(frame.arrived) if served.handler.timed else NO_TIMER
+            return _unsupported(handler.name, header)
+        timer = request_timer(frame.arrived) if handler.timed else NO_TIMER
         timer.end_stage(QUEUE)
-        request = decode(request_class, header.api_version, frame.data, header.body, LongArray)
-        rights = ALL_RIGHTS if self._authorizer is None else self._authorizer.rights(session, served.name)
+        request = decode(handler.request, header.api_version, frame.data, header.body, LongArray)
+        rights = ALL_RIGHTS if self._authorizer is None else self._authorizer.rights(session, handler.name)
         caller = Caller(
             header.client_id,
             session,
             header.api_version,
+            sasl,
             timer,
             frame.fetched,
             rights=rights,
-            is_gone=frame.is_client_gone,
+            is_gone=client.is_gone,
         )
         if self.throttle.active:
             caller = self.throttle.limited(caller, request)
-        return _Serving(served, header, request, caller, frame).answer(refusal)
-
-
-def _name(handler: Handler) -> str:
-    return handler.request.__name__.removesuffix("Request")
+        return _Serving(self, handler, header, request, caller, frame).answer(refusal)
 
 
 def _unsupported(api: str, header: RequestHeader) -> ResponseFrame:

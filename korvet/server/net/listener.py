@@ -107,7 +107,8 @@ class Acceptor:
         self._throttled = 0
         self._is_closing = False
         self._sockets = Sockets(settings, path, may_all=may_all)
-        self._connections: set[ClientConnection] = set()
+        self._connections: dict[ClientConnection, tuple[int, str]] = {}
+        """Each with its listener, and the address of its client as quotas name it."""
         self._emptied = Event()
         self._opened = [metrics.CONNECTIONS_OPENED.labels(listener.name) for listener in listeners]
         self._open = [metrics.CONNECTIONS.labels(listener.name) for listener in listeners]
@@ -118,7 +119,6 @@ class Acceptor:
         self._freed.set()
 
     def start(self) -> None:
-        """Accept from now on, until closed."""
         self._accepting = [self._clock.spawn(self._accept, index) for index in range(len(self._listeners))]
 
     def leave_to_others(self) -> None:
@@ -243,8 +243,7 @@ class Acceptor:
     def _serve(self, index: int, fd: int, peer: Any, address: str) -> None:  # noqa: ANN401 - as above
         listener = self._listeners[index]
         session = Session(f"{peer[0]}:{peer[1]}", listener.name)
-        if listener.sasl is not None:
-            session.sasl = Authenticator(listener.sasl, session)
+        sasl = None if listener.sasl is None else Authenticator(listener.sasl, session)
         try:
             connection = ClientConnection(
                 fd,
@@ -252,20 +251,19 @@ class Acceptor:
                 session,
                 self._dispatcher,
                 self._forget,
+                sasl=sasl,
                 tls=listener.tls,
-                counted_as=(index, address),
             )
         except OSError as error:  # the core has no room in the kernel to watch it, and has closed it
             self._quotas.close(index, address)
             self._note_exhausted(listener, error)
             return
-        self._connections.add(connection)
+        self._connections[connection] = index, address
         self._opened[index].inc()
         self._open[index].inc()
 
     def _forget(self, connection: ClientConnection) -> None:
-        index, address = connection.counted_as
-        self._connections.remove(connection)
+        index, address = self._connections.pop(connection)
         self._open[index].dec()
         self._quotas.close(index, address)
         self._freed.set()

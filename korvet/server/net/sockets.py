@@ -132,7 +132,6 @@ class Sockets:
             self._idle.pop().switch()
 
     def _serve(self) -> None:
-        """Serve one connection after the other."""
         own = gevent.getcurrent()
         connection: ClientConnection | None
         while True:

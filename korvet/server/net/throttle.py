@@ -17,13 +17,16 @@ import greenlet
 import msgspec
 
 from korvet.config.definition import INT32_MAX
-from korvet.handlers.context import Caller
+from korvet.handlers.registry import Caller
 from korvet.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.quotas import Quota, QuotaTable
 from korvet.security.session import Session
+
+THROTTLED_BY = ("memory", *Quota)
+"""Why a client is throttled, by the numbers that the core has for it: Redis' memory or disk is short, or a quota."""
 
 
 class Throttle:
@@ -55,7 +58,7 @@ class Throttle:
     def charge(
         self,
         caller: Caller,
-        response: Message | None,
+        response: Message,
         chunks: Sequence[Buffer],
         used_s: float,
     ) -> tuple[int, Quota]:
@@ -64,30 +67,21 @@ class Throttle:
         if isinstance(response, ShareFetchResponse):
             charges.append((Quota.CONSUMER_BYTE_RATE, float(sum(map(len, chunks)))))
         # What cannot report a throttle time is exempt, as in Kafka: logins. So is all before a login.
-        sasl = caller.session.sasl
+        sasl = caller.sasl
         if self.watches and hasattr(response, "throttle_time_ms") and (sasl is None or sasl.complete):
             charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
-        return self._charge(caller.principal.name, caller.client_id, charges)
+        return self._charge(caller.session.principal.name, caller.client_id, charges)
 
     def fetch_limit(self, session: Session, client_id: str | None) -> int | None:
         """Return how many bytes a client may fetch at once by its quota, None for any number."""
         most = self._quotas.value_max(Quota.CONSUMER_BYTE_RATE, session.principal.name, client_id)
         return None if most is None else max(1, min(int(most), INT32_MAX))
 
-    def charge_fetch(
-        self, session: Session, client_id: str | None, size_bytes: int, used_s: float
+    def charge_served(
+        self, quota: Quota, session: Session, client_id: str | None, size_bytes: int, used_s: float
     ) -> tuple[int, Quota]:
-        """Count a Fetch request that the core has served, by the size of its response, as `charge` does."""
-        charges = [(Quota.CONSUMER_BYTE_RATE, float(size_bytes))]
-        if self.watches:
-            charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
-        return self._charge(session.principal.name, client_id, charges)
-
-    def charge_produce(
-        self, session: Session, client_id: str | None, size_bytes: int, used_s: float
-    ) -> tuple[int, Quota]:
-        """Count a Produce request that the core has served, as `charge` does."""
-        charges = [(Quota.PRODUCER_BYTE_RATE, float(size_bytes))]
+        """Count a request that the core has served by its bytes, or those of its response, as `charge` does."""
+        charges = [(quota, float(size_bytes))]
         if self.watches:
             charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
         return self._charge(session.principal.name, client_id, charges)

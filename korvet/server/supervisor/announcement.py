@@ -30,7 +30,6 @@ _KCAT = "echo world | kcat -b {address} -t hello -P && kcat -b {address} -t hell
 
 
 def of(runtime: Runtime, settings: Settings, workers: int) -> str:
-    """Return the announcement of a broker, ending in a newline."""
     described = facts(runtime, settings, workers) | {
         "stop": "Ctrl-C, or SIGTERM; SIGHUP reads the configuration again"
     }

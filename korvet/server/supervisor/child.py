@@ -63,7 +63,6 @@ class SupervisorLink:
         os.write(self.ready_fd, READY_NOTE.pack(os.getpid()))
 
     def report_draining(self) -> None:
-        """Report to ops that this child takes no new work."""
         self.table.set(self.row, ProcessState.DRAINING)
 
     def beat(self) -> None:
@@ -109,7 +108,6 @@ def die_with_parent(number: int) -> Callable[[], None]:
 
 
 def name_of(row: int) -> str:
-    """Return the name of the child of a row, as logs have it."""
     return NAMES.get(row, f"worker-{row}")
 
 

@@ -65,11 +65,9 @@ class Reservation(AbstractContextManager["Reservation"]):
         )
 
     def __str__(self) -> str:
-        """Name the setting and the address."""
         return f"{self._what}{self.address}"
 
     def close(self) -> None:
-        """Free the port."""
         self._held.close()
 
     def __exit__(self, *_: object) -> None:
@@ -130,7 +128,6 @@ def begin_no_handshake(listener: socket.socket) -> None:
 
 
 def family(address: Address) -> socket.AddressFamily:
-    """Return the family of a resolved address."""
     return socket.AF_INET6 if ":" in address[0] else socket.AF_INET
 
 
@@ -238,5 +235,4 @@ def _reachable(settings: Settings, listener: Listener) -> Address:
 
 
 def _setting(settings: Settings, name: str) -> str:
-    """Return what is written before an address in messages."""
     return f"listeners {name}://" if settings.listeners else "listen "

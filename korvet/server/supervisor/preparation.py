@@ -72,14 +72,12 @@ class Preparation:
                 progress(note.progress)
 
     def close(self) -> None:
-        """End the child, if it has not ended."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         os.close(self._fd)
 
 
 def _prepare(settings: Settings, start: Registration, fd: int, *, own: bool) -> None:
-    """Be the child."""
     from korvet.server.supervisor import redis_check  # noqa: PLC0415 - what this process is for
 
     def send(note: _Note) -> None:

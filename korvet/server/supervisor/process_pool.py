@@ -131,12 +131,10 @@ class ProcessPool:
         self._hangs = HangWatch(self.table.beats)
 
     def close(self) -> None:
-        """Close the pipes."""
         for fd in (self._life_fd, self._alive_fd, self.ready_fd, self._note_fd):
             os.close(fd)
 
     def fill(self) -> None:
-        """Start a child for every slot without one."""
         for slot in self.slots:
             if slot.child is None:
                 self._fill(slot)
@@ -190,7 +188,6 @@ class ProcessPool:
         return ended
 
     def on_exit(self, child: Child, how: str) -> None:
-        """Decide when the slot of a child that ended gets another one."""
         slot = next((slot for slot in self.slots if slot.child is child), None)
         if slot is None or child.retiring:
             _log.info("ended", child=child.name, pid=child.pid, how=how)
@@ -223,7 +220,6 @@ class ProcessPool:
         self.send(child, signal.SIGTERM)
 
     def remove(self, row: int) -> None:
-        """Remove the slot of a fixed row and retire its child."""
         for slot in [slot for slot in self.slots if slot.row == row]:
             self.slots.remove(slot)
             self.retire(slot.child)
@@ -234,7 +230,6 @@ class ProcessPool:
         return moments + [child.kill_at for child in self.living.values()]
 
     def act_on_deadlines(self) -> None:
-        """Start and kill what is due."""
         now = time.monotonic()
         for slot in self.slots:
             if slot.respawn_at is not None and slot.respawn_at <= now:
@@ -250,7 +245,6 @@ class ProcessPool:
                 self.kill(child)
 
     def kill(self, child: Child) -> None:
-        """Kill a child that did not end in its time."""
         _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
         child.kill_at = None
         self.send(child, signal.SIGKILL)

@@ -35,6 +35,8 @@ from korvet.redis.keys import Keys
 from korvet.redis.peer import misnamed
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url, running_url
 from korvet.server import refusals
+from korvet.server.embedded import Progress
+from korvet.server.finding import Finding, warning
 from korvet.server.supervisor.preparation import Prepared
 from korvet.server.supervisor.server_facts import ServerFacts
 
@@ -53,11 +55,9 @@ _KINDS = {"standalone": "server", "sentinel": "sentinel", "cluster": "cluster"}
 _NAMED = {"server": "a single server", "sentinel": "a Sentinel", "cluster": "a node of a Redis Cluster"}
 
 
-def prepare_all(
-    settings: Settings, start: Registration, progress: Callable[[str], None], *, own: bool
-) -> Prepared:
+def prepare_all(settings: Settings, start: Registration, progress: Progress, *, own: bool) -> Prepared:
     """Check and prepare Redis and register this broker. Raises ConfigError, as each of the steps below."""
-    facts = check(settings, time.sleep, progress, settings.redis_connect_timeout_ms)
+    facts = check(settings, progress, settings.redis_connect_timeout_ms)
     cluster_id = prepare(settings).cluster_id
     broker_id = register(settings, start, own=own)
     altered = [dict[str, str](), dict[str, str]()]
@@ -70,12 +70,11 @@ def prepare_all(
     return Prepared(facts, cluster_id, broker_id, altered, refused)
 
 
-def check(
-    settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None], wait_ms: int = 0
-) -> ServerFacts:
+def check(settings: Settings, progress: Progress | None = None, wait_ms: int = 0) -> ServerFacts:
     """Return the facts of the Redis at `settings.redis_url`, having waited until it has loaded its data.
 
-    A cluster may take `wait_ms` to be in order: a master takes no writes in the first 2 s after its start.
+    `progress` gets a line about what is waited for; without it nothing is. A cluster may take `wait_ms` to be in order:
+    a master takes no writes in the first 2 s after its start.
 
     Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
     or misplace records: too old, evicting, of another kind than the URL says.
@@ -83,11 +82,11 @@ def check(
     check_kind(settings)
     with connected(settings) as masters:
         if masters.is_cluster:
-            servers = _in_order(masters, pause, progress, time.monotonic() + wait_ms / 1000)
+            servers = _in_order(masters, progress, time.monotonic() + wait_ms / 1000)
         else:
             servers = masters.all()
         try:
-            found = [_facts(name, server, pause, progress) for name, server in servers.items()]
+            found = [_facts(name, server, progress) for name, server in servers.items()]
         except NoPermissionError:
             # Scripts too ask for the history of Redis, by which leader epochs begin.
             try_out(masters, settings)
@@ -96,29 +95,36 @@ def check(
     weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
     if all(each[:-2] == weakest[:-2] for each in found):
         weakest = weakest._replace(node="")
-    warnings: dict[str, list[str]] = {}
-    for each in found:
-        for text in each.warnings:
-            warnings.setdefault(text, []).append(each.node)
-    some = (
-        text if len(nodes) == len(found) else f"{text} (at {', '.join(nodes)})"
-        for text, nodes in warnings.items()
+    nodes: dict[Finding, list[str]] = {}
+    for facts in found:
+        for finding in facts.findings:
+            nodes.setdefault(finding, []).append(facts.node)
+    findings = (
+        finding
+        if len(names) == len(found)
+        else msgspec.structs.replace(finding, said=f"{finding.said} (at {', '.join(names)})")
+        for finding, names in nodes.items()
     )
-    return weakest._replace(warnings=tuple(some))
+    return weakest._replace(findings=tuple(findings))
 
 
-def _in_order(
-    masters: Masters, pause: Callable[[float], None], progress: Callable[[str], None], until: float
-) -> dict[str, redis.Redis]:
+def _wait(progress: Progress | None, seconds: float, said: str = "") -> None:
+    if progress is None:
+        raise ConfigError(f"redis.url: {said}: try again later")
+    if said:
+        progress(said)
+    time.sleep(seconds)
+
+
+def _in_order(masters: Masters, progress: Progress | None, until: float) -> dict[str, redis.Redis]:
     """Return what `_answering` does, once all of them serve clients or it is later than `until` (time.monotonic)."""
-    reported = False
+    said = "Redis is a cluster that is not in order yet"
     while True:
         is_last = time.monotonic() >= until
         try:
             answering, serving = _answering(masters)
         except redis.BusyLoadingError:
-            progress("Redis is loading its data")
-            pause(_LOADING_PAUSE_SECONDS)
+            _wait(progress, _LOADING_PAUSE_SECONDS, "Redis is loading its data")
             continue
         except ConfigError:
             if is_last:
@@ -126,10 +132,8 @@ def _in_order(
         else:
             if is_last or serving == len(answering):
                 return answering
-        if not reported:
-            progress("Redis is a cluster that is not in order yet")
-        reported = True
-        pause(_FORMING_PAUSE_SECONDS)
+        _wait(progress, _FORMING_PAUSE_SECONDS, said)
+        said = ""
 
 
 def _answering(masters: Masters) -> tuple[dict[str, redis.Redis], int]:
@@ -170,10 +174,8 @@ def cluster_info(server: redis.Redis) -> dict[str, str]:
     return {name: value for name, colon, value in lines if colon}
 
 
-def _facts(
-    name: str, server: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
-) -> ServerFacts:
-    _wait_until_loaded(name, server, pause, progress)
+def _facts(name: str, server: redis.Redis, progress: Progress | None) -> ServerFacts:
+    _wait_until_loaded(name, server, progress)
     info = server.info()
     try:
         facts = judge(info)
@@ -183,10 +185,12 @@ def _facts(
         raise ConfigError(f"{problem} (at {name})") from None
     if facts.appendonly:
         facts = facts._replace(appendfsync=config_of(server, "appendfsync"))
+    findings = [*facts.findings, facts.durability_finding()]
     if name and config_of(server, FULL_COVERAGE) == "yes":
         said = f"{FULL_COVERAGE} is yes: while one master is away without a replica, no topic is served"
-        facts = facts._replace(warnings=(*facts.warnings, said))
-    return facts._replace(node=name)
+        advice = f"redis-cli config set {FULL_COVERAGE} no, and in redis.conf"
+        findings.append(warning(FULL_COVERAGE, said, advice))
+    return facts._replace(findings=tuple(findings), node=name)
 
 
 def _probes(masters: Masters, settings: Settings) -> Iterator[tuple[redis.Redis, str]]:
@@ -313,19 +317,18 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
     if info.get("role") == "slave":
         master = f"{info.get('master_host')}:{info.get('master_port')}"
         raise ConfigError(f"redis.url: this is a replica of {master}, which takes no writes: give its master")
-    warnings = []
+    findings = []
     policy = info.get("maxmemory_policy")
     if policy is None:
-        warnings.append("the server does not report its maxmemory-policy: it must be noeviction")
+        said = "the server does not report its maxmemory-policy: it must be noeviction"
+        findings.append(warning("maxmemory-policy", said, "ask who runs it, or set it to noeviction"))
     elif policy != "noeviction":
         raise ConfigError(
             f"redis.url: maxmemory-policy is {policy}, which would delete topics when memory runs short: "
             "set it to noeviction"
         )
     appendonly = info.get("aof_enabled") == 1 if "aof_enabled" in info else None
-    if appendonly is False:
-        warnings.append("appendonly is off: a restart of Redis loses what came after its last snapshot")
-    return ServerFacts(name.title(), version, appendonly, None, tuple(warnings))
+    return ServerFacts(name.title(), version, appendonly, None, tuple(findings))
 
 
 def prepare(settings: Settings) -> Settings:
@@ -513,15 +516,13 @@ def random_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _wait_until_loaded(
-    name: str, client: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
-) -> None:
+def _wait_until_loaded(name: str, client: redis.Redis, progress: Progress | None) -> None:
     while True:
         try:
             client.ping()
         except redis.BusyLoadingError:
-            progress(f"Redis{' at ' if name else ''}{name} is loading its data")
-            pause(_LOADING_PAUSE_SECONDS)
+            said = f"Redis{' at ' if name else ''}{name} is loading its data"
+            _wait(progress, _LOADING_PAUSE_SECONDS, said)
         else:
             return
 

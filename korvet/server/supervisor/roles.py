@@ -45,7 +45,6 @@ def slots(runtime: Runtime, settings: Settings) -> list[Slot]:
 
 
 def run_worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
-    """Be a worker."""
     from korvet.server import worker  # noqa: PLC0415 - imports gevent, which the supervisor must not
 
     lake = runtime.metrics_directory / _LAKE_SOCKET if settings.lake_path else None

@@ -32,7 +32,6 @@ class Rollout:
         self._successor: Child | None = None
 
     def start(self) -> None:
-        """Start the successor of the next slot's child."""
         self._successor = self.deadline = None
         if not self._waiting:
             self.done = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from korvet.server.finding import Finding, error, ok, warning
+
 # While an fsync is under way, Redis puts off its next write for up to two seconds ("Redis persistence").
 _EVERYSEC = (
     "written to disk once a second: a crash of the machine, or of Redis while the disk is busy, "
@@ -26,7 +28,7 @@ class ServerFacts(NamedTuple):
     version: str
     appendonly: bool | None
     appendfsync: str | None
-    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     node: str = ""
 
     def durability(self) -> str:
@@ -37,3 +39,13 @@ class ServerFacts(NamedTuple):
             return "appendonly is off: a restart of Redis loses what came after its last snapshot"
         unknown = "appendonly is on, as often as the server is configured to"
         return _DURABILITY.get(self.appendfsync or "", unknown)
+
+    def durability_finding(self) -> Finding:
+        said = self.durability()
+        if self.appendonly is False:
+            return error("durability", said, "redis-cli config set appendonly yes, and in redis.conf")
+        if self.appendonly is None:
+            return warning("durability", said, "set appendonly to yes")
+        if self.appendfsync == "no":
+            return warning("durability", said, "set appendfsync to everysec or always")
+        return ok("durability", said)

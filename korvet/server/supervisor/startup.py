@@ -8,29 +8,26 @@ ExitStack that the caller closes.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from korvet import extras, java, logs
+from korvet import logs
 from korvet.cluster.registration import Registration
 from korvet.cluster.usage import Disk
 from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
-from korvet.config.values import Address, listed, parse_address
-from korvet.errors import ConfigError
+from korvet.config.values import Address, parse_address
 from korvet.redis import url as redis_url
-from korvet.security.password_file import read_passwords
-from korvet.security.tls import listeners_tls, ops_tls
 from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
-from korvet.server.supervisor import ports, run_state
+from korvet.server.finding import require
+from korvet.server.supervisor import checks, ports, run_state
 from korvet.server.supervisor.ports import Bound
 from korvet.server.supervisor.preparation import Preparation, Prepared
 from korvet.server.supervisor.signals import Signals
@@ -63,8 +60,12 @@ class Runtime:
 
     @property
     def listen(self) -> Address:
-        """Where the first listener is."""
         return self.reserved[0].address
+
+    @property
+    def status(self) -> str:
+        """What a service manager shows of a broker that serves."""
+        return f"serving clients at {self.listen}"
 
     def listeners(self, settings: Settings) -> tuple[Bound, ...]:
         """Return every listener with what `settings` advertise for it; raises ConfigError if that is no address."""
@@ -72,13 +73,10 @@ class Runtime:
 
     def check(self, settings: Settings) -> None:
         """Raise ConfigError for what a reload must not apply: listeners that no client could use."""
-        check_sasl(settings, self.reserved)
-        check_tls(settings, self.reserved)
-        self.listeners(settings)
+        require(checks.of_listeners(settings, self.reserved))
 
     @property
     def ops(self) -> Address | None:
-        """Where ops listens."""
         return Address(*self.ops_listener.getsockname()[:2]) if self.ops_listener else None
 
 
@@ -87,24 +85,10 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
 
     `progress` gets a line about what takes long.
     """
-    for name, replicas in (
-        ("replicas", settings.replicas),
-        ("min.insync.replicas", settings.min_insync_replicas - 1),
-    ):
-        if replicas and not settings.redis_url:
-            raise ConfigError(
-                f"{name}: the embedded server has no replicas, only a redis.url of your own may"
-            )
-    check_lake(settings)
     reservations = ports.reserve_listeners(settings, cleanup)
     reserved = tuple(Listener(name, each.address) for name, each in reservations.items())
-    # Refused here, before anything is forked: an advertised address that is none, users or a certificate that cannot be
-    # read.
-    check_sasl(settings, reserved)
-    check_tls(settings, reserved)
-    bound = ports.bind_listeners(settings, reserved)
-    for name, lacks in ports.unguarded(settings, reserved).items():
-        _log.warning("listener beyond this machine", listener=name, reason=lacks)
+    # Refused here, before anything is forked.
+    require(checks.examine(settings, reserved))
     ops_listener = None
     if settings.ops_listen:
         ops_address = parse_address(settings.ops_listen)
@@ -118,14 +102,15 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     metrics_directory = cleanup.enter_context(run_state.directory_for(reserved[0].address))
     incarnation = uuid.uuid4().hex
     start = Registration(
-        broker_id=settings.broker_id, listeners=ports.endpoints(bound), incarnation=incarnation
+        broker_id=settings.broker_id,
+        listeners=ports.endpoints(ports.bind_listeners(settings, reserved)),
+        incarnation=incarnation,
     )
     # Its last step is the registration: from then on clients of other brokers may be sent here.
     with closing(Preparation(settings, start, own=embedded is not None)) as preparation:
         compile_codecs()
         prepared = preparation.wait(signals, progress)
-    for warning in prepared.facts.warnings:
-        _log.warning(warning)
+    require(prepared.facts.findings)
     if ops_listener is not None:
         # Not before: while the data loads a probe must be refused, not wait.
         ops_listener.listen(_OPS_BACKLOG)
@@ -144,49 +129,6 @@ def worker_count(settings: Settings) -> int:
     if settings.workers:
         return settings.workers
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-
-
-def check_lake(settings: Settings) -> None:
-    """Raise ConfigError if lake.path is set and what the processes of the lake need is not installed."""
-    if not settings.lake_path:
-        return
-    # Found, not imported: only the processes that read and write the lake load them.
-    archives = settings.lake_interval_ms > 0
-    needed = ["deltalake", "pyarrow", "numpy", *(("pyspark",) if archives else ())]
-    if settings.lake_iceberg_catalog:
-        needed.append("pyiceberg")
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"lake.path needs {', '.join(missing)}: run `{extras.lake_command(*missing)}`")
-    if archives and (problem := java.problem()):
-        raise ConfigError(
-            f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"
-        )
-
-
-def check_tls(settings: Settings, listeners: Sequence[Listener]) -> None:
-    """Raise ConfigError if keys or certificates of a listener, or of `ops.listen`, cannot be used."""
-    listeners_tls([each.name for each in listeners], settings)
-    ops_tls(settings)
-
-
-def check_sasl(settings: Settings, listeners: Sequence[Listener]) -> None:
-    """Raise ConfigError if clients of a listener could not log in by SASL."""
-    for each in listeners:
-        if not settings.security_protocol(each.name).sasl:
-            continue
-        own = settings.for_listener(each.name)
-        mechanisms = listed(own.sasl_enabled_mechanisms)
-        if not mechanisms:
-            raise ConfigError(f"listener {each.name}: sasl.enabled.mechanisms names no mechanism")
-        if "OAUTHBEARER" in mechanisms:
-            url = own.for_listener(f"{each.name}.OAUTHBEARER").sasl_oauthbearer_jwks_endpoint_url
-            if not url:
-                raise ConfigError(
-                    f"listener {each.name}: OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url"
-                )
-        if "PLAIN" in mechanisms and own.sasl_plain_users_file:
-            read_passwords(Path(own.sasl_plain_users_file))
 
 
 def _start_embedded(

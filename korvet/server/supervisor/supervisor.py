@@ -6,27 +6,23 @@ signal only in its loop, by `on_<signal>`. What a child's end costs and how it i
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import Any
 
 from korvet import __version__, logs
 from korvet.config.dynamic import merge_valid, overridden
-from korvet.config.settings import SETTINGS, Settings
+from korvet.config.settings import Settings
 from korvet.config.sources import BrokerConfig
-from korvet.errors import ConfigError
 from korvet.server.embedded import STOP_SECONDS_MAX, EmbeddedWatch
-from korvet.server.supervisor import announcement, roles, run_state, startup
-from korvet.server.supervisor.process_pool import DRAIN_GRACE_SECONDS, Child, ProcessPool, Slot
-from korvet.server.supervisor.rollout import Rollout
-from korvet.server.supervisor.run_state import RunState
+from korvet.server.supervisor import announcement, roles, startup
+from korvet.server.supervisor.process_pool import DRAIN_GRACE_SECONDS, Child, ProcessPool
+from korvet.server.supervisor.reload import Reloads
 from korvet.server.supervisor.service_manager import ServiceManager
 from korvet.server.supervisor.signals import Signals, StoppedError
 from korvet.telemetry.process_table import KEEPER_ROW, LAKE_ROW, OPS_ROW, WORKER_ROWS
@@ -61,17 +57,9 @@ class Supervisor:
         self._terminal = _has_terminal()
         self._served = False
         self._announced = False
-        self._rollout: Rollout | None = None
-        # What a reload that fails goes back to.
-        self._previous: Settings | None = None
-        self._reload_wanted = False
-        self._reloads = 0
-        self._failure = ""
-        self._note = ""
         self._stop_at: float | None = None
 
     def run(self) -> int:
-        """See `run`."""
         logs.configure(self._configured, "supervisor")
         # A core would hold the password of Redis, the keys of TLS and records. The limit of a process may be raised.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -88,6 +76,7 @@ class Supervisor:
             self._warn_of_altered(settings)
             self._pool = ProcessPool(slots, settings, self._runtime.metrics_directory)
             cleanup.callback(self._pool.close)
+            self._reloads = Reloads(self._configured, self._load, self._runtime, self._pool, self._manager)
             self._embedded = EmbeddedWatch(self._runtime.embedded)
             # What is there now stays shared with the children: the collector must not touch its pages.
             gc.collect()
@@ -110,7 +99,6 @@ class Supervisor:
             )
 
     def _step(self) -> None:
-        """Wait for a signal, a child that gets ready or a deadline, and act on it."""
         received = self._signals.wait(self._timeout_s(), self._pool.ready_fd)
         for child in self._pool.newly_ready():
             self._on_ready(child)
@@ -119,14 +107,11 @@ class Supervisor:
         self._embedded.check()
         self._pool.act_on_deadlines()
         self._manager.ping()
-        if self._rollout:
-            self._rollout.act_on_deadline()
-            if self._rollout.done:
-                self._on_rollout_done(self._rollout)
+        self._reloads.act_on_deadline()
 
     def _timeout_s(self) -> float:
-        moments = [*self._pool.deadlines(), self._embedded.restart_at, self._manager.ping_at, self._stop_at]
-        moments.append(self._rollout.deadline if self._rollout else None)
+        moments = [*self._pool.deadlines(), self._embedded.restart_at, self._manager.ping_at]
+        moments += [self._stop_at, self._reloads.deadline]
         return max(0.0, min(moment for moment in moments if moment is not None) - time.monotonic())
 
     def on_sigterm(self) -> None:
@@ -143,13 +128,11 @@ class Supervisor:
             # The terminal that started this was closed: nobody asks for a new configuration.
             self._stop("the terminal is gone")
             return
-        self._reload_wanted = True
-        self._reload_if_wanted()
+        self._reloads.ask()
 
     def on_sigchld(self) -> None:
-        """Reap children that ended, and let others take their places."""
         for child, how in self._pool.reap():
-            if self._rollout is None or not self._rollout.on_exit(child, how):
+            if not self._reloads.on_exit(child, how):
                 self._pool.on_exit(child, how)
 
     def _on_progress(self, progress: str) -> None:
@@ -160,16 +143,12 @@ class Supervisor:
         _log.debug("ready", child=child.name, pid=child.pid)
         if child.row < WORKER_ROWS and not self._served:
             self._served = True
-            self._manager.ready(self._serving())
-            self._publish()
-        if self._rollout:
-            self._rollout.on_ready(child)
+            self._manager.ready(self._runtime.status)
+            self._reloads.publish()
+        self._reloads.on_ready(child)
         if not self._announced and all(slot.child and slot.child.ready_at for slot in self._pool.slots):
             self._announced = True
             self._announce()
-
-    def _serving(self) -> str:
-        return f"serving clients at {self._runtime.listen}"
 
     def _announce(self) -> None:
         about = (self._runtime, self._pool.settings, startup.worker_count(self._configured))
@@ -185,81 +164,6 @@ class Supervisor:
             logs.discard_stdout()
             _log.warning("cannot write to stdout", reason=error)
 
-    def _publish(self, *, busy: bool = False) -> None:
-        """Write for `korvet reload` and `korvet doctor` how this broker is."""
-        message = self._failure or self._note
-        listen = str(self._runtime.listen)
-        state = RunState(
-            os.getpid(), __version__, listen, self._reloads, not self._failure, message, busy=busy
-        )
-        run_state.write(self._runtime.metrics_directory, state)
-
-    def _reload_if_wanted(self) -> None:
-        if not self._reload_wanted or self._rollout is not None or self._stop_at is not None:
-            return
-        self._reload_wanted = False
-        self._failure = self._note = ""
-        self._manager.reloading("reloading the configuration")
-        self._publish(busy=True)
-        former = self._configured
-        try:
-            loaded = self._load().settings
-            fixed = [each for each in SETTINGS.values() if not each.reload]
-            kept = [each for each in fixed if each.value(loaded) != each.value(former)]
-            former_values: dict[str, Any] = {each.attribute: each.value(former) for each in kept}
-            loaded = dataclasses.replace(loaded, **former_values)
-            self._runtime.check(loaded)
-        except ConfigError as error:
-            self._fail("the configuration is kept as it was", reason=error)
-            self._end_reload()
-            return
-        for each in kept:
-            _log.warning("a new value needs a restart", setting=each.name)
-        self._note = f"these need a restart: {', '.join(each.name for each in kept)}" if kept else ""
-        self._previous = former
-        self._use(loaded)
-        _log.info("replacing the workers")
-        self._roll([slot for slot in self._pool.slots if slot.row is None])
-
-    def _use(self, configured: Settings) -> None:
-        """Let all that is started from now on have these settings."""
-        self._configured = configured
-        self._pool.settings = self._runtime.settle(configured)
-        logs.configure(self._pool.settings, "supervisor")
-
-    def _roll(self, slots: Iterable[Slot]) -> None:
-        self._rollout = Rollout(self._pool, slots)
-        self._rollout.start()
-
-    def _on_rollout_done(self, rollout: Rollout) -> None:
-        """After the last worker replace the other children; after a failure go back to the settings before."""
-        self._rollout = None
-        if rollout.failure:
-            self._fail("a new worker does not start", how=rollout.failure)
-            if self._previous is not None:
-                self._use(self._previous)
-                self._previous = None
-                if rollout.replaced:
-                    _log.info("restoring the previous configuration")
-                    self._roll(rollout.replaced)
-                    return
-        else:
-            for slot in self._pool.slots:
-                if slot.row is not None:
-                    self._pool.retire(slot.child)
-            _log.info("the workers are replaced")
-        self._end_reload()
-
-    def _fail(self, event: str, **fields: object) -> None:
-        _log.error(event, **fields)
-        self._failure = ": ".join([event, *(str(value) for value in fields.values())])
-
-    def _end_reload(self) -> None:
-        self._reloads += 1
-        self._manager.ready(self._failure or self._serving())
-        self._publish(busy=self._reload_wanted)
-        self._reload_if_wanted()
-
     def _stop(self, why: str) -> None:
         """Report that this broker is not ready any more, and end it after `drain.delay.ms`; at once if asked again."""
         now = time.monotonic()
@@ -273,6 +177,7 @@ class Supervisor:
         rest_s = DRAIN_GRACE_SECONDS + _LAST_SECONDS_MAX + STOP_SECONDS_MAX
         self._manager.stopping("draining", delay_s + drain_s + rest_s)
         self._stop_at = now + delay_s
+        self._reloads.stopping = True
         if delay_s:
             # The keeper takes this broker off the list that clients get, and nobody is to take the keeper's place.
             self._pool.remove(KEEPER_ROW)

@@ -13,6 +13,7 @@ from korvet.config.settings import Settings
 from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.migration import Migration
+from korvet.groups.consumer.subscriptions import names_of
 from korvet.groups.consumer.types import MemberAnswer, MemberReport, Owned
 from korvet.groups.listing import DescribedConsumerGroup, GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
@@ -46,9 +47,7 @@ class Consumers:
             clock=clock,
         )
         members = ClassicMembers(self.groups, migration, domain.topics)
-        self.classic = GroupCoordinator(
-            self.store, domain.subscriptions, self.settings, KEYS.group_channel, members, clock=clock
-        )
+        self.classic = GroupCoordinator(self.store, domain.subscriptions, self.settings, members, clock=clock)
         names = GroupList(domain.redis, KEYS)
         self.admin = GroupAdmin(self.store, names, self.offsets, domain.topics)
 
@@ -71,7 +70,7 @@ class Consumers:
 
     def subscribed(self, members: Iterable[Any]) -> set[tuple[str, int]]:
         """Return the partitions of all topics that some member is subscribed to."""
-        names = {name for member in members for name in member.names}
+        names = {name for member in members for name in names_of(member)}
         self.domain.topics.refresh()
         subscribed = (topic for topic in self.domain.topics.list_cached() if topic.name in names)
         return {(topic.name, index) for topic in subscribed for index in range(len(topic.partitions))}
@@ -82,7 +81,7 @@ class Consumers:
         return described
 
     def state(self) -> str:
-        return self.describe().state
+        return self.describe().fields.state
 
     def advance(self) -> None:
         """Do what the keeper does."""

@@ -28,7 +28,7 @@ def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Consu
     assert due_ms <= at.raw.zscore(KEYS.group_deadlines(NAME), "one"), "the keeper looks at it in time"
     assert one.has() == {"orders": [0, 1, 2, 3]}
     assert one.beat().assigned is None
-    assert at.describe().members[0].rack == "a"
+    assert at.describe().members[0].row.rack == "a"
 
 
 def test_very_many_partitions_come_with_one_answer(at: Consumers) -> None:
@@ -212,7 +212,7 @@ def test_an_empty_group_stays_one_of_its_protocol_until_a_classic_member_joins(a
     at.advance()
     assert at.raw.hgetall(KEYS.group_state(NAME)) == before
     assert [each.kind for each in at.admin.list_groups([], ["consumer"])] == ["consumer"]
-    assert (at.describe().state, at.describe().epoch) == ("Empty", 2)
+    assert (at.describe().fields.state, at.describe().fields.epoch) == ("Empty", 2)
     refused("UNKNOWN_MEMBER_ID", one.beat)
     at.classic.join(join_request(NAME), lambda _name: True)
     assert [each.kind for each in at.admin.list_groups([], ["classic"])] == ["classic"]

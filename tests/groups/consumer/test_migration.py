@@ -148,7 +148,7 @@ def test_a_classic_group_changes_its_protocol_with_the_first_member_of_the_other
     new = Client(at, "new", "orders")
     assert new.join().epoch == generation + 1
     assert new.has() == {}, "the classic member has not revoked anything yet"
-    assert at.describe().state == "Reconciling"
+    assert at.describe().fields.state == "Reconciling"
     assert {each.member_id: each.is_classic for each in at.describe().members} == {
         classic.member_id: True,
         "new": False,
@@ -156,7 +156,7 @@ def test_a_classic_group_changes_its_protocol_with_the_first_member_of_the_other
     settled([new], [classic])
     assert len(classic.assigned["orders"]) == len(new.has()["orders"]) == 2
     assert sorted(classic.assigned["orders"] + new.has()["orders"]) == [0, 1, 2, 3]
-    assert at.describe().state == "Stable"
+    assert at.describe().fields.state == "Stable"
 
 
 def test_a_classic_member_that_waits_for_others_joins_the_changed_group(

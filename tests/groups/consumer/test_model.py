@@ -176,7 +176,7 @@ def test_no_two_members_use_a_partition_whatever_they_do(
     assigned = [
         (topic, index)
         for each in described.members
-        for topic, indexes in each.assigned.items()
+        for topic, indexes in described.by_name(each.progress.assigned).items()
         for index in indexes
     ]
     assert sorted(assigned) == sorted(every)

@@ -78,7 +78,7 @@ def test_a_static_member_that_joins_with_another_instance_id_has_the_old_one_no_
     one.join()
     one.fields["instance"] = "i2"
     one.join()
-    assert [each.instance for each in at.describe().members] == ["i2"]
+    assert [each.row.instance for each in at.describe().members] == ["i2"]
     assert at.raw.hget(KEYS.group_members(NAME), "i:i1") is None
     one.leave()
     assert not at.raw.exists(KEYS.group_members(NAME))
@@ -95,7 +95,7 @@ def test_a_member_takes_the_place_of_a_static_one_that_is_away_and_gives_up_its_
     two.join()
     settle(two, three)
     assert (len(two.assigned), len(three.assigned)) == (2, 2)
-    assert [(each.member_id, each.instance) for each in at.describe().members] == [
+    assert [(each.member_id, each.row.instance) for each in at.describe().members] == [
         *(("three", ""), ("two", "i"))
     ]
     assert at.raw.hmget(KEYS.group_state(NAME), "size", "stable") == [b"2", b"2"]

@@ -22,7 +22,7 @@ def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Share
     at.store.schedule.flush()
     assert at.raw.zscore(KEYS.groups, NAME) <= at.raw.zscore(KEYS.group_deadlines(NAME), "one")
     assert one.send().assigned is None
-    assert at.describe().members[0].rack == "r1"
+    assert at.describe().members[0].row.rack == "r1"
 
 
 def test_a_heartbeat_renews_the_session_of_45_seconds(at: Shares) -> None:
@@ -97,7 +97,7 @@ def test_a_member_of_another_epoch_is_fenced_but_for_the_one_before(at: Shares) 
     had = one.assigned
     assert one.join().epoch == 3, "who was fenced joins again under its id"
     assert one.assigned == had
-    assert at.describe().epoch == 3
+    assert at.describe().fields.epoch == 3
 
 
 def test_an_empty_group_stays_until_it_is_deleted(at: Shares) -> None:

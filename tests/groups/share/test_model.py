@@ -48,15 +48,16 @@ def check(at: Shares, *clients: Client) -> None:
             each.at.domain.topics.refresh()  # as a worker does that is notified
             each.send()
     described = at.describe()
-    assert described.epoch == described.assignment_epoch
-    assert described.state == "Stable"
+    assert described.fields.epoch == described.fields.assignment_epoch
+    assert described.fields.state == "Stable"
     members = {each.member_id: each for each in described.members}
     assert members.keys() == {each.member_id for each in clients}
     for each in clients:
         stored = members[each.member_id]
-        assert (each.epoch, stored.epoch) == (described.epoch, described.epoch)
-        assert each.has() == stored.assigned == stored.target
-        assert stored.assigned.keys() <= set(stored.names)
+        assert each.epoch == stored.progress.epoch == described.fields.epoch
+        assert stored.progress.assigned == stored.target
+        assert each.has() == described.by_name(stored.target)
+        assert each.has().keys() <= set(stored.row.names)
     owned = {(topic, index) for each in clients for topic, own in each.has().items() for index in own}
     assert owned == at.subscribed(described.members)
     stored_rows = {field.decode()[0] for field in at.raw.hkeys(KEYS.group_assignments(NAME))}

@@ -60,7 +60,7 @@ def without_topics(results: Any) -> bool:
 
 
 def own_directory(scene: Scene) -> str:
-    return scene.apis.cluster.log_dirs.name_of(scene.apis.cluster.topics.get("orders").partitions[0])
+    return scene.services.log_dirs.name_of(scene.services.topics.get("orders").partitions[0])
 
 
 def to_directory(

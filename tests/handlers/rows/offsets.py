@@ -33,7 +33,7 @@ def committed(partition: int = 0, topic: str = "orders", metadata: str = "note",
 
 def commit(scene: Scene) -> None:
     scene.do(apis.OffsetCommit, **committed())
-    scene.apis.groups.committed.flush()
+    scene.services.groups.offsets.flush()
 
 
 def by_member(**fields: Any) -> Fields:

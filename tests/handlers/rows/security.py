@@ -265,8 +265,8 @@ def with_sasl(mechanism: str = "", *, done: bool = False) -> Any:
     def session(scene: Scene) -> Session:
         scene.do(apis.AlterUserScramCredentials, **upsertion())
         made = Session("10.0.0.3:1")
-        listener = SaslListener.of(scene.settings, "SASL_PLAINTEXT", scene.apis.security.users)
-        made.sasl = Authenticator(listener, made)
+        listener = SaslListener.of(scene.settings, "SASL_PLAINTEXT", scene.services.users)
+        scene.logins[made.peer] = Authenticator(listener, made)
         if mechanism:
             scene.call(SaslHandshakeRequest(mechanism=mechanism), 1, made)
         return made
