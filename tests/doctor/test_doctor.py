@@ -242,7 +242,8 @@ def test_settings_of_the_start_that_clients_have_altered(durable: str) -> None:
 def test_a_replica_in_sync_counts_for_topics() -> None:
     with master() as server, server.replica():
         write_format(server.client)
-        server.client.hset("korvet:topics", "a", '{"configs": {"min.insync.replicas": "2"}}')
+        row = {"id": "a", "partitions": 1, "configs": {"min.insync.replicas": "2"}}
+        server.client.hset("korvet:topics", "a", json.dumps(row))
         assert "topics" not in bad(redis_server.examine(settings(redis__url=server.url)))
 
 
