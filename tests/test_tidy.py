@@ -168,7 +168,9 @@ def test_what_is_public_in_korvet_is_documented() -> None:
 def test_messages_and_handlers_have_the_same_names() -> None:
     messages = {file.stem for file in (ROOT / "korvet/protocol/messages").glob("*.py")} - SHARED
     handlers = {file.stem for file in (ROOT / "korvet/handlers").glob("*.py")} - SHARED
-    assert messages == handlers
+    # Requests about delegation tokens, of which there are none, are all refused by one file.
+    tokens = {name for name in messages if name.endswith("_delegation_token")}
+    assert (messages - tokens) | {"delegation_tokens"} == handlers
 
 
 def test_only_the_boundaries_swallow_errors_of_any_kind() -> None:

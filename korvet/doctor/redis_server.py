@@ -5,7 +5,6 @@ What a start checks is checked here by the same code. The embedded server is exa
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import statistics
 import time
@@ -15,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import redis
 
 from korvet.config.settings import Settings
@@ -38,10 +36,6 @@ _MIN_INSYNC, _BITS = "min.insync.replicas", "offset.sequence.bits"
 _GROUPS_AT_ONCE = 500
 # Small commands, appends, large replies, waits for replicas, news of appends; keeper, ops and what a restart overlaps.
 _CONNECTIONS_PER_WORKER, _CONNECTIONS_BESIDE = 5, 8
-
-
-class _TopicConfigs(msgspec.Struct):
-    configs: dict[str, str] = {}
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -201,14 +195,14 @@ def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str,
         yield ok("data format", f"{stored.format}, of Korvet {stored.version}" if stored else "none yet")
     in_sync = [found for found in masters.each(_in_sync).values() if isinstance(found, int)]
     if keys.topics not in away:
-        topics = dict(_topic_configs(masters.of(keys.topics), keys))
+        rows = logs.read_rows(masters.of(keys.topics), keys)
+        topics = {name: row.configs for name, row in rows.items()}
         if in_sync:
             yield from _topics_out_of_sync(topics, settings, min(in_sync))
         timed = {name: configs for name, configs in topics.items() if _has_times(configs)}
         yield from _topics_that_end(timed)
         if masters.name_of(keys.groups) in infos:
             yield from _lags_by_time(masters, timed.keys(), keys, infos)
-        rows = logs.read_rows(masters.of(keys.topics), keys)
         yield from logs.examine(masters, keys, rows.values(), infos.keys())
 
 
@@ -218,14 +212,6 @@ def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:
         said = f"this Redis belongs to cluster {name}, not to {settings.cluster_id}"
         return error("cluster.id", said, "correct redis.url, or leave cluster.id out")
     return ok("cluster.id", name or "none yet: the first start creates it")
-
-
-def _topic_configs(client: redis.Redis, keys: Keys) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each topic whose row can be read, by name, with its configs."""
-    rows = cast("dict[bytes, bytes]", client.hgetall(keys.topics))
-    for name, text in sorted(rows.items()):
-        with contextlib.suppress(msgspec.DecodeError):
-            yield name.decode(errors="replace"), msgspec.json.decode(text, type=_TopicConfigs).configs
 
 
 def _number(configs: Mapping[str, str], name: str, default: int) -> int:

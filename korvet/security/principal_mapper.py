@@ -25,7 +25,7 @@ class PrincipalMapper:
     """The rules of one listener; raises ConfigError for one that is none."""
 
     def __init__(self, rules: str) -> None:
-        self._rules: list[_Rule] = []
+        self._rules: list[_MappingRule] = []
         at = 0
         while at < len(rules):
             found = _RULE.match(rules, at)
@@ -42,7 +42,7 @@ class PrincipalMapper:
         return next((user for rule in self._rules if (user := rule.user(name)) is not None), None)
 
 
-class _Rule(NamedTuple):
+class _MappingRule(NamedTuple):
     """A pattern, and what takes the place of a name that it matches: texts, and groups by their numbers."""
 
     expression: re.Pattern[str]
@@ -61,14 +61,14 @@ class _Rule(NamedTuple):
         return "".join(part if isinstance(part, str) else match[part] or "" for part in self.replacement)
 
 
-_DEFAULT = _Rule(re.compile("(?s:.*)"), [0])
+_DEFAULT = _MappingRule(re.compile("(?s:.*)"), [0])
 
 
-def _rule(pattern: str, replacement: str, case: str) -> _Rule:
+def _rule(pattern: str, replacement: str, case: str) -> _MappingRule:
     try:
         # The groups' numbers and names are all that Java writes otherwise.
         expression = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
-        return _Rule(expression, _parts(expression, replacement), case)
+        return _MappingRule(expression, _parts(expression, replacement), case)
     except (re.error, KeyError) as error:
         raise ConfigError(
             f"ssl.principal.mapping.rules: Invalid rule: RULE:{pattern}/{replacement}/: {error}"

@@ -30,6 +30,7 @@ from korvet.handlers.registry import (
     ShareServices,
 )
 from korvet.log.appends import APPEND_SCRIPTS
+from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetches import Fetches
 from korvet.log.index import IndexStore
 from korvet.log.markers import MarkerWriter
@@ -158,11 +159,9 @@ def build_services(
     groups = _group_services(settings, storage, topics, group_configs)
     offsets = OffsetLookup(log, IndexStore(redis), remote)
     markers = MarkerWriter(log, replicas)
-    mutations_ms = settings.controller_quota_window_size_seconds * 1000
-    mutation_windows = Windows(settings.controller_quota_window_num, mutations_ms)
-    authorizer = None
-    if settings.authorizer_class_name:
-        authorizer = Authorizer(AclStore(redis, keys), settings, partial(log.epochs.current, keys.topics))
+    mutation_windows = Windows(
+        settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000
+    )
     return Services(
         live=live,
         topics=topics,
@@ -193,10 +192,17 @@ def build_services(
         share=_share_services(settings, storage, log, remote, offsets, topics, groups, group_configs),
         users=UserCredentials(redis, keys),
         quotas=ClientQuotas(QuotaStore(redis, keys), usage, mutation_windows, clock=clock),
-        authorizer=authorizer,
+        authorizer=_authorizer(settings, redis, log.epochs),
         traffic=TopicCounters(own_file(TrafficSnapshot.FILE)),
         clock=clock,
     )
+
+
+def _authorizer(settings: Settings, redis: Redis, epochs: LeaderEpochs) -> Authorizer | None:
+    if not settings.authorizer_class_name:
+        return None
+    keys = Keys(settings.namespace)
+    return Authorizer(AclStore(redis, keys), settings, partial(epochs.current, keys.topics))
 
 
 def _log_store(settings: Settings, storage: Storage, keys: Keys) -> LogStore:

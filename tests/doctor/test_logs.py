@@ -50,11 +50,12 @@ def test_logs_whose_state_is_malformed(here: Domain, redis_url: str, raw_redis: 
 
 def test_topics_whose_offsets_are_times(redis_url: str, raw_redis: Any) -> None:
     layouts = {"a": ["time", "12"], "b": ["time", "11"], "c": ["time", "many"], "d": ["dense", "12"]}
+    row: dict[str, Any] = {"id": "id", "partitions": 1}
     write_format(raw_redis)
     for name, values in layouts.items():
         configs = dict(zip(("offset.encoding", "offset.sequence.bits"), values, strict=True))
-        raw_redis.hset("korvet:topics", name, json.dumps({"configs": configs}))
-    raw_redis.hset("korvet:topics", "e", json.dumps({"configs": {"storage.format": "batch"}}))
+        raw_redis.hset("korvet:topics", name, json.dumps(row | {"configs": configs}))
+    raw_redis.hset("korvet:topics", "e", json.dumps(row | {"configs": {"storage.format": "batch"}}))
     raw_redis.hset("korvet:group:%7Bone%7D:offsets", mapping={f"korvet:{name}:0": "{}" for name in "acde"})
     raw_redis.zadd("korvet:groups", {"%7Bone%7D": 0, "no commits": 0})
     findings = examined(redis_url)
