@@ -1,7 +1,7 @@
 """What each setting of a broker is, by group, as DescribeConfigs, the console, help texts and the reference show it.
 
-A text stands alone: what the setting is, its unit unless its name has it, and what a larger value does if that is not
-plain.
+A text can be read alone. It says what the setting is, its unit unless the name ends with it, and the effect of a larger
+value unless it is obvious.
 """
 
 GROUPS: dict[str, dict[str, str]] = {

@@ -167,7 +167,8 @@ def _seek(
         offsets = settled(client.offsets.at(dict.fromkeys(logs, timestamp)))
         # -1 if all records are older.
         return {
-            each: offsets[each].offset if offsets[each].offset >= 0 else log.end for each, log in logs.items()
+            partition: offsets[partition].offset if offsets[partition].offset >= 0 else log.end
+            for partition, log in logs.items()
         }
     raise BadRequestError("seek must be earliest, newest, offset or time")
 
@@ -259,9 +260,9 @@ def _read(
                     failed.add(partition)
                 continue
             room, end = share - len(rows_by_partition[partition]), logs[partition].end
-            taken = [each for each in outcome.records[:room] if each.offset < end]
+            taken = [record for record in outcome.records[:room] if record.offset < end]
             # Only what is shown of them is kept: all of a page may be large.
-            rows_by_partition[partition] += [_row(partition, each) for each in taken]
+            rows_by_partition[partition] += [_row(partition, record) for record in taken]
             more = len(outcome.records) > len(taken)
             at[partition] = outcome.records[len(taken)].offset if more else outcome.next_offset
         wanted = {

@@ -1,8 +1,8 @@
 """The handlers, one file per API key: a wire message in, calls into the domain, a wire message out.
 
-The four of delegation tokens, of which there are none, have one file. Each registers itself (registry.py) when it is
-imported, which happens here. The head of a file has the errors that its API may answer, besides those for missing
-rights, and for a Redis, or replicas of it, that are away.
+The four APIs of delegation tokens, which are not supported, share one file. This module imports all files, and each
+registers its handlers (registry.py). The head of a file lists the errors of its API, except errors for missing rights
+and for a Redis or replicas that are down.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a handler is given, and the registry of handlers: which requests are served, and by which functions.
+"""The arguments of handlers, and the registry of handlers by API key.
 
-Each handler file registers itself. Dispatch finds the handler of a request here, and ApiVersions lists what there is.
+Each handler file registers itself. Dispatch finds the handler of a request here, and ApiVersions lists all of them.
 """
 
 from __future__ import annotations
@@ -57,12 +57,11 @@ from korvet.transactions.coordinator import TransactionCoordinator
 class Caller(msgspec.Struct, frozen=True):
     """Who sent a request, and in which version of its API.
 
-    Responses carry the addresses that belong to the listener of its `session`. `sasl` has the logins of its connection,
-    on a listener where clients have to log in.
+    Responses carry the addresses of the `session`'s listener. `sasl`: the connection's logins, on a listener with SASL.
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
-    the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
-    that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once. `rights` are those of
-    its principal. `is_gone` says whether its connection has ended meanwhile.
+    the response is sent. `not_after_ms` (ms, Redis' clock; 0: not late): a late request must not replace later writes.
+    `fetch_max_bytes`: most bytes of one fetch by the client's quota. `rights`: the rights of its principal. `is_gone`
+    returns whether its connection has ended.
     """
 
     client_id: str | None

@@ -224,7 +224,7 @@ def _log_store(settings: Settings, storage: Storage, keys: Keys) -> LogStore:
 
 
 def _record_deletion(log: LogStore, topics: TopicRegistry, redis: Redis) -> RecordDeletion:
-    """Return what deletes records, in the background also those of a log that appends have made too large."""
+    """Return the deletion of records; in the background it also shortens a log that appends have made too large."""
     store = TrimStore(redis)
     trimmer = Trimmer(
         log, store, lambda reason, records: metrics.LOG_TRIMMED_RECORDS.labels(reason).inc(records)

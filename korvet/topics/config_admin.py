@@ -254,10 +254,10 @@ def altered(
     present: Mapping[str, str],
     origin: str = "",
 ) -> dict[str, str]:
-    """Return what is set on a topic, a group or a broker after `changes`.
+    """Return the values set on a topic, a group or a broker after `changes`.
 
-    `present` are the values in effect, be they set there or not: lists are appended to and subtracted from. Raises
-    ConfigError, which names `origin`; KafkaError INVALID_CONFIG for a name that is unknown, and for what is no list.
+    `present`: the values in effect, set there or inherited; APPEND and SUBTRACT start from them. Raises ConfigError,
+    which names `origin`; KafkaError INVALID_CONFIG for an unknown name, and for APPEND or SUBTRACT on no list.
     """
     result = dict(row)
     for change in changes:
@@ -319,11 +319,10 @@ def altered_broker(
     *,
     reset: bool = False,
 ) -> dict[str, str]:
-    """Return the dynamic settings in `layer` after `changes`; with `reset`, none but those that these name.
+    """Return the dynamic settings in `layer` after `changes`; with `reset`, only settings named by `changes`.
 
-    Raises KafkaError: INVALID_CONFIG where something is appended to or subtracted from what is no list;
-    INVALID_REQUEST, which is Kafka's answer here, for a name that is no setting, for a setting that cannot be altered
-    while brokers run, and for a value out of range.
+    Raises KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on a value that is no list; INVALID_REQUEST, as Kafka, for
+    an unknown setting, a setting that cannot be altered while brokers run, and a value out of range.
     """
     _check_names(changes)
     # What counts for a setting that is not set in this layer.

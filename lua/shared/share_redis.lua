@@ -4,8 +4,8 @@
 --         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
 --         group; create_group(start); first_pending(to, from), the offset of the first pending entry, at most `to`, at
 --         least `from` (nil: any); header_of(first, lock_ms, begun_ms), the header of such a part; begin_locks_again();
---         each_of(ids, call), which calls it with as many ids at once as Lua can pass; claim(owner, ids, options of XCLAIM),
---         which gives an owner entries, and returns those that there are: Redis drops what is not in the stream
+--         each_of(ids, call) calls `call` with as many ids at once as Lua can pass; claim(owner, ids, options of XCLAIM)
+--         gives entries to an owner, and returns the existing ones: Redis drops ids without an entry
 local function id_of(offset)
   return id_of_end(offset + 1)
 end

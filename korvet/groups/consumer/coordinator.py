@@ -92,10 +92,12 @@ class ConsumerGroups(AssignedGroups):
         member = step.member
         known = member.target | member.progress.assigned
         subscribed = self.subscribed(member, {topic_id for topic_id, _ in known})
-        target = frozenset(each for each in member.target if each[0] in subscribed)
+        target = frozenset(owned for owned in member.target if owned[0] in subscribed)
         unsubscribed: Owned | None = None
         if step.is_resubscribed:
-            unsubscribed = frozenset(each for each in member.progress.assigned if each[0] not in subscribed)
+            unsubscribed = frozenset(
+                owned for owned in member.progress.assigned if owned[0] not in subscribed
+            )
         owners = self.store.owners(step.group, member.member_id, wanted(member.progress, target))
         taken = owners.keys()
         return reconcile(member.progress, step.target_epoch, target, taken, step.owned, unsubscribed)

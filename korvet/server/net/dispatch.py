@@ -218,9 +218,9 @@ class Dispatcher:
         quotas: ClientQuotas,
         authorizer: Authorizer | None = None,
     ) -> None:
-        """`replicas` confirm what requests change, `lease` is that of this worker, `quotas` are those of its clients.
+        """`replicas` confirm changes, `lease` is the worker's, `quotas` are its clients' quotas.
 
-        Without an `authorizer` all may do all.
+        Without an `authorizer` every client may do everything.
         """
         self.services, self.replicas, self.lease = services, replicas, lease
         self.throttle = Throttle(quotas)
