@@ -69,8 +69,6 @@ class Work(NamedTuple):
 def measure(records: int, batches: int, rounds: int) -> None:
     """Print the medians of all rounds, and those of the ratios in each round to Spark's own source."""
     works = (Work("large", records, 0), Work("small", RECORDS_MIN, -(-RECORDS_MIN // batches)))
-    # Java outlives the process that has started it: what it uses until its end is counted here.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(redis_servers.embedded_server())
@@ -94,7 +92,7 @@ def _compare(
         for name in sorted(figures, reverse=bool(number % 2)):
             table = directory / f"{name}-{work.name}-{number}"
             command = _pipeline(work, source, table) if name == "pipeline" else _kafka(work, bootstrap, table)
-            figures[name].append(_run(command))
+            figures[name].append(run(command))
             rows = DeltaTable(table).to_pyarrow_dataset().count_rows()
             assert rows == work.records, (name, rows)
             print(f"{work.name} {name}: {figures[name][-1]}", file=sys.stderr, flush=True)
@@ -133,8 +131,10 @@ def _jars() -> str:
     return ",".join(map(str, jars.prepare()))
 
 
-def _run(command: Sequence[str]) -> tuple[float, float]:
-    """Return the seconds and the CPU seconds of a command and of all that it has started."""
+def run(command: Sequence[str]) -> tuple[float, float]:
+    """Return the seconds and the CPU seconds of a command and of all that it has started, as long as that may last."""
+    # Java outlives the process that has started it: this process becomes its parent, and is charged with its time.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     before, cpu = harness.tree(os.getpid()), harness.cpu(os.getpid())
     began = time.perf_counter()
     subprocess.run(command, check=True)
@@ -142,7 +142,16 @@ def _run(command: Sequence[str]) -> tuple[float, float]:
     processes.wait_until(
         lambda: harness.tree(os.getpid()).keys() <= before.keys(), "all that was started has ended"
     )
+    # The time of an ended process is its parent's once it was waited for. Java's threads may take a while longer.
+    for pid in _children() - before.keys():
+        os.waitpid(pid, 0)
     return seconds, harness.cpu(os.getpid()).since(cpu).total
+
+
+def _children() -> set[int]:
+    """Return the children of this process, ended ones too."""
+    lists = (file.read_text() for file in Path("/proc/self/task").glob("*/children"))
+    return {int(pid) for text in lists for pid in text.split()}
 
 
 def stream_by_kafka(bootstrap: str, topic: str, table: str, limit: str, jar_files: str) -> None:
