@@ -69,7 +69,7 @@ def _resource_options(*pattern_types: str) -> list[Any]:
         option("--cluster", "The cluster.", name="on_cluster"),
         option(
             "--resource-pattern-type",
-            "How the names stand for resources.",
+            "literal: the name of one resource; prefixed: the beginning of names.",
             patterns,
             name="pattern_type",
             default="literal",
@@ -88,8 +88,10 @@ _rule_options = [
         click.Choice([*_OPERATIONS], case_sensitive=False),
         name="operations",
     ),
-    option("--producer", "Write, Describe and Create, for topics."),
-    option("--consumer", "Read and Describe, for topics; Read, for groups."),
+    option("--producer", "The operations of a producer: Write, Describe and Create on the topics."),
+    option(
+        "--consumer", "The operations of a consumer: Read and Describe on the topics, Read on the groups."
+    ),
     option("--idempotent", "With --producer: IdempotentWrite on the cluster too."),
 ]
 
@@ -118,7 +120,10 @@ def _for_add(command: Command) -> Command:
 def list_(admin: AdminClient, principals: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - the options
     """List ACLs: all, or those about the resources that are named.
 
-    With --resource-pattern-type match, all ACLs that decide about these resources.
+    List all ACLs, or the ACLs of the named resources.
+
+    With --resource-pattern-type any it lists both kinds of ACLs with these names, with match every ACL that applies to
+    the resources: literal, prefixed and *.
     """
     described: dict[AclBinding, None] = {}
     for acl_filter, principal in product(_filters(given), principals or (None,)):
@@ -130,7 +135,7 @@ def list_(admin: AdminClient, principals: tuple[str, ...], **given: Any) -> None
 @_for_add
 @with_admin
 def add(admin: AdminClient, **given: Any) -> None:  # noqa: ANN401 - the options
-    """Add ACLs: for each resource, principal, host and operation that is named, one."""
+    """Add ACLs: one for each combination of the named resources, principals, hosts and operations."""
     print_outcomes("acl", "added", admin.acls.create(_bindings(given)))
 
 
@@ -139,7 +144,7 @@ def add(admin: AdminClient, **given: Any) -> None:  # noqa: ANN401 - the options
 @yes_option
 @with_admin
 def remove(admin: AdminClient, *, yes: bool, **given: Any) -> None:  # noqa: ANN401 - the options
-    """Remove ACLs: those that the same options would add, or without a principal all about the resources."""
+    """Remove the ACLs that `add` with the same options adds; without a principal, all ACLs of the resources."""
     filters = (
         [AclBindingFilter(*binding) for binding in _bindings(given)]
         if given["allowed"] or given["denied"]

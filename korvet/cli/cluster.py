@@ -80,7 +80,7 @@ def cluster() -> None:
 @option("--features", "Show the cluster's features, with their levels.", name="with_features")
 @option(
     "--log-dirs",
-    "Show the log directories with partitions and bytes; Korvet's are its Redis, or each node of a Redis Cluster.",
+    "Show the log directories with partitions and bytes. Korvet has one for its Redis, or one for each master.",
     name="with_log_dirs",
 )
 @option(
@@ -100,12 +100,12 @@ def describe(
     config_file: Path | None,
     redis_url: str | None,
 ) -> None:
-    """Show the id of the cluster, its brokers and its controller, the broker that takes changes.
+    """Show the id of the cluster, its brokers, and its controller (the broker that takes changes).
 
-    Each broker has the version of its Korvet and the highest format of data it writes; "-" if the broker names none.
+    Brokers are listed with their version of Korvet and the highest format of data that they write; "-": unknown.
 
-    With --config or --redis-url the log directories have the load of their Redis: commands a second, seconds of CPU
-    since its start, bytes of memory that it uses and may use (0: no limit), clients. "-" stands for what is not known.
+    With --config or --redis-url log directories are listed with the load of their Redis: commands a second, seconds of
+    CPU since the start, bytes of memory used and allowed (0: no limit), and clients. "-": unknown.
     """
     asks_redis = config_file is not None or redis_url is not None
     loads = _loads(config_file, redis_url) if asks_redis else None
@@ -219,7 +219,7 @@ def features() -> None:
 @features.command("list")
 @with_admin
 def list_features(admin: AdminClient) -> None:
-    """List the features with the levels that brokers support, and the one that the cluster has settled on."""
+    """List the features with the levels that brokers support, and the level that is in effect."""
     levels = admin.cluster.features()
     supported, finalized = _levels(levels.supported), _levels(levels.finalized)
     rows = [
@@ -234,7 +234,7 @@ def list_features(admin: AdminClient) -> None:
 @click.argument("levels", nargs=-1, required=True, metavar="NAME=LEVEL...")
 @option(
     "--downgrade",
-    "The levels are lower ones: safe is refused if something would be lost, unsafe is not.",
+    "Allow lower levels. safe: refuse if data would be lost; unsafe: do it anyway.",
     click.Choice(tuple(_DOWNGRADES)),
 )
 @validate_option

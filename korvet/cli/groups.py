@@ -124,15 +124,15 @@ def describe(
 ) -> None:
     """Show state, members, offsets and lag of groups.
 
-    Lag is in records, from the committed offset to the end of the log. It is "-" if offsets do not show it: for a topic
-    with offset.encoding=time whose end the group has not reached. Where nothing is committed it is "up to" the records
-    of the log: the group starts at the first of them or after the last, as its auto.offset.reset says. With --metrics
-    it is what the cluster has counted, at most log.figures.interval.ms ago, or 10 ms for each
-    partition of the cluster if that is longer, and five minutes at most, with the age of the oldest of these records
-    in seconds; "uncounted" if it has not been counted yet. Give all brokers, since one of them counts for all.
+    Lag is the number of records from the committed offset to the end of the log. "-": the topic has
+    offset.encoding=time, and the group has not reached the end. "up to N": the group has committed nothing in the
+    partition; its auto.offset.reset says if it reads all N records or none. With --metrics the lag is the last count
+    of the cluster, with the age in seconds of the oldest record of the lag; "uncounted": not counted yet. Counts are
+    as old as log.figures.interval.ms, in large clusters up to five minutes. Name the metrics of all brokers: one of
+    them counts for all.
 
-    A share group has a start in place of a committed offset: the first record that it is not done with. Its lag is what
-    its broker counts: the records from there on that it is not done with, those that members have now among them.
+    For a share group the offset is the group's start: its first record that is not acknowledged. The lag is the number
+    of records from there on that are not acknowledged; records that members hold now are among them.
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
@@ -240,7 +240,7 @@ def _print_times(groups: Sequence[dict[str, Any]]) -> None:
 @yes_option
 @with_admin
 def delete(admin: AdminClient, group_ids: tuple[str, ...], *, yes: bool) -> None:
-    """Delete groups that have no members, with all their committed offsets; of share groups all that they have read."""
+    """Delete groups that have no members, with their committed offsets; for share groups with all acknowledgements."""
     confirm(f"Delete {', '.join(group_ids)} with all committed offsets?", "nothing is deleted", yes=yes)
     print_outcomes("group", "deleted", admin.groups.delete(group_ids))
 
@@ -269,9 +269,9 @@ def reset_offsets(
 ) -> None:
     """Reset the committed offsets of a group without members; without --execute only show the new offsets.
 
-    Of a share group it moves the starts: all from there on is delivered, also what was acknowledged before.
-    An offset outside the log becomes the nearest one inside. With offset.encoding=time offsets are not
-    dense: a shift by N there is not a shift by N records.
+    For a share group it moves the start: all records from there on are delivered, acknowledged ones too. An offset
+    outside the log becomes the nearest one inside. With offset.encoding=time offsets have gaps: a shift by N is not
+    a shift by N records.
     """
     if all_topics == bool(topics):
         raise click.UsageError("name topics with --topic, or give --all-topics")

@@ -318,7 +318,7 @@ _HOURS_MIN = 24
 @with_topics
 @option(
     "--vacuum-hours HOURS",
-    "Delete files that no table has named for this long: younger ones may still be read, or be committed soon.",
+    "Delete files that no table has used for this long; younger files may still be read, or be committed soon.",
     click.IntRange(min=_HOURS_MIN),
     name="hours",
     default=_HOURS_MIN,

@@ -27,14 +27,14 @@ _OFFSET = re.compile(r"([^:=,]+):([0-9]{1,9})=([0-9]{1,18})")
 @click.argument("pipeline", metavar="NAME|FILE")
 @option(
     "--from",
-    "Where it goes on: at the first records there are, at the end, at --offsets, or at --time.",
+    "Where to continue: at the first records, at the end, at --offsets, or at --time.",
     click.Choice(_PLACES),
     name="place",
     required=True,
 )
 @option(
     "--offsets TOPIC:PARTITION=OFFSET,...",
-    "Offsets of some partitions; the others stay where they are. One outside the log becomes the nearest inside.",
+    "Offsets of some partitions; others keep theirs. An offset outside the log becomes the nearest one inside.",
 )
 @option(
     "--time TIME",
@@ -48,8 +48,10 @@ def reset(
 ) -> None:
     """Set where a pipeline goes on that does not run: its target and its table of dead letters together.
 
-    Its tables stay as they are: what is read again is written again, unless the target merges by key. State of the
-    transformation (aggregates, joins, deduplication) begins empty.
+    Set the offsets from which a stopped pipeline continues.
+
+    Its tables stay as they are: rows that are read again are written again, unless the target merges by key. The state
+    of aggregates, joins and deduplication begins empty.
     """
     to = _to(place, offsets, moment)
     from korvet.spark.pipelines.reset import PipelineReset  # noqa: PLC0415 - other commands start without Spark

@@ -65,7 +65,7 @@ def quotas() -> None:
 @_entities
 @with_admin
 def describe(admin: AdminClient, types: tuple[str, ...]) -> None:
-    """Show quotas: all, or those of entities with just these types, and with the names that are given."""
+    """Show all quotas, or the quotas of entities with exactly these types and names."""
     filters = [
         QuotaFilter(_TYPES[kind], name, any_name)
         for kind, (name, any_name) in zip(types, _names(types, needed=False), strict=True)

@@ -62,8 +62,8 @@ def state(
 ) -> int:
     """Print the state of a topic's partitions in Redis: the counters of the log, and its idempotent producers.
 
-    It reads Redis, no broker: give it the flags of `korvet serve` that name the Redis and the namespace. Times of
-    records are in ms; -1 stands for none. The exit code is 1 if something is malformed, which is named on stderr.
+    It reads from Redis, not from a broker: give it the flags of `korvet serve` that name the Redis and the namespace.
+    Times of records are in ms since 1970; -1: none. Exit code 1 if a state is malformed; stderr says which.
     """
     logs = _read(loader(config_file, assignments, {"redis_url": redis_url})().settings, topic, partition)
     from korvet.doctor.logs import as_object  # noqa: PLC0415 - other commands start without a client of Redis

@@ -400,7 +400,7 @@ def reassign(
 @topics.command("elect-leaders")
 @click.argument("names", metavar="[TOPIC[:0,1]]...", nargs=-1, type=TOPIC)
 @option("--all-topics", "Every partition there is.")
-@option("--unclean", "Elect a replica that is not in sync if none is: records are lost.")
+@option("--unclean", "If no replica is in sync, elect one that is not: records are lost.")
 @yes_option
 @with_admin
 def elect_leaders(

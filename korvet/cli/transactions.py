@@ -86,7 +86,7 @@ def describe(admin: AdminClient, transactional_ids: tuple[str, ...]) -> None:
 @click.argument("topics", metavar="TOPIC[:0,1]...", nargs=-1, required=True)
 @with_admin
 def producers(admin: AdminClient, topics: tuple[str, ...]) -> None:
-    """Show the idempotent producers of partitions, and where each one's open transaction begins."""
+    """Show the idempotent producers of partitions, with the first offset of each open transaction."""
     outcomes = admin.partitions.producers(admin.partitions_of(parse_topics("TOPIC", topics)))
     described = [
         _produced(partition, producer)
@@ -122,13 +122,16 @@ def _produced(partition: TopicPartition, producer: Producer) -> dict[str, Any]:
 
 @transactions.command()
 @click.argument("partition", metavar="TOPIC:PARTITION")
-@option("--producer-id N", "Whose transaction to abort.", _PRODUCER_ID, required=True)
+@option("--producer-id N", "Producer id of the transaction.", _PRODUCER_ID, required=True)
 @yes_option
 @with_admin
 def abort(admin: AdminClient, partition: str, producer_id: int, *, yes: bool) -> None:
     """Abort the transaction that a producer has open in a partition: one that `find-hanging` has found.
 
-    Of a transaction whose coordinator works this loses what it wrote there, whatever it commits elsewhere.
+    Abort the transaction that a producer has open in a partition, after `find-hanging` has listed it.
+
+    Do not abort a transaction that still has a coordinator: its records in this partition would be lost, even if the
+    coordinator commits them in others.
     """
     [(topic, indexes)] = parse_topics("TOPIC:PARTITION", [partition]).items()
     if len(indexes) != 1:

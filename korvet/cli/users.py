@@ -94,7 +94,7 @@ def set_password(
     password_file: IO[str] | None,
     iterations: int,
 ) -> None:
-    """Create a user, or give one another password."""
+    """Create a user, or change a user's password."""
     password = _password(password_file)
     for mechanism in mechanisms:
         admin.users.set_password(user, password, mechanism, iterations=iterations)
@@ -121,7 +121,7 @@ def delete(admin: AdminClient, user: str, mechanisms: list[ScramMechanism], *, y
 @click.argument("user")
 @with_configuration
 @_password_options
-@option("--replace", "Give a user that exists another password.")
+@option("--replace", "Change the password if the user exists.")
 def bootstrap(
     load: Loader,
     user: str,
@@ -133,8 +133,10 @@ def bootstrap(
 ) -> None:
     """Create the first user, where no client can log in yet: in Redis itself, or in the data directory.
 
-    Give it the flags and the environment of `korvet serve`. It is what `kafka-storage format --add-scram` is for Kafka.
-    A broker may run or not.
+    Create the first user while no client can log in yet, by writing to Redis instead of through a broker.
+
+    Give it the flags and the environment of `korvet serve`. Brokers may run or not. Kafka's counterpart is
+    `kafka-storage format --add-scram`.
     """
     settings = load().settings
     password = _password(password_file)

@@ -81,8 +81,8 @@ def _other_cluster(what: str, address: Address, settings: Settings) -> Finding |
     ours = redis_server.cluster_of(settings)
     if ours is None or theirs == ours:
         return None
-    said = f"{address}: a broker of cluster {theirs} listens, and that of these settings is {ours or 'not started'}"
-    return error(what, said, "choose another port, or give the settings of that broker")
+    said = f"{address}: a broker of cluster {theirs} listens; the cluster of these settings is {ours or 'not started'}"
+    return error(what, said, "choose another port, or examine that broker with its own settings")
 
 
 def _advertised(listener: Bound, *, runs: bool) -> Finding:
@@ -94,14 +94,14 @@ def _advertised(listener: Bound, *, runs: bool) -> Finding:
         return error(what, f"{address}: {reason}", "advertise a name that resolves, or an IP address")
     if is_local(address.host) and not is_local(listener.address.host):
         said = f"{address}: clients on other machines would connect to themselves"
-        return warning(what, said, "set it to the address of this machine by which clients reach it")
+        return warning(what, said, "advertise the address by which clients reach this machine")
     if not runs:
-        said = f"{address} resolves to {found[0][4][0]}; whether it leads here shows when the broker runs"
+        said = f"{address} resolves to {found[0][4][0]}; start the broker to see if it leads here"
         return ok(what, said)
     try:
         socket.create_connection(address, _CONNECT_SECONDS_MAX).close()
     except OSError as problem:
-        advice = "correct it, or what lies between: clients go there after the first answer"
+        advice = "correct the address, or the network to it: clients connect there after their first request"
         return error(what, f"{address} does not answer: {problem.strerror or problem}", advice)
     return ok(what, f"{address} answers")
 

@@ -23,10 +23,10 @@ _AT_ONCE, _FIELDS_PER_STEP = 200, 100
 
 _NAMED_MAX, _SLOTS = 3, 16_384
 _ADVICE = {
-    "state": "restore the key from a backup of Redis; without one save the entries (COPY), and delete the topic",
-    "stream": "restore the key from a backup of Redis; without one delete the partition's records up to its end "
-    "(kafka-delete-records), which makes the stream again",
-    "producers": "remove the field (HDEL): any batch of that producer is taken then, as of one that begins",
+    "state": "restore the key from a backup of Redis; if there is none, save the entries (COPY) and delete the topic",
+    "stream": "restore the key from a backup of Redis; if there is none, delete the partition's records up to its end "
+    "(kafka-delete-records): that creates the stream again",
+    "producers": "remove the field (HDEL): the producer then begins anew, and its next batch is accepted",
 }
 
 
@@ -108,7 +108,7 @@ def _read(client: redis.Redis, logs: Sequence[tuple[StoredLog, str]]) -> None:
         if isinstance(entries, int) and exists:
             log.entries = entries
         elif not _is_elsewhere(entries):
-            said = "is no stream" if exists else "is missing, and its entries with it"
+            said = "is no stream" if exists else "is missing, with all its entries"
             log.note("stream", f"{log.stream} {said}")
     states = _read_states(client, [log.state for log, _ in logs])
     for log, topic_id in logs:
@@ -182,7 +182,7 @@ def examine(
         more = f"; and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else ""
         yield error(kind, "; ".join(texts[:_NAMED_MAX]) + more, _ADVICE[kind])
     if not problems:
-        yield ok("logs", f"{count} partitions, whose states can be read")
+        yield ok("logs", f"{count} partitions, all well-formed")
 
 
 def as_object(log: StoredLog) -> dict[str, Any]:

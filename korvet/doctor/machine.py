@@ -42,7 +42,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
     workers, cores = startup.worker_count(settings), os.cpu_count() or 1
     if workers > cores:
         yield warning(
-            "workers", f"{workers} on {cores} cores: they take turns", "leave workers at 0, or lower it"
+            "workers",
+            f"{workers} on {cores} cores: workers wait for each other",
+            f"set workers to 0 (one for each core), or to {cores} at most",
         )
     servers = redis_url.parse_url(settings.redis_url).addresses if settings.redis_url else ()
     if all(is_local(each.host or "localhost") for each in servers):
@@ -58,11 +60,11 @@ def open_files(settings: Settings, hard: int) -> Finding:
     if hard == resource.RLIM_INFINITY:
         return ok("open files", "no limit")
     if limited and settings.max_connections + _FILES_BESIDE > hard:
-        said = f"{hard} for each worker, too few for max.connections ({settings.max_connections}) and files of its own"
+        said = f"{hard} for each worker: too few for max.connections ({settings.max_connections}) and its own files"
         return error("open files", said, f"{advice}; or lower max.connections")
     if not limited and hard < _FILES_MIN:
         return warning(
-            "open files", f"{hard} for each worker: no more connections of clients than that", advice
+            "open files", f"{hard} for each worker: a worker takes fewer client connections than that", advice
         )
     return ok("open files", f"{hard} for each worker")
 
@@ -71,9 +73,9 @@ def backlog(path: Path) -> Iterator[Finding]:
     """Say whether the kernel lets enough connections wait for a worker; `path` is its setting."""
     with contextlib.suppress(OSError, ValueError):
         most = int(path.read_text())
-        said = f"{most} connections may wait for a worker"
+        said = f"up to {most} connections wait to be accepted"
         if most < _BACKLOG:
-            said += ": a crowd that connects at once is refused"
+            said += ": if more clients connect at once, they are refused"
             yield warning("somaxconn", said, f"sysctl -w net.core.somaxconn={_BACKLOG}")
         else:
             yield ok("somaxconn", said)
@@ -83,16 +85,16 @@ def kernel_memory(huge_pages: Path, overcommit: Path) -> Iterator[Finding]:
     """Say what of the kernel's memory a Redis on this machine suffers from; the paths are its settings."""
     with contextlib.suppress(OSError):
         if "[always]" in huge_pages.read_text():
-            said = "transparent huge pages are on: each fork holds Redis longer, and costs it memory"
+            said = "transparent huge pages are on: each fork of Redis takes longer and costs memory"
             yield warning("huge pages", said, f"echo madvise > {huge_pages}")
         else:
-            yield ok("huge pages", "off, or only where a program asks for them")
+            yield ok("huge pages", "off, or on only for programs that ask for them")
     with contextlib.suppress(OSError):
         if overcommit.read_text().strip() != "1":
-            said = "the kernel may refuse Redis the fork that rewrites its file"
+            said = "the kernel may refuse Redis the fork that it needs to rewrite its append-only file"
             yield warning("overcommit", said, "sysctl -w vm.overcommit_memory=1")
         else:
-            yield ok("overcommit", "Redis may always fork")
+            yield ok("overcommit", "the kernel lets Redis fork at any time")
 
 
 def clock(client: redis.Redis, now: Callable[[], float] = time.time) -> Finding:
@@ -111,20 +113,20 @@ def disk(settings: Settings) -> Finding:
     path = Path(settings.data_dir).expanduser().absolute()
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        said = f"{there} is no directory that this user may write to"
+        said = f"this user cannot write to {there}"
         return error("data.dir", said, "choose another data.dir")
     usage = shutil.disk_usage(there)
     log = sum(_size(each) for each in path.glob("appendonlydir/*"))
     said = f"{usage.free / 2**30:.1f} GiB free at {there}"
     if usage.free < _DISK_ERROR_BYTES:
-        return error("data.dir", said, "make room: the embedded server refuses writes on a full disk")
+        return error("data.dir", said, "free disk space: the embedded server refuses writes on a full disk")
     if settings.embedded_disk_max_bytes > usage.free + log:
         limit = settings.embedded_disk_max_bytes / 2**30
         said += f", less than embedded.disk.max.bytes ({limit:.1f} GiB)"
-        return warning("data.dir", said, "make room, or lower the limit")
+        return warning("data.dir", said, "free disk space, or lower the limit")
     if usage.free < max(_DISK_WARNING_BYTES, log):
-        said += f"; the log of {log / 2**30:.1f} GiB is rewritten beside itself"
-        return warning("data.dir", said, "make room")
+        said += f"; a rewrite of the append-only file needs {log / 2**30:.1f} GiB more"
+        return warning("data.dir", said, "free disk space")
     return ok("data.dir", said)
 
 

@@ -16,7 +16,7 @@ from korvet.redis.keys import Keys
 from korvet.server.finding import Finding, error, mib, ok, warning
 from korvet.server.supervisor import redis_check
 
-REPLACE = "start it, or promote a replica of it (CLUSTER FAILOVER FORCE, sent to the replica)"
+REPLACE = "start it, or promote its replica (send CLUSTER FAILOVER FORCE to the replica)"
 _LIMITS = ("proto-max-bulk-len", "client-query-buffer-limit")
 """What MIGRATE sends for one key must be smaller than each, at the node that the key moves to."""
 _SCANNED_AT_ONCE = 1000
@@ -45,7 +45,7 @@ def examine(masters: Masters, settings: Settings) -> Iterator[Finding]:
             if is_away(each):
                 yield error("nodes", f"{said}: its topics and groups are not served", REPLACE)
             else:
-                yield error("nodes", said, "correct this: brokers may not be able to use it")
+                yield error("nodes", said, "correct this: brokers may be unable to use it")
     nodes = {name: each for name, each in found.items() if isinstance(each, _Node)}
     yield ok("nodes", f"{len(nodes)} of {len(found)} masters answer")
     awaited = max(settings.replicas, settings.min_insync_replicas - 1)
@@ -105,19 +105,19 @@ def _size(node: _Node, name: str) -> int:
 
 def _state(node: _Node) -> Iterator[Finding]:
     if node.cluster.get("cluster_state", "ok") != "ok":
-        advice = "see CLUSTER INFO and CLUSTER NODES: it refuses all commands"
+        advice = "the node refuses all commands: CLUSTER INFO and CLUSTER NODES say why"
         yield error("cluster_state", node.cluster["cluster_state"], advice)
     if failed := int(node.cluster.get("cluster_slots_fail", 0)):
-        yield error("slots", f"it holds the master of {failed} slots for failed", "start that master again")
+        yield error("slots", f"it regards the master of {failed} slots as failed", "start that master again")
 
 
 def _replicas(node: _Node, awaited: int) -> Iterator[Finding]:
     replicas = int(node.info.get("connected_slaves", 0))
     if not replicas:
-        said = "no replica: if it is lost, its partitions are"
+        said = "has no replica: if this master is lost, its partitions are lost too"
         yield warning("failover", said, "add one (redis-cli --cluster add-node --cluster-slave)")
     elif replicas - 1 < awaited:
-        said = f"after a failover {replicas - 1} of the {awaited} replicas are left that acks=all waits for: it fails"
+        said = f"acks=all waits for {awaited} replicas, and a failover leaves {replicas - 1}: such writes then fail"
         yield warning("failover", said, "add another replica")
 
 
@@ -141,8 +141,8 @@ def _differences(nodes: Mapping[str, _Node]) -> Iterator[Finding]:
         versions.setdefault(f"{facts.name} {facts.version}", []).append(name)
     if len(versions) > 1:
         said = "; ".join(f"{version} at {', '.join(names)}" for version, names in versions.items())
-        yield warning("versions", said, "run one version on all nodes, but for the time of an upgrade")
+        yield warning("versions", said, "run one version on all nodes, except during an upgrade")
     clocks = sorted((node.ahead_s, name) for name, node in nodes.items())
     if clocks and (apart_s := clocks[-1][0] - clocks[0][0]) > CLOCK_WARNING_S:
-        said = f"that of {clocks[-1][1]} is {apart_s:.3f} s ahead of that of {clocks[0][1]}"
+        said = f"the clock of {clocks[-1][1]} is {apart_s:.3f} s ahead of the clock of {clocks[0][1]}"
         yield warning("clocks", said, "keep the clocks of all machines in step (chrony, systemd-timesyncd)")

@@ -45,7 +45,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         url = redis_url.running_url(Path(settings.data_dir))
         if url is None:
             yield ok(
-                "redis", f"embedded, in {settings.data_dir}; it does not run, and is examined when it does"
+                "redis",
+                f"embedded, in {settings.data_dir}; it does not run: start the broker to have it examined",
             )
             return
         settings = dataclasses.replace(settings, redis_url=url)
@@ -72,7 +73,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             redis_check.try_out(masters, settings)
             yield ok("permissions", "every command that Korvet needs is allowed")
     except ConfigError as problem:
-        yield error("redis", str(problem), "correct this: no broker starts before")
+        yield error("redis", str(problem), "correct this; until then no broker starts")
 
 
 def cluster_of(settings: Settings) -> str | None:
@@ -114,16 +115,16 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
     awaited = max(settings.replicas, settings.min_insync_replicas - 1)
     if info.get("aof_enabled") == 0 and (replicas or awaited):
         said = (
-            "without appendonly a master that starts again has less than its replicas, and they drop theirs"
+            "appendonly is no: a master that restarts comes back with less data, and its replicas copy that"
         )
-        yield error(
-            "restart", said, "set appendonly to yes on master and replicas, or never restart a master"
-        )
+        yield error("restart", said, "set appendonly to yes on the master and its replicas")
     if replicas < awaited:
-        said = f"{replicas} of the {awaited} that acks=all waits for: acks=all fails"
+        said = (
+            f"acks=all waits for {awaited} replicas, and {replicas} are connected: writes with acks=all fail"
+        )
         yield error("replicas", said, "start replicas of Redis, or lower replicas and min.insync.replicas")
     if int(info.get("latest_fork_usec", 0)) > _FORK_SLOW_US:
-        said = f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s"
+        said = f"the last fork stopped Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s"
         yield warning("fork", said, "switch transparent huge pages off, or move to a Redis Cluster")
     yield from _connections(info, settings)
 
@@ -132,9 +133,7 @@ def _producers(masters: blocking.Masters, settings: Settings, data_dir: Path | N
     """Yield whether producers are refused, and each reason, as a broker finds it."""
     reasons = refusals.of_masters(masters, redis_check.in_effect(masters, settings), data_dir)
     for reason in reasons:
-        yield error(
-            "producers", f"refused: {reason}", "make room, or have Redis and its replicas answer again"
-        )
+        yield error("producers", f"refused: {reason}", "make room, or start Redis and its replicas again")
     if not reasons:
         yield ok("producers", "accepted")
 
@@ -145,22 +144,22 @@ def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterat
     used, limit = int(info["used_memory"]), int(info.get("maxmemory", 0))
     total = int(info.get("total_system_memory", 0))
     if not limit:
-        said = f"{mib(used)} in use and no limit: when the machine has no more, the kernel ends Redis"
+        said = f"{mib(used)} in use, no limit: if the machine runs out of memory, the kernel kills Redis"
         yield warning(
             "memory", said, f"set {setting} to two thirds of the machine's memory{_two_thirds(total)}"
         )
         return
     percent = 100 * used / limit
     said = f"{mib(used)} of {mib(limit)} in use ({percent:.0f} %)"
-    advice = f"raise {setting}, or keep less (retention)"
+    advice = f"raise {setting}, or shorten the topics' retention"
     if percent >= settings.memory_refuse_percent:
         yield error("memory", f"{said}: producers are refused", advice)
     elif percent >= settings.memory_throttle_percent:
         yield warning("memory", f"{said}: producers are throttled", advice)
     elif total and limit > 0.9 * total:
-        said = f"the limit of {mib(limit)} is nearly all that the machine has ({mib(total)})"
+        said = f"the limit of {mib(limit)} is nearly all of the machine's memory ({mib(total)})"
         advice = (
-            f"set {setting} to two thirds of that{_two_thirds(total)}; a rewrite of its file needs memory too"
+            f"set {setting} to two thirds of it{_two_thirds(total)}: a rewrite of its file needs memory too"
         )
         yield warning("memory", said, advice)
     else:
@@ -172,7 +171,7 @@ def _connections(info: Mapping[str, Any], settings: Settings) -> Iterator[Findin
         return
     needed = startup.worker_count(settings) * _CONNECTIONS_PER_WORKER + _CONNECTIONS_BESIDE
     most, taken = int(info["maxclients"]), int(info.get("connected_clients", 0))
-    said = f"{taken} of {most} connections taken; this broker uses some {needed}"
+    said = f"{taken} of {most} connections are taken; this broker needs about {needed}"
     if most - taken < needed:
         yield warning("maxclients", said, "raise maxclients in Redis")
     else:
@@ -186,7 +185,7 @@ def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str,
     needed = (keys.cluster_id, keys.brokers, keys.keeper_lease, keys.topics)
     away = {key for key in needed if masters.name_of(key) not in infos}
     for key in sorted(away):
-        said = f"{masters.name_of(key)}, which has {key}, is away"
+        said = f"{masters.name_of(key)}, which has the key {key}, does not answer"
         yield error("registry", said, redis_cluster.REPLACE)
     if keys.cluster_id not in away:
         yield _cluster_id(masters, settings)
@@ -211,7 +210,7 @@ def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:
     if name and settings.cluster_id not in ("", name):
         said = f"this Redis belongs to cluster {name}, not to {settings.cluster_id}"
         return error("cluster.id", said, "correct redis.url, or leave cluster.id out")
-    return ok("cluster.id", name or "none yet: the first start creates it")
+    return ok("cluster.id", name or "none yet: the first broker that starts creates it")
 
 
 def _number(configs: Mapping[str, str], name: str, default: int) -> int:
@@ -232,7 +231,7 @@ def _topics_out_of_sync(
         name: _number(configs, _MIN_INSYNC, settings.min_insync_replicas) for name, configs in topics.items()
     }
     if short := [f"{name} ({count})" for name, count in wanted.items() if count > in_sync]:
-        said = f"{in_sync} in sync, and min.insync.replicas is more for {_named(short)}: acks=all is refused"
+        said = f"servers in sync: {in_sync}, fewer than min.insync.replicas of {_named(short)}; acks=all is refused"
         yield error("topics", said, "start replicas of Redis, or lower min.insync.replicas of the topics")
 
 
@@ -240,9 +239,11 @@ def _topics_that_end(topics: Mapping[str, dict[str, str]]) -> Iterator[Finding]:
     """Yield the topics with offsets of times that end within decades."""
     months = {name: offsets_end_soon(_number(configs, _BITS, 8)) for name, configs in topics.items()}
     if soon := [f"{name} ({month})" for name, month in months.items() if month]:
-        said = f"no more records can be written, once their offsets end, to {_named(soon)}"
+        said = f"the offsets of these topics run out, and then they take no more records: {_named(soon)}"
         yield warning(
-            "offsets", said, "move them to topics with offset.sequence.bits of 11 or less before that"
+            "offsets",
+            said,
+            "copy them (korvet topics copy) to topics with offset.sequence.bits of 11 or less before then",
         )
 
 
@@ -270,7 +271,7 @@ def _lags_by_time(
             streams = map(keys.parse_stream, chain.from_iterable(fields))
             committed |= {stream[0] for stream in streams if stream}
     if misread := sorted(timed & committed):
-        said = f"monitors that subtract offsets show a wrong lag of groups in {_named(misread, 3)}: offsets are times"
+        said = f"the offsets of {_named(misread, 3)} are times: a monitor that subtracts offsets shows a wrong lag"
         yield ok(
             "lag", said, "give new topics offset.encoding=dense; korvet topics copy moves records and groups"
         )
@@ -284,7 +285,9 @@ def _latency(client: redis.Redis) -> Finding:
         samples_ms.append((time.perf_counter() - begun) * 1000)
     middle_ms = statistics.median(samples_ms)
     said = f"a round trip takes {middle_ms:.2f} ms at the median, {max(samples_ms):.2f} ms at most"
-    advice = "run brokers near Redis; redis-cli slowlog get and latency latest show what blocks it"
+    advice = (
+        "run brokers near Redis; redis-cli slowlog get and redis-cli latency latest show what blocks Redis"
+    )
     if middle_ms >= _TOO_SLOW_MS:
         return error("latency", said, advice)
     return warning("latency", said, advice) if middle_ms >= _SLOW_MS else ok("latency", said)

@@ -40,10 +40,8 @@ def examine_altered(configuration: BrokerConfig) -> Iterator[Finding]:
             for each, layer in overridden(layers, origins):
                 given, counts = (each.format(each.value(some)) for some in (settings, layers.settings))
                 whose = "--cluster" if layer == CLUSTER_WIDE else f"--broker {settings.broker_id}"
-                said = f"{given} ({origins[each.name]}) does not count: clients have set {counts} ({layer})"
-                advice = (
-                    f"korvet configs alter {whose} --delete {each.name}, or give {counts} at the start too"
-                )
+                said = f"{given} ({origins[each.name]}) has no effect: clients have set {counts} ({layer})"
+                advice = f"korvet configs alter {whose} --delete {each.name}, or start the broker with {counts} too"
                 yield warning(each.name, said, advice)
 
 
@@ -100,7 +98,7 @@ def _leases(settings: Settings) -> Iterator[Finding]:
         ("broker.lease.ms", settings.broker_lease_ms),
     ):
         if lease_ms <= timeout_ms:
-            said = f"{lease_ms} ms, no more than redis.timeout.ms ({timeout_ms}): a slow command loses it"
+            said = f"{lease_ms} ms, not more than redis.timeout.ms ({timeout_ms}): one slow command loses the lease"
             yield warning(name, said, f"set {name} to twice redis.timeout.ms or more")
 
 
@@ -111,7 +109,7 @@ def _sizes(settings: Settings) -> Iterator[Finding]:
         ("record.decompressed.max.bytes", settings.record_decompressed_max_bytes, "is refused"),
     ):
         if largest > limit:
-            said = f"{largest}, more than {name} ({limit}): such a batch {effect}"
+            said = f"{largest}, more than {name} ({limit}): a batch of that size {effect}"
             yield warning("message.max.bytes", said, f"raise {name} above message.max.bytes")
 
 
@@ -133,23 +131,25 @@ def _exposure(settings: Settings) -> Iterator[Finding]:
     host = parse_address(settings.ops_listen).host if settings.ops_listen else ""
     if host and (host in WILDCARDS or not is_local(host)):
         if settings.console_enable and not settings.console_read_token_file:
-            said = f"{settings.ops_listen}: everybody who reaches it sees all records on the console"
+            said = f"{settings.ops_listen}: anybody who can connect sees all records on the console"
             advice = "set console.read.token.file or listen on a private network; or console.enable to false"
             yield warning("ops.listen", said, advice)
         token = settings.console_read_token_file or (settings.console_enable and settings.console_token_file)
         if token and not settings.ops_ssl_keystore_location:
-            said = f"{settings.ops_listen}: tokens, and what they let read, come over the network in clear"
+            said = f"{settings.ops_listen}: tokens and records cross the network unencrypted"
             advice = "set ops.ssl.keystore.location, or listen on loopback for a proxy that has TLS"
             yield warning("ops.ssl.keystore.location", said, advice)
     if settings.redis_url:
         target = redis_url.parse_url(settings.redis_url)
         remote = [each for each in target.addresses if each.host and not is_local(each.host)]
         if target.kind == "sentinel" and any(not each.password for each in remote):
-            said = "Sentinels need no password: who reaches one can have it name a server of theirs as the master"
+            said = "the Sentinels need no password: anybody who can connect can name another master"
             yield warning(
-                "redis.url", said, "set requirepass or users there, and sentinel_password in redis.url"
+                "redis.url",
+                said,
+                "set requirepass or users on the Sentinels, and sentinel_password in redis.url",
             )
         if remote and not target.login.password:
-            said = f"{target} needs no password: everybody who reaches it reads and deletes records"
+            said = f"{target} needs no password: anybody who can connect can read and delete records"
             advice = "give Korvet a user of its own in Redis (docs/redis.md lists its permissions)"
             yield warning("redis.url", said, advice)

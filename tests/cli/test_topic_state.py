@@ -82,7 +82,7 @@ def test_what_is_malformed_is_named(here: Domain, topic: str, redis_url: str, ra
     assert result.stderr.splitlines() == [
         f"Error: {first.state}: the field 7, a producer, is malformed",
         f"Error: {first.state}: the field log is malformed",
-        f"Error: {second.stream} is missing, and its entries with it",
+        f"Error: {second.stream} is missing, with all its entries",
     ]
     assert [row["log"] is None for row in json.loads(result.stdout)] == [True, False]
 

@@ -128,7 +128,7 @@ def test_a_redis_that_no_broker_uses_stays_empty(durable: str) -> None:
         (["--appendfsync", "no"], "durability", Level.WARNING, "when the operating system likes"),
         (["--maxmemory", "0"], "memory", Level.WARNING, "no limit"),
         (["--maxmemory", "1gb"], "", Level.OK, ""),
-        (["--maxmemory", "1000gb"], "memory", Level.WARNING, "nearly all that the machine has"),
+        (["--maxmemory", "1000gb"], "memory", Level.WARNING, "nearly all of the machine's memory"),
         (["--maxclients", "12"], "maxclients", Level.WARNING, "of 12 connections"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -190,7 +190,7 @@ def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
 @pytest.mark.parametrize(
     ("command", "given", "what", "said"),
     [
-        ("PING", {"replicas": "2"}, "replicas", "0 of the 2"),
+        ("PING", {"replicas": "2"}, "replicas", "waits for 2 replicas, and 0 are"),
         ("REPLICAOF 127.0.0.1 1", {}, "redis", "this is a replica of 127.0.0.1:1, which takes no writes"),
         ("CONFIG SET appendonly no", {"replicas": "1"}, "restart", "appendonly"),
         ("SET korvet:cluster-id theirs", {"cluster__id": "mine"}, "cluster.id", "theirs, not to mine"),
@@ -220,9 +220,9 @@ def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
             client.hset("korvet:topics", name, json.dumps({"id": name, "partitions": 1, "configs": configs}))
         client.hset("korvet:topics", "damaged", "{")
     found = bad(redis_server.examine(settings(redis__url=durable)))["topics"]
-    assert found.said == "1 in sync, and min.insync.replicas is more for a (2): acks=all is refused"
+    assert found.said == "servers in sync: 1, fewer than min.insync.replicas of a (2); acks=all is refused"
     found = bad(redis_server.examine(settings(redis__url=durable, min__insync__replicas="2")))["topics"]
-    assert "is more for a (2), c (2): acks=all" in found.said
+    assert "fewer than min.insync.replicas of a (2), c (2); acks=all" in found.said
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_settings_of_the_start_that_clients_have_altered(durable: str) -> None:
         client.hset("{korvet:topics}:brokers", "default", '{"log.retention.ms": "5", "log.roll.ms": "6"}')
     given = load(None, {}, {"redis.url": durable, "log.retention.ms": "7"})
     [found] = bad(settings_checks.examine_altered(given)).values()
-    assert found.said == "7 (command line) does not count: clients have set 5 (cluster-wide)"
+    assert found.said == "7 (command line) has no effect: clients have set 5 (cluster-wide)"
 
 
 @pytest.mark.slow
@@ -305,7 +305,8 @@ def test_a_broker_of_another_cluster_on_the_port_is_no_healthy_one(tmp_path: Pat
             code, found = doctor(*flags, *own)
             assert (code, found["listen"]["level"]) == (1, "error")
             assert re.search(
-                rf"a broker of cluster \S+ listens, .* is {cluster}$", found["listen"]["finding"]
+                rf"a broker of cluster \S+ listens; the cluster of these settings is {cluster}$",
+                found["listen"]["finding"],
             )
         _, found = doctor(*flags, "--data-dir", str(broker.data_dir))
         assert "a broker listens" in found["listen"]["finding"]
@@ -343,7 +344,7 @@ def test_an_address_that_this_machine_does_not_have() -> None:
 @pytest.mark.parametrize(
     ("values", "level", "said"),
     [
-        ({"listen": "0.0.0.0:0"}, Level.ERROR, "no address that clients can connect to"),
+        ({"listen": "0.0.0.0:0"}, Level.ERROR, "not an address that clients can connect to"),
         ({"listen": "127.0.0.1:0", "advertised": "no-such-host.invalid:1"}, Level.ERROR, "no-such-host"),
         ({"listen": "0.0.0.0:0", "advertised": "localhost:9092"}, Level.WARNING, "to themselves"),
     ],

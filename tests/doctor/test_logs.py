@@ -36,7 +36,7 @@ def test_logs_whose_state_is_malformed(here: Domain, redis_url: str, raw_redis: 
     raw_redis.set(bills[1].state, "no hash")
     findings = examined(redis_url)
     assert {what: findings[what].said for what in ("stream", "producers")} == {
-        "stream": f"{bills[0].stream} is no stream; {orders[0].stream} is missing, and its entries with it",
+        "stream": f"{bills[0].stream} is no stream; {orders[0].stream} is missing, with all its entries",
         "producers": f"{orders[5].state}: the field 7, a producer, is malformed",
     }
     assert findings["state"].said.endswith(f"{orders[2].state}: the field log is malformed; and 2 more")
@@ -59,5 +59,5 @@ def test_topics_whose_offsets_are_times(redis_url: str, raw_redis: Any) -> None:
     raw_redis.hset("korvet:group:%7Bone%7D:offsets", mapping={f"korvet:{name}:0": "{}" for name in "acde"})
     raw_redis.zadd("korvet:groups", {"%7Bone%7D": 0, "no commits": 0})
     findings = examined(redis_url)
-    assert findings["offsets"].said.endswith("to a (September 2039)")
-    assert (findings["lag"].level, "groups in a, c: offsets" in findings["lag"].said) == (Level.OK, True)
+    assert findings["offsets"].said.endswith("records: a (September 2039)")
+    assert (findings["lag"].level, "offsets of a, c are times" in findings["lag"].said) == (Level.OK, True)

@@ -42,7 +42,7 @@ def test_nodes_are_examined_one_by_one() -> None:
         assert [text.split(": ")[0] for text in said(findings, "failover")] == sorted(
             each.address for each in (one, other)
         )
-        assert "after a failover 0 of the 1 replicas" in said(findings, "failover")[0]
+        assert "waits for 1 replicas, and a failover leaves 0" in said(findings, "failover")[0]
         assert said(findings, "permissions", Level.OK)
         assert not said(findings, "versions")
         assert not said(findings, "clocks")
@@ -86,7 +86,7 @@ def test_a_key_that_all_brokers_share_is_named_while_its_master_is_away() -> Non
         away.kill()
         findings = found(Settings(redis_url=cluster.url))
         assert said(findings, "registry", Level.ERROR) == [
-            f"{away.address}, which has korvet:brokers, is away"
+            f"{away.address}, which has the key korvet:brokers, does not answer"
         ]
         assert said(findings, "cluster.id", Level.OK)
 

@@ -459,7 +459,7 @@ def test_a_named_wildcard_is_not_advertised_either() -> None:
         advertised_listeners="INSIDE://inside:9",
     )
     with pytest.raises(
-        ConfigError, match=r"listeners OUTSIDE://0\.0\.0\.0:9092 .* set advertised\.listeners$"
+        ConfigError, match=r"listeners OUTSIDE://0\.0\.0\.0:9092 .* set advertised\.listeners too$"
     ):
         ports.bind_listeners(settings, two)
 

@@ -43,8 +43,8 @@ def replicas(settings: Settings) -> Iterator[Finding]:
         ("min.insync.replicas", settings.min_insync_replicas - 1),
     ):
         if wanted and not settings.redis_url:
-            said = f"{name}: the embedded server has no replicas, only a redis.url of your own may"
-            yield fatal(name, said, f"name a Redis with replicas, or leave {name} out")
+            said = f"{name}: the embedded server has no replicas; only a Redis that redis.url names can have some"
+            yield fatal(name, said, f"set redis.url to a Redis with replicas, or leave {name} out")
 
 
 def lake(settings: Settings) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def lake(settings: Settings) -> Iterator[Finding]:
         said = f"lake.path needs {', '.join(missing)}: run `{extras.lake_command(*missing)}`"
         yield fatal("lake", said, "install what it names")
     elif archives and (problem := java.problem()):
-        said = f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"
+        said = f"lake.path: {problem}; or set lake.interval.ms=0 and run `korvet lake archive` on another machine"
         yield fatal("lake", said, "install what it names")
     else:
         yield ok("lake", f"{'Spark, Java and deltalake are' if archives else 'deltalake is'} installed")
@@ -72,7 +72,9 @@ def sasl(settings: Settings, listeners: Sequence[Listener]) -> Iterator[Finding]
     for name, _ in listeners:
         problem = _login_problem(settings, name) if settings.security_protocol(name).sasl else ""
         if problem:
-            yield fatal(f"SASL ({name})", problem, "correct the settings of the listener, or the file")
+            yield fatal(
+                f"SASL ({name})", problem, "correct the settings of the listener, or the file of users"
+            )
 
 
 def _login_problem(settings: Settings, listener: str) -> str:
@@ -120,10 +122,10 @@ def _key_store(listener: str, setting: str, found: ListenerTls | None) -> Iterat
     what = f"TLS ({listener})"
     days = int((found.expires_at - time.time()) // 86_400)
     if days < 0:
-        said = "the certificate has expired: clients do not connect"
-        yield error(what, said, "have it renewed, and replace the file")
+        said = "the certificate has expired: clients refuse to connect"
+        yield error(what, said, "renew the certificate, and replace the file")
     elif days < CERTIFICATE_DAYS_MIN:
-        yield warning(what, f"the certificate expires in {days} days", "have it renewed")
+        yield warning(what, f"the certificate expires in {days} days", "renew the certificate")
     else:
         yield ok(what, f"the certificate is valid for {days} days")
     if found.is_key_readable_by_all():
@@ -132,14 +134,14 @@ def _key_store(listener: str, setting: str, found: ListenerTls | None) -> Iterat
 
 
 def reach(settings: Settings, listeners: Sequence[Listener]) -> Iterator[Finding]:
-    """Yield whether clients can reach listeners, and who may that should not."""
+    """Yield whether clients can reach listeners, and whether strangers can use them."""
     try:
         ports.bind_listeners(settings, listeners)
     except ConfigError as problem:
         yield fatal("advertised", str(problem), "give clients an address that they can connect to")
         return
     for name, lacks in ports.unguarded(settings, listeners).items():
-        said = f"{lacks}: everybody who reaches it may do what it lets them"
+        said = f"{lacks}: anybody who can connect may use it"
         yield warning(
             f"listener {name}", said, "secure it (docs/security.md), or listen on a private network"
         )

@@ -229,7 +229,7 @@ def _reachable(settings: Settings, listener: Listener) -> Address:
         how = "advertised.listeners" if settings.listeners else "advertised (--advertised HOST:PORT)"
         setting = _setting(settings, listener.name)
         raise ConfigError(
-            f"{setting}{listener.address} is no address that clients can connect to: also set {how}"
+            f"{setting}{listener.address} is not an address that clients can connect to: set {how} too"
         )
     return listener.address
 

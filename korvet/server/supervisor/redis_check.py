@@ -321,7 +321,9 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
     policy = info.get("maxmemory_policy")
     if policy is None:
         said = "the server does not report its maxmemory-policy: it must be noeviction"
-        findings.append(warning("maxmemory-policy", said, "ask who runs it, or set it to noeviction"))
+        findings.append(
+            warning("maxmemory-policy", said, "ask the provider of the Redis, or set it to noeviction")
+        )
     elif policy != "noeviction":
         raise ConfigError(
             f"redis.url: maxmemory-policy is {policy}, which would delete topics when memory runs short: "
