@@ -26,7 +26,7 @@ _ADVICE = {
     "state": "restore the key from a backup of Redis; if there is none, save the entries (COPY) and delete the topic",
     "stream": "restore the key from a backup of Redis; if there is none, delete the partition's records up to its end "
     "(kafka-delete-records): that creates the stream again",
-    "producers": "remove the field (HDEL): the producer then begins anew, and its next batch is accepted",
+    "producers": "remove the field (HDEL): the producer starts over, and its next batch is accepted",
 }
 
 
