@@ -300,8 +300,10 @@ def reason_of(error: Exception) -> str:
     missing = _MISSING_MODULE.search(str(error))
     if missing is not None:
         return f"a worker's Python has no {missing[1]}: PYSPARK_PYTHON must name one with korvet[lake] on each machine"
-    # Py4J adds a line of its own before that of Java, which begins with a colon.
+    # Py4J writes a line of its own before Java's, which begins with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip(": ")]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        del lines[0]
     of_python = _after_traceback(str(error).splitlines())
     if of_python is not None:
         return of_python

@@ -97,6 +97,9 @@ def test_a_failure_has_its_reason_and_no_stack() -> None:
     unknown = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: korvet. Make sure the name is correct"
     assert reason_of(Exception(unknown)) == reason_of(Exception(missing))
     assert "PYSPARK_PYTHON" not in reason_of(Exception(unknown.replace("korvet", "delta")))
+    assert reason_of(
+        Exception("An error occurred while calling o1.f.\n: MetaException(message:why)\n\tat org.X")
+    ) == ("MetaException(message:why)")
     assert reason_of(Exception("why")) == "why"
     assert reason_of(KeyError()) == "KeyError"
 
