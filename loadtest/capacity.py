@@ -101,7 +101,7 @@ COLD, WARM = 1.5, 7 / 8
 MESSAGE_US = 0.3  # of a node, for each subscriber
 REPLICA = Cost(worker=0, redis=20, redis_kib=0.7)  # each replica, each append
 WAIT = Cost(worker=60, redis=40)  # a round of waiting for replicas; a turn's requests share it
-TLS = Cost(worker=11.4, redis=0, worker_kib=0.74)  # docs/performance.md
+TLS = Cost(worker=11.4, redis=0, worker_kib=0.74)  # docs/decisions/023-where-the-time-goes.md
 
 PARTITION_BYTES = 5_000
 GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES = 700, 3_000, 100
