@@ -1,6 +1,6 @@
 """Draws functions of korvet/ and sentences of docs/ at random, for a reader who counts those that need two readings.
 
-    python -m tests.support.draw 7          40 of each, of seed 7
+python -m tests.support.draw 7          40 of each, of seed 7
 """
 
 from __future__ import annotations
@@ -64,4 +64,4 @@ def drawn(seed: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(drawn(int(sys.argv[1]))))
+    sys.stdout.write("\n".join(drawn(int(sys.argv[1]))))
