@@ -83,7 +83,7 @@ class Acls(Requests):
         return self._client.for_each(bindings, Route.CONTROLLER, ask)
 
     def delete(self, filters: Iterable[AclBindingFilter]) -> Outcomes[AclBindingFilter, list[AclBinding]]:
-        """Delete all ACLs that one of the filters means; returns those that each has deleted, or an error."""
+        """Delete the ACLs that match a filter; returns the deleted ACLs of each filter, or its error."""
 
         def ask(
             attempt: Attempt, keys: Sequence[AclBindingFilter]

@@ -93,7 +93,7 @@ class ClusterFeatures(msgspec.Struct, frozen=True):
 
 
 class Reassignment(msgspec.Struct, frozen=True):
-    """An ongoing reassignment: the present replicas, those that are added, and those that are removed."""
+    """An ongoing reassignment: the present replicas, the added ones, and the removed ones."""
 
     replicas: list[int]
     adding: list[int]

@@ -396,7 +396,7 @@ def _resolved(address: Address, seconds: float) -> list[tuple[Any, ...]]:
 
 
 def _other_protocol(address: Address, *, uses_tls: bool) -> str:
-    """Say what a port speaks that does not speak the client's protocol; nothing if that is not known."""
+    """Return the protocol that a port speaks in place of the client's; "" if it is unknown."""
     if not uses_tls and _first_bytes(address, _TLS_PROBE).startswith(_TLS_ALERT):
         return f"{address} speaks TLS: security.protocol has to be SSL or SASL_SSL"
     # The console's port (`ops.listen`) is easily taken for the broker's.

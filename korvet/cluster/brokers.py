@@ -354,7 +354,7 @@ def _member(broker: RegisteredBroker) -> LiveBroker:
 
 @lru_cache(maxsize=_TOPICS_REMEMBERED)
 def spread_leaders(ids: tuple[int, ...], topic: str, partitions: int) -> tuple[int, ...]:
-    """Return for each partition the id that the hash prefers of those that do not lead their share yet."""
+    """Return for each partition the broker that the hash prefers among brokers that lead less than their share."""
     share, extra = divmod(partitions, len(ids))
     # No more than `extra` of them lead one more than the share.
     room = dict.fromkeys(ids, share)

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 from korvet.errors import ConfigError
 
 Form = Callable[[str], str]
-"""Returns what is allowed for a text that does not have the form, and "" for one that has it."""
+"""Returns "" for a valid text, else a description of the valid ones."""
 
 _HOST = re.compile(r"\w([\w.-]*\w)?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}")

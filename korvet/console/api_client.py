@@ -121,7 +121,7 @@ class ApiClients:
                 client.close()
 
     def sizes(self, client: ApiClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the bytes of logs, each from the broker that leads it; those of a broker that fails are missing.
+        """Return the bytes of logs, each from its leader; logs whose leader fails are missing.
 
         Raises AdminError if the own broker fails.
         """
@@ -165,7 +165,7 @@ class ApiClients:
             yield other.broker_id, answer
 
     def _take_idle(self) -> ApiClient | None:
-        """Return a client that was used a moment ago, and close those that were not."""
+        """Return a recently used client, and close the others."""
         oldest = time.monotonic() - _IDLE_SECONDS_MAX
         with self._lock:
             stale = [client for client in self._idle if client.idle_since < oldest]

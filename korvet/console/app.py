@@ -1,4 +1,4 @@
-"""The console's endpoints: which function answers which request, how many run at once, and what an error becomes.
+"""The console's endpoints: the function for each request, how many run at once, and the response to an error.
 
 A request holds one of few slots while the broker works on it, never while its answer is sent: neither a Redis that
 hangs nor a slow browser delays the probes and /metrics.

@@ -179,7 +179,7 @@ def _connections(info: Mapping[str, Any], settings: Settings) -> Iterator[Findin
 
 
 def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield what is true of the keys that all brokers share; `infos` has the masters that answer."""
+    """Yield findings about the keys that all brokers share; `infos`: INFO of each master that answers."""
     keys = Keys(settings.namespace)
     # The format of the data is where the brokers are.
     needed = (keys.cluster_id, keys.brokers, keys.keeper_lease, keys.topics)

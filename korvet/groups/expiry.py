@@ -104,7 +104,7 @@ class OffsetExpiry:
     def _not_subscribed(
         self, group: str, version: GroupVersion, stored: list[StoredOffset]
     ) -> list[StoredOffset]:
-        """Return those that no member is subscribed to; none if that is unknown, or about to change."""
+        """Return the topics without a subscribed member; empty if subscriptions are unknown or about to change."""
         if not stored or version.protocol_type != CONSUMER.encode():
             return []
         [described] = self._groups.describe([group])

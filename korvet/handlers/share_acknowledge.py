@@ -89,7 +89,7 @@ def acknowledge(
     *,
     renews: bool,
 ) -> dict[SessionRef, KafkaError | None]:
-    """Take what the member of a group acknowledges, but for topics that are refused; returns what prevented it."""
+    """Acknowledge for a member, except in refused topics; returns the error of each partition."""
     refs: list[PartitionRef[Sequence[AckRange]] | KafkaError] = []
     for (topic, index), ranges in in_turns(given.items()):
         try:

@@ -170,7 +170,7 @@ def _tasks(tasks: list[wire.TaskIds]) -> Tasks:
 
 
 def _create_missing(answer: StreamsAnswer, caller: Caller, services: Services) -> str:
-    """Create the internal topics that are missing; returns what the status is to say of that."""
+    """Create the missing internal topics; returns the status of the response."""
     names = [topic.name for topic in answer.missing]
     if not caller.rights.allows_cluster(CREATE, log=False):
         refused = [name for name in names if not caller.may(CREATE, name)]

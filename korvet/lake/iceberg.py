@@ -100,7 +100,7 @@ _SECRET = re.compile(r"secret|token|password|credential|key|connection-string|he
 """In the names of properties with values that nobody may see; of URIs only the password is one."""
 
 _HOUR_MS = 3_600_000
-"""Of those for which the vacuum leaves files, what lies between a removal from Delta's table and its snapshot."""
+"""The part of the vacuum's delay that passes between a removal from Delta's table and its snapshot."""
 
 _log = logs.Log(__name__)
 

@@ -97,7 +97,7 @@ def _names(
     given: set[str] = set()
 
     def keeps(of: LakeTopic) -> tuple[bool, bool, str]:
-        """Order those first that have their name already, by this or a former table, and then what is so called."""
+        """Order tables that have their name already first, then topics of that name."""
         entry = entries.get(plain_name(of.topic))
         has = entry is not None and entry.of is not None and entry.of.topic == of.topic
         return not has, plain_name(of.topic) != of.topic, of.topic

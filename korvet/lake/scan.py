@@ -50,7 +50,7 @@ LOSS_REMEDY = "(failOnDataLoss=false goes on with what there is)"
 T = TypeVar("T")
 
 Tiers: TypeAlias = Literal["both", "hot", "archived"]
-"""What of a topic is read: what Redis holds, what its table holds, or both."""
+"""The tiers of a topic that are read: Redis, its table, or both."""
 
 
 class PartitionSnapshot(NamedTuple):

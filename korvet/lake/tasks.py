@@ -208,7 +208,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def advance(expected: int, outcomes: Iterable[TaskOutcome]) -> tuple[int, list[TaskOutcome]]:
     """Return the offset up to which a partition may be committed, and whose records that takes.
 
-    The outcomes are those of one plan in the order of their offsets. One that ends early hides those after it.
+    The outcomes are one plan's, by offset. After a task that ended early the later ones are left out.
     """
     at, taken = expected, []
     for outcome in outcomes:

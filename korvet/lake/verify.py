@@ -134,7 +134,7 @@ def _view(
     with lake_errors(table.uri):
         files = stores.lake.filesystem(topic.of)
         infos = files.get_file_info([file.path for file in table_files])
-        # What lies after that is of a commit that never came.
+        # Later records belong to a commit that never came.
         kept = [kept_file for kept_file in kept_files(files) if kept_file.partition == partition.index]
         holes, damaged = _holes(files, [file for file in kept if file.first_offset < next_offset])
     sizes = {info.path: info.size for info in infos if info.size is not None}

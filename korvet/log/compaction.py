@@ -83,7 +83,7 @@ class Ages(NamedTuple):
 
 
 class DuePass(NamedTuple):
-    """A pass that is due: the offset up to which it compacts the log, and which share of that is dirty."""
+    """A pass that is due: the offset up to which it compacts the log, and the dirty share of the log below it."""
 
     compacted_end: int
     ratio: float
@@ -470,7 +470,7 @@ class _RunningPass:
     def _map(self, buffer_bytes: int) -> LogCleaner:
         """Return what knows the latest offset of each key of the dirty part; ends the pass earlier if not all fit.
 
-        Keys of what lies past that earlier end may be in it: that they come again is true all the same.
+        It may have keys from after that earlier end: they do come again.
         """
         begin = self._pass.dirty_start
         rows = self._store.rows(self._partition, begin, self._pass.compacted_end, _INDEX_ROWS_MAX)

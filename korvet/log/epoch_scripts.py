@@ -29,7 +29,7 @@ _IS_CONNECTED = attrgetter("connected")
 
 
 class _NodeScripts(NamedTuple):
-    """Scripts that were sent to a node, and those of the caller's that they are."""
+    """Scripts sent to a node, and their places in the caller's list."""
 
     places: Sequence[int]
     node: RedisNode

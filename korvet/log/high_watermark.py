@@ -75,7 +75,7 @@ _NOTHING = _Held(-1, -1, 0.0)
 
 
 class HighWatermarks:
-    """Those that one worker knows, of what `reads` leads to; without `replicas` there are none."""
+    """The high watermarks that one worker knows, of what `reads` leads to; without `replicas` there are none."""
 
     def __init__(
         self, reads: Redis, replicas: Replicas | None, clock: Callable[[], float] = time.monotonic
@@ -156,7 +156,7 @@ class HighWatermarks:
     ) -> list[Bounds | KafkaError]:
         """Return the bounds that `read` finds; the high watermark is -1 if none is known.
 
-        That is final for those who ask, so what was known of the master before a failover is learned again first.
+        The answer is final, so facts about the master from before a failover are read again first.
         """
         replicas = self._replicas
         if replicas is None or not any(map(self._wanted, partitions)):

@@ -111,7 +111,7 @@ class IndexRepair:
     def repair(
         self, partitions: Sequence[Partition], check: CheckStep
     ) -> Iterator[tuple[Partition, Repaired | KafkaError]]:
-        """Do what each partition needs, one after the other; yields those that needed something.
+        """Repair partitions one after the other; yields the repaired ones.
 
         Errors, yielded: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError, and what
         `check` raises.

@@ -52,7 +52,7 @@ class MarkerWriter:
     def _write(
         self, markers: Sequence[Marker], places: Sequence[int], outcomes: list[KafkaError | None]
     ) -> list[int]:
-        """Write those at `places` once, note what came of them, and return those to try again."""
+        """Write the markers at `places` once, record the results, and return the ones to try again."""
         failed = []
         appended = self._replicas.confirm(self._log.append([markers[place] for place in places]))
         for place, result in zip(places, appended, strict=True):

@@ -33,7 +33,7 @@ _ALWAYS_VISIBLE = {
     SpecialTimestamp.LATEST_TIERED,
     SpecialTimestamp.EARLIEST_PENDING_UPLOAD,
 }
-"""What lies below every high watermark, so that no replica is asked: where the log begins, and what is archived."""
+"""Offsets below every high watermark, for which no replica is asked: the log start, and archived offsets."""
 
 
 class OffsetFound(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ WAIT_SHARE = 0.8
 """Of the connection's timeout: WAIT must have given up, and answered, before that."""
 
 COMMAND_MS_MAX = 500
-"""How long one WAIT may take, after which those that came meanwhile are served too."""
+"""Longest time of one WAIT; requests that came meanwhile are served after it."""
 
 
 T = TypeVar("T")
@@ -312,7 +312,7 @@ class _OpenRound(msgspec.Struct, gc=False):
 
 
 class _Rounds:
-    """The rounds of those that wait for one number of replicas, over a connection that carries nothing else.
+    """Rounds of WAIT for one number of replicas, over a connection of their own.
 
     Some may be under way at a time: each WAIT is for the last write alone, and ends when others want to write. What the
     replicas have acknowledged by then (INFO) ends earlier rounds, so that replicas may lag by more than a WAIT takes.

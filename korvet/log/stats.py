@@ -227,7 +227,7 @@ _LOGS_PER_LOOK = 100
 
 
 class LogDirSpace(NamedTuple):
-    """Bytes that Redis may hold in memory, for everything, and those that are left of them; -1: no limit is set."""
+    """Bytes of memory that Redis may use in all, and the bytes left of them; -1: no limit is set."""
 
     total_bytes: int
     usable_bytes: int

@@ -137,7 +137,7 @@ def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> T
     known = [row for row in every if row.offset <= totals.end]
     more_rows = len(every) > rows_max and known == every
     lost_rows = not more_rows and totals.misses_rows(known[-1] if known else None)
-    # It is of what came since the last row that was written, wherever that row is now.
+    # It covers records since the last row written, wherever that row is now.
     interval = -1 if lost_rows else totals.interval if known else totals.largest
     return TrimState(
         totals=totals._replace(interval=interval),

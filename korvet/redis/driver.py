@@ -124,7 +124,7 @@ class GeventDriver(BaseDriver):
             self._timer.start(self._tick, update=True)
 
     def _act(self, actions: list[Action]) -> None:
-        """Do actions in their order: what one of them brings about comes after those that are there."""
+        """Do actions in their order; an action that results from another is appended."""
         self._actions += actions
         if self._is_acting:
             return

@@ -145,7 +145,7 @@ class Watch:
         self._event = Event()
         self._woken: set[int] = set()
         self._listeners: dict[int, tuple[str, Listener]] = {}
-        # Those that are to be subscribed to, and those of which Redis has not confirmed that it was done.
+        # The wanted subscriptions, and the ones that Redis has not confirmed.
         self._pending: dict[int, tuple[str, Listener]] = {}
         self._failed: dict[int, tuple[str, Listener]] = {}
         self._listening = False

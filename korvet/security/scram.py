@@ -6,7 +6,7 @@
     server  v=<signature>
 
 Nothing here does I/O. The password is salted by PBKDF2 once, when a credential is made; an exchange takes a few HMACs.
-What is stored lets nobody log in: a client proves that it has a key of which only the hash is stored. As in Kafka
+Nobody can log in with the stored data: a client proves that it has a key, and only its hash is stored. As in Kafka
 names and passwords are taken as they are, without SASLprep.
 """
 

@@ -191,7 +191,7 @@ class ServingLease:
 def gap_of(before: Mapping[RedisNode, Look], looks: Mapping[RedisNode, Look]) -> int:
     """Return how long the time between two renewals was, by the node for which it was the longest.
 
-    Only those count that had answered the last one: nodes that were away for a while do not know.
+    Only nodes that answered the last one count: a node that was away for a while does not know.
     """
     last = max((look.renewal for look in before.values()), default=0)
     gaps = [

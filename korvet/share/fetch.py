@@ -164,7 +164,7 @@ class ShareFetcher:
         is_gone: Callable[[], bool] = lambda: False,
         timer: RequestTimer = NO_TIMER,
     ) -> dict[int, ShareResult]:
-        """Acquire for a member what is available at `places`, which are resolved; returns what there is.
+        """Acquire the available records at the resolved `places` for a member; returns them.
 
         Waits up to the limit if there is nothing, or too little. An error of one partition stands in its result; it
         ends the waiting unless the client knows that there is one (`SharePart.failed`). For a client that has gone

@@ -1,4 +1,4 @@
-"""What was read of a log for a share group: which of it may be acquired, and the batches of what was.
+"""Records read from a log for a share group: which may be acquired, and the batches of the acquired ones.
 
 Control records and records of aborted transactions are nobody's: the broker archives them, so that no member has to.
 A batch is passed on whole, and a member takes of it what it has acquired.

@@ -94,7 +94,7 @@ class SharePartitions:
         return self._run(_ACQUIRE, calls, _acquired)
 
     def acquire(self, asks: Sequence[Acquire]) -> list[Acquired | KafkaError | None]:
-        """End the locks that are due, and give each member what is available of what was read for it.
+        """End the locks that are due, and give each member the available ones of the records read for it.
 
         None: the group has no part of the partition (any more): it is to begin. If records were read in another leader
         epoch than the log has by now, nothing is acquired, and `read_next` is where to read again.

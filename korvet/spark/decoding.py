@@ -348,7 +348,7 @@ class _Protobuf(Decoder):
 
 
 def _unread_counts(data: Column, unread: Mapping[int, Sequence[str]]) -> list[Column]:
-    """Count the records of each schema that has fields which are not read; the names say which fields."""
+    """Count the records of each schema with unread fields, by the names of the fields."""
     counts = []
     for schema_id, fields in unread.items():
         if fields:

@@ -232,7 +232,7 @@ def discard(staging: Lake, staged: Iterable[StagedRows]) -> None:
 
 
 def _tidy(staging: Lake, transaction: StagedTransaction) -> None:
-    """Delete all files of a transaction that was written, and of those before it: also what killed tasks have left."""
+    """Delete all files of a written transaction and of earlier ones, files of killed tasks included."""
     if not transaction.application:
         return
     files = _files(staging)

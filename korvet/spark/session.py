@@ -209,7 +209,7 @@ def _start_options(*, only_schedules: bool) -> Iterator[str]:
 
 
 JOB_ERRORS = (PySparkException, Py4JError, ConnectionError)
-"""What a failed job raises: Spark's errors, and those of the connection to Java if that is gone."""
+"""Errors of a failed job: Spark's own, and Py4J's if the connection to Java is lost."""
 
 
 class SparkError(LakeError):
@@ -312,7 +312,7 @@ def reason_of(error: Exception) -> str:
 
 
 def root_reason(error: Exception) -> str:
-    """Return in one line what the first cause of an exception of Spark says: of a failed job that is what matters."""
+    """Return the first cause of a Spark exception in one line."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None:
         return reason_of(error)

@@ -321,7 +321,7 @@ class _FilteredReader(_BatchReader):
 
 
 def _inputs(stores: LakeStores, parts: Iterable[ScanPart]) -> list[InputPartition]:
-    """Return Spark's tasks for parts in an order in which those that run at once read different nodes of Redis."""
+    """Return Spark's tasks for parts, ordered so that simultaneous tasks read different nodes of Redis."""
     return [InputPartition(part) for part in alternating(stores.by_node(parts))]
 
 

@@ -1,4 +1,4 @@
-"""All that /metrics reports, in one registry: what processes count themselves, and what is read for each page."""
+"""The registry of /metrics: counters of processes, and values read for each page."""
 
 from __future__ import annotations
 

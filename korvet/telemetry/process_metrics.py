@@ -1,4 +1,4 @@
-"""The processes of this broker in /metrics: which run, since when, what they use, and the version that they run.
+"""The processes of this broker in /metrics: state, start, resources and version.
 
 What they use is read from /proc. On a system without it, and for a process that has just ended, it is absent.
 """

@@ -19,7 +19,7 @@ GROUP_STATES = (
     *("PreparingRebalance", "CompletingRebalance", "Stable", "Empty"),
     *("Assigning", "Reconciling", "NotReady"),
 )
-"""Kafka's names for the states of a group that exists; the last three are those of groups that brokers assign."""
+"""Kafka's names for the states of an existing group; the last three are for groups that brokers assign."""
 
 PIPELINE_STATES = ("starting", "running", "stopped", "completed", "failed", "lost")
 """`completed` is a pipeline that had read all there was, `lost` one whose process ended without saying so."""

@@ -53,7 +53,7 @@ class TopicCounters:
         self._not_before = 0.0
 
     def received(self, topic: str, topic_id: str, records: int, size_bytes: int) -> None:
-        """Count records that a producer sent and that were appended, not those that were there already."""
+        """Count appended records; duplicates are not counted."""
         row = self._by_id.get(topic_id) or self._new(topic, topic_id)
         row.received_records += records
         row.received_bytes += size_bytes

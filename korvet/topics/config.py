@@ -1,6 +1,6 @@
 """The configuration of a topic: what the broker makes of the configs that are set on it and of its own settings.
 
-A config that is set on the topic counts before the broker's setting that it inherits, and that before Kafka's default.
+The topic's own config wins over the inherited setting of the broker, and the setting over Kafka's default.
 """
 
 from __future__ import annotations

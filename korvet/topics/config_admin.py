@@ -423,7 +423,7 @@ def _check_is_list(change: ConfigChange, config_type: ConfigType) -> None:
 
 
 def _combined(present: str, change: ConfigChange) -> str:
-    """Return a list with parts appended that are not in it, or without those that are."""
+    """Return a list with the missing parts appended, or with the given parts removed."""
     parts, given = listed(present), listed(change.value or "")
     if change.operation is ConfigOperation.APPEND:
         parts += [part for part in given if part not in parts]

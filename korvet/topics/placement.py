@@ -60,7 +60,7 @@ def reassigned(
 
     KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS (no move is ever under way),
     INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR (another number of brokers although that may not change).
-    Partitions that no target names stay as they are, and those that any broker may lead stay so.
+    Partitions that no target names stay as they are; partitions without fixed leaders stay without.
     """
     lists = [list(each) for each in row.assignment or ()]
     outcomes: list[KafkaError | None] = []

@@ -141,7 +141,7 @@ def unknown_id() -> KafkaError:
 
 
 def new_id() -> bytes:
-    """Return a random topic id, never one of those that Kafka reserves (zero and one) or that begin with a dash."""
+    """Return a random topic id: not zero or one, which Kafka reserves, and without a dash at the front."""
     while True:
         # A leading dash would read as an option in Kafka's command-line tools, which avoid it likewise.
         topic_id = uuid.uuid4().bytes
@@ -164,7 +164,7 @@ class TopicRegistry:
         self._by_id: dict[bytes, Topic] = {}
         self.ids: dict[str, str] = {}
         """The id of each topic by its name, as text, as of the last refresh."""
-        # Topics that clients do not find: those being created, and those being deleted.
+        # Topics that clients do not find: being created, or being deleted.
         self._unfinished: dict[str, TopicRow] = {}
         # Most topics have the same few configs, if any.
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}

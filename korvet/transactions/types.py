@@ -21,7 +21,7 @@ OTHER_STATES = ("Dead", "PrepareEpochFence")
 
 
 class ProducerIdentity(NamedTuple):
-    """What a producer is known by: an id, and an epoch that fences those before it."""
+    """A producer's id, and its epoch, which fences earlier epochs."""
 
     producer_id: int
     epoch: int

@@ -338,7 +338,7 @@ class AssignedGroups(BrokerAssignedGroups):
         return True
 
     def subscribed(self, member: ConsumerMember, topic_ids: set[str]) -> set[str]:
-        """Return those of the topics that the member is subscribed to; one that does not exist is none of them."""
+        """Return the existing topics to which the member is subscribed."""
         names = set(names_of(member))
         matches: Callable[[str], bool] = (
             matcher(member.row.regex) if member.row.regex else lambda _name: False

@@ -108,7 +108,7 @@ class Updated(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The members that are left in a group, those of the classic protocol among them, and what came of each request."""
+    """The members left in a group, members of the classic protocol included, and the result of each request."""
 
     size: int
     classic: int

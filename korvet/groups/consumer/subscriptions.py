@@ -64,7 +64,7 @@ class TopicSelector:
     def select(
         self, members: Iterable[ConsumerMember], matched: Mapping[str, list[str]]
     ) -> tuple[Selection, dict[str, frozenset[str]]]:
-        """Return all that members subscribe to, and the ids of each one's topics, with those that expressions match."""
+        """Return all subscriptions, and the topic ids of each member, matches of its expression included."""
         by_subscription: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
         found = {}
         for member in in_turns(members):

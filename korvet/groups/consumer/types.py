@@ -25,7 +25,7 @@ NOTHING: Owned = frozenset()
 
 
 class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member reports; None is what has not changed, or what it does not say."""
+    """The report of a member; None: unchanged, or not in the request."""
 
     group: str
     member_id: str

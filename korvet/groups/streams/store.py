@@ -26,7 +26,7 @@ _RAISE_ENDPOINTS = scripts.get("streams/raise_endpoints")
 _FIELDS = ("topology", "delayed_until", "ends_by", "endpoints")
 
 _TOPOLOGIES_MAX = 256
-"""Topologies of which a worker keeps what it has read: each request of a member that is not plain looks at it."""
+"""Topologies that a worker caches: each full request of a member reads one."""
 
 _MEMBERS_AT_ONCE = 250
 

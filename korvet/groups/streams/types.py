@@ -121,7 +121,7 @@ def tasks_of(owned: Iterable[tuple[str, int]]) -> MemberTasks:
 
 
 class StreamsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member reports; None is what has not changed, or what it does not say."""
+    """The report of a member; None: unchanged, or not in the request."""
 
     group: str
     member_id: str

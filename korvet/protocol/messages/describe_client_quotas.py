@@ -15,7 +15,7 @@ class ComponentData(Part, kw_only=True):
 
 
 class DescribeClientQuotasRequest(Message, kw_only=True):
-    """Asks for the entities that match all components; `strict` leaves out those that have other types too."""
+    """Asks for the entities that match all components; `strict` leaves out entities that have other types too."""
 
     api = Api(key=48, versions=(0, 1), flexible=1)
 

@@ -24,7 +24,7 @@ class ListPartitionReassignmentsRequest(Message, kw_only=True):
 
 
 class OngoingPartitionReassignment(Part, kw_only=True):
-    """A partition that moves: the brokers it lies on now, those that come and those that go."""
+    """A moving partition: its present brokers, the added ones and the removed ones."""
 
     partition_index: int32
     replicas: list[int32]
@@ -38,7 +38,7 @@ class OngoingTopicReassignment(Part, kw_only=True):
 
 
 class ListPartitionReassignmentsResponse(ResponseWithCode, kw_only=True):
-    """The partitions that move; those that do not are left out."""
+    """The moving partitions only."""
 
     error_message: string | None
     topics: list[OngoingTopicReassignment] = []

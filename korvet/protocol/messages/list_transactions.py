@@ -1,6 +1,6 @@
 """ListTransactions (key 66), versions 0-2, flexible from 0. An administrator lists transactions (KIP-664).
 
-Version 1 can ask for those that are open for long (KIP-994), 2 for those whose id matches a pattern (KIP-1152).
+Version 1 filters by how long a transaction is open (KIP-994), 2 by a pattern of its id (KIP-1152).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def each_record(
 
 
 def check_batch(batch: Buffer, message_bytes_max: int, records_bytes_max: int | None = None) -> None:
-    """Check what a producer may send for one partition: exactly one batch of magic 2 that is what its header says.
+    """Check a producer's data for one partition: exactly one batch of magic 2, as its header describes it.
 
     `message_bytes_max` is the topic's max.message.bytes. With `records_bytes_max`, which uncompressed they may take at
     the most, the records are checked too, as Kafka's LogValidator does. Raises KafkaError: MESSAGE_TOO_LARGE,

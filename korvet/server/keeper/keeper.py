@@ -159,7 +159,7 @@ class Keeper:
     def _begin_loops(
         self, loops: dict[_Loop, gevent.Greenlet[[Task, str, Event], None]], stop: Event
     ) -> None:
-        """Begin the loops of nodes that are new, and end those of nodes that are masters no more."""
+        """Begin the loops of new masters, and end the loops of former ones."""
         wanted = [(task, node) for task in self._tasks for node in self._nodes(task)]
         for task, node in wanted:
             if (task, node) not in loops:

@@ -146,7 +146,7 @@ def running() -> dict[Path, RunState]:
 
 
 def _content(path: Path) -> tuple[bytes, int]:
-    """Return what a file holds, and its user; raises OSError for what is no file, which could keep us waiting."""
+    """Return the content and the user of a file; raises OSError if it is no regular file, which could block."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # Of what was opened: by its path another one could be found by now.

@@ -47,7 +47,7 @@ class Signals:
     def pause(self, seconds: float, *fds: int) -> None:
         """Sleep while the process starts, until a descriptor is readable; raises StoppedError on a signal to end.
 
-        What else comes (a child that ended, a reload) stays queued for the loop that runs later.
+        Other events (a child that ended, a reload) stay queued for the later loop.
         """
         deadline = time.monotonic() + seconds
         while (remaining := deadline - time.monotonic()) > 0:

@@ -39,7 +39,7 @@ _OPS_BACKLOG = 64
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What is there before the first child, which is all that children get.
+    """The state before the first child: children inherit it.
 
     `resolved` are settings whose values the start may find, by attribute. `incarnation` distinguishes this start of the
     broker from all others.

@@ -1,4 +1,4 @@
-"""Checks of decoded values that Spark's parsers leave out: fields that are missing, and texts that are none."""
+"""Checks of decoded values beyond Spark's parsers: missing fields, and values that are no text."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _PASSING = (
     ErrorCode.KAFKA_STORAGE_ERROR.name,
     ErrorCode.OFFSET_NOT_AVAILABLE.name,
 )
-"""Of errors that pass: a machine that is busy, a Redis or a store that is away, replicas that are."""
+"""Transient errors: a busy machine; a Redis, a store or replicas that do not answer."""
 
 _ATTEMPTS_MAX = 5
 """Without a batch between them; a minute together. Then it is for those who watch the process."""
@@ -274,7 +274,7 @@ class Pipeline:
         return data
 
     def _late_start(self, name: str, start: bytes) -> bytes:
-        """Return where dead letters begin that were declared since: what was deleted before that is no loss."""
+        """Return the first offset for dead letters declared since: earlier deletions are no loss."""
         main = self.state.progress(MAIN, self._plan.order)
         is_late = name in self._lossy() and self.state.incarnation(dead_letters_of(name)) is None
         if not is_late or (main is not None and not main.positions):

@@ -1,4 +1,4 @@
-"""Schemas that records name by ids: which a plan knows, which are pinned, and what becomes of an id that is new.
+"""Schemas by the ids in records: the ones a plan knows, the pinned ones, and the rule for new ids.
 
 A plan has one expression for each schema that records were written with. An id that it does not know is asked for
 where the record is found: if the registry does not know it, that is an error of the record; if it does, the query ends
@@ -148,7 +148,7 @@ def reader_id(place: str, pins: Pins) -> int | None:
 
 
 class Lookup:
-    """What a task does with ids that the plan does not know; it is pickled for that."""
+    """The rule for ids unknown to the plan; pickled for the tasks."""
 
     def __init__(self, place: str, registry: SchemaRegistry) -> None:
         self._place = place

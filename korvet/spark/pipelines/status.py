@@ -1,4 +1,4 @@
-"""What the process that runs a pipeline reports, and that no other one runs it meanwhile.
+"""Reports of the process that runs a pipeline, and the lease that keeps others from running it.
 
 Each event of Spark becomes a row in Redis, by a thread that no query waits for: several events that come while Redis is
 slow are one write. The same thread renews the lease. Nothing of Spark is imported here.

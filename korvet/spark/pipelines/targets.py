@@ -340,7 +340,7 @@ class TopicTarget:
 
 
 class ParquetTarget:
-    """A directory of Parquet files, which Spark's own sink writes: it lists those that count in `_spark_metadata`."""
+    """A directory of Parquet files, written by Spark's own sink: the valid ones are listed in `_spark_metadata`."""
 
     def __init__(self, session: SparkSession, spec: TargetSpec, path: str, *, begun: bool) -> None:
         """Write to `path`; `begun` if the query has a checkpoint already."""
