@@ -20,8 +20,8 @@ class Pending(Protocol[T_co]):
 class SendOrder:
     """Whether what is sent from now on can overtake what was sent before and is not answered.
 
-    What was refused is sent again, behind all that was sent meanwhile. If the reason has ended by then, that was not
-    refused. So those who `follow` hear whenever such a reason ends: a slot has moved, a script or an epoch is known.
+    A refused request is sent again, behind all requests sent meanwhile. If the reason has ended by then, those were not
+    refused. So followers (`follow`) hear whenever such a reason ends: a slot has moved, a script or an epoch is known.
     """
 
     __slots__ = ("_followers",)

@@ -1,6 +1,6 @@
 """A server with the options of the embedded one, what it uses of the CPU, and requests sent with some under way.
 
-CPU is read from /proc/PID/task/*/schedstat: the nanoseconds that a thread ran, without those that it waited for a core,
+CPU is read from /proc/PID/task/*/schedstat: the nanoseconds that a thread ran, without its waits for a core,
 so other work on the machine disturbs little, and reading it costs the server nothing. The main thread runs all
 commands; the process has threads besides that write to disk and free memory.
 """

@@ -21,7 +21,7 @@ PICTURE_BYTES_MAX = 150 * 1024
 # The changelog may name what once was.
 CURRENT = {path: text for path, text in PAGES.items() if path != "CHANGELOG.md"}
 
-# What becomes of the code in each section: the test that runs it as it stands, and that names the page; CHECKED, where
+# The proof for the code in each section: the test that runs it as it stands and names the page; CHECKED, if
 # this file compares commands and flags with the command line; or why nothing runs it.
 CHECKED = "commands and flags"
 EXAMPLES = {

@@ -33,7 +33,7 @@ class AclBinding(NamedTuple):
 class AclBindingFilter(NamedTuple):
     """Which ACLs are meant: None, and ANY, match each value.
 
-    The pattern type MATCH means ACLs about any pattern that the resource's name matches; ANY, those of that name.
+    Pattern type MATCH: ACLs with a pattern that matches the resource's name; ANY: ACLs with exactly this name.
     """
 
     resource_type: AclResourceType = AclResourceType.ANY

@@ -3,8 +3,8 @@
 Each node of a cluster is judged by itself, and refuses only what would be written to it. A refusal by one throttles
 nobody: a throttle is for a connection, which may write to other nodes too.
 
-Only producers are affected: reading, trimming and deleting is what ends the shortage. A reading is renewed by the
-request that finds it old, beside that request, which does not wait for it; so without producers Redis is not asked.
+Only producers are affected: reading, trimming and deleting is what ends the shortage. A request that
+finds the reading old renews it beside its own work, without waiting; without producers Redis is not asked.
 Between two readings Redis may fill up: it then refuses by itself (`memory_full`).
 """
 

@@ -1,7 +1,7 @@
 """Pipelines of the lake: what each reports, a row of one hash, and the lease of the process that runs it.
 
-A row says what its process did when it wrote it. That the process lives is what its lease says, which it renews for as
-long as it runs. So a process that is killed is `lost` LEASE_MS later at the most, when
+A row is the report of its process at the time of writing. The lease, which the process renews while it runs, says that
+it lives. So a process that is killed is `lost` LEASE_MS later at the most, when
 its lease has ended.
 """
 

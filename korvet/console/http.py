@@ -130,7 +130,7 @@ class HttpServer(ThreadingHTTPServer):
             return False
         # Its thread finds that the peer has closed, and ends.
         with contextlib.suppress(OSError):
-            # Not SSLSocket's own: that forgets first that it encrypts, and what its thread then sends is plain.
+            # Not SSLSocket.shutdown: it drops the encryption first, and its thread would go on in plain text.
             socket.socket.shutdown(oldest, socket.SHUT_RDWR)
         return self._room.acquire(timeout=_SECONDS_MAX)
 

@@ -64,7 +64,7 @@ class BrokerTotals(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Records as the keeper counts them: those that a group has not committed, and those of a whole log.
+    """Counts of records by the keeper: not committed by a group, and in a whole log.
 
     `largest` is the group with most of them; None if nothing is counted here.
     """
@@ -391,7 +391,7 @@ def _uncommitted(progress: PartitionProgress, counted: Counted) -> int | None:
 def transactions(clients: ApiClients, client: ApiClient, query: Query) -> dict[str, Any]:
     """Return a page of transactional ids; `start` is when the open transaction began. Raises AdminError.
 
-    Each broker lists those that it coordinates, and `unanswered` are those that did not. Any describes any id.
+    Each broker lists the ids that it coordinates; `unanswered`: brokers without an answer. Any broker describes any id.
     """
     listed: dict[str, Transaction] = {}
     unanswered = []

@@ -3,7 +3,7 @@
 They are advice. Those of many commits are sent together, some 100 ms later, the last one alone of each group and
 stream. What a stream or a full memory refuses is not sent again before the next commit.
 
-A position that comes late may create the Redis group of an offset that was deleted meanwhile. So a worker that creates
+A late position may create the Redis group of an offset that was deleted meanwhile. So a worker that creates
 one reads the offset afterwards, and a deletion of offsets deletes the Redis groups before and after: the later of the
 two finds what the other has done.
 """

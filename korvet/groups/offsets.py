@@ -10,7 +10,7 @@ node of a cluster is away, the id in the registry counts. The field of a row is 
 (keys.py). A row of a partition that has one carries it, so that state and stream are found without the registry.
 
 Deletions are optimistic: lua/group/delete.lua and lua/group/forget.lua get what the caller has read, and do nothing if
-that has changed. Redis groups are deleted before the offsets that they show, so a deletion that ends in between leaves
+that has changed. Redis groups are deleted before their offsets, so an interrupted deletion leaves
 none that nobody would find.
 """
 

@@ -1,8 +1,8 @@
 """What administrative requests have changed, for the audit log: read from their responses, never a value of a config.
 
 So nothing secret gets there: configs and credentials are named, and of ACLs and quotas all is written. A handler says
-by its `changes` what its requests change. Metadata and StreamsGroupHeartbeat, which may create topics too, note those
-themselves: their responses do not say which they are.
+by its `changes` what its requests change. Metadata and StreamsGroupHeartbeat note the
+topics that they create themselves: their responses do not name them.
 """
 
 from __future__ import annotations

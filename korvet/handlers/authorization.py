@@ -1,8 +1,8 @@
 """Enforcement of the rights that handlers name (rights.py).
 
 A request is checked rule by rule, before its handler is called. A rule about the whole request refuses it; a rule about
-items takes those out that its principal has no right to, and their place in the response is what the handler's `refuse`
-says about them: the handler does not see them. So a client learns nothing about what it may not see, not even
+items removes the items without a right before the handler sees them, and the handler's `refuse` writes their part of
+the response. So a client learns nothing about what it may not see, not even
 whether it exists.
 """
 

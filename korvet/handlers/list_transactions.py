@@ -1,7 +1,7 @@
 """ListTransactions (key 66), versions 0-2: lists the transactional ids that this broker coordinates (KIP-664).
 
-Clients ask all brokers, and most show what each has answered: so it lists those for which FindCoordinator names it. A
-caller gets those that it may describe, and no error. Version 1 asks for transactions that are older than a duration
+Clients ask all brokers and show all answers, so a broker lists only ids for which FindCoordinator names it. A
+caller gets the ids it may describe, and no error. Version 1 asks for transactions older than a duration
 (KIP-994); an id without a transaction counts as old, as in Kafka. Version 2 asks for ids that match a regular
 expression (KIP-1152).
 

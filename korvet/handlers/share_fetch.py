@@ -1,6 +1,6 @@
 """ShareFetch (key 78), versions 1-2: a member of a share group acquires records, and acknowledges others before.
 
-A session knows the partitions of the member (share/sessions.py); a request names those that are new, or of which it
+A session knows the partitions of the member (share/sessions.py); a request names new ones, and partitions of which it
 acknowledges something. The response has the partitions with records, an error or the outcome of acknowledgements, and
 those that are new in the session or had an error in the last response. The first request of a session acknowledges
 nothing; the last one (epoch -1) acquires nothing, and neither does one that renews locks (KIP-1222): a wait for records

@@ -1,7 +1,7 @@
 """TxnOffsetCommit (key 28), versions 0-5: offsets of a group that count once the producer's transaction is committed.
 
 Before version 5 the group must be in the transaction already, by AddOffsetsToTxn; from then on it is added here
-(KIP-890). The group's rules are those of OffsetCommit, but a producer that does not say which member it commits for may
+(KIP-890). The rules are OffsetCommit's, but a producer that names no member may
 do so while the group has members (KIP-447).
 
 Errors: CONCURRENT_TRANSACTIONS, FENCED_INSTANCE_ID, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION, INVALID_GROUP_ID,

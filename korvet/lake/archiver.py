@@ -77,7 +77,7 @@ class UnreadableBatches(msgspec.Struct, frozen=True):
 
 
 class ArchiveRound(msgspec.Struct, kw_only=True):
-    """What a round did, or several. `more`: it left a part of what it found; `conflicts`: commits that came second."""
+    """The results of one round or several. `more`: the next round has work; `conflicts`: commits that lost."""
 
     records: int = 0
     bytes: int = 0
@@ -205,7 +205,7 @@ class Archiver:
         self._seen: set[str] = set()
 
     def plan(self) -> tuple[list[TopicPlan], ArchiveRound]:
-        """Return what a round would do, and a round that did nothing with what prevents more.
+        """Return the plan of a round, and an empty round with the reasons that prevent more.
 
         Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a remote tier.
         """
@@ -216,8 +216,7 @@ class Archiver:
     def round(self, run: RunTasks, ends: EndOffsets | None = None) -> ArchiveRound:
         """Archive what there is, up to some 100 MB for each core and no further than `ends`; returns what was done.
 
-        Partitions that are new are added to `ends`. Raises as `plan` does, and what `run` raises; what was committed by
-        then stays.
+        New partitions are added to `ends`. Raises as `plan` and `run` do; earlier commits stay.
         """
         done = ArchiveRound()
         with self._source.opened() as stores:

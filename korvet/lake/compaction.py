@@ -1,6 +1,6 @@
 """Compaction of a topic's table: the rows of small files in fewer large ones, in the order of their offsets.
 
-Files that are large enough stay as they are, neighbours that are not become one. To keep small what is written again
+Files that are large enough stay as they are; smaller neighbours become one. To keep small what is written again
 and again, newer files wait for each other until they are about as large as the one before them: a row is written as
 often as its file doubles, not at every pass.
 

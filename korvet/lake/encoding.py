@@ -1,7 +1,7 @@
 """Arrow rows as record batches: for consumers of archived records, and for brokers that records are produced to.
 
 A batch for a consumer has rows of one timestamp type, and of one producer if they are transactional or control records.
-Batches are rebuilt, so their bounds are not those that a producer chose, and what is not transactional carries no
+Batches are rebuilt: their bounds differ from the producer's, and batches outside transactions carry no
 producer; offsets, timestamps, keys, values and headers are the same.
 
 A batch for a broker carries no producer and offsets from 0 on: its sender adds the producer (korvet.admin.producer),

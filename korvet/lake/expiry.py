@@ -3,8 +3,8 @@
 Kafka's rules for a remote tier (KIP-405) hold: files expire in the order of their offsets, as long as all timestamps of
 the first one are older than retention.ms, or the log has more than retention.bytes without it; and files below the
 start of the log, which DeleteRecords moves, expire in any case. First the start of the log is moved in Redis, so no
-consumer is sent to a file that is about to be deleted; a crash after that leaves files that the next pass takes. What
-is not archived is left to local retention, in the brokers.
+consumer is sent to a file that is about to be deleted; after a crash the next pass takes the files. Records
+that are not archived are left to local retention, in the brokers.
 
 `run_upkeep` is one round for all topics: small files into large ones, then expiry, then the files that no commit names.
 """

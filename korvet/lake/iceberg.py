@@ -1,8 +1,8 @@
 """Iceberg beside Delta: the table of a topic in an Iceberg catalog, over the same Parquet files.
 
 Delta's table is the truth, and nothing flows back. Each commit of Delta's log that adds or removes files becomes a
-snapshot of Iceberg's, which holds the number of that commit: whatever process brings Iceberg into step reads that
-number, and replays what Delta has after it. A catalog takes a commit only after the snapshot that it was planned for,
+snapshot of Iceberg's, which holds the number of the commit: the process that brings Iceberg into step reads the
+number, and replays Delta's later commits. A catalog takes a commit only after the snapshot that it was planned for,
 so a crash at any point, or two processes at once, cost nothing but another try.
 
 The table is `<namespace>.<topic>`. That of a topic which was deleted and re-created since is renamed to
@@ -170,7 +170,7 @@ class IcebergTables:
     def maintain(self, of: LakeTopic, hours: int) -> None:
         """Sync, so that Delta's table may be vacuumed of what it did not name for `hours`; expire, and tidy up.
 
-        Snapshots expire at the age that the table has for it, but before that of files which are vacuumed. Files of
+        Snapshots expire at the age that the table sets, but before files are vacuumed. Files of
         Iceberg's that no snapshot names are deleted if they are so old. Raises LakeError.
         """
         self.sync(of)

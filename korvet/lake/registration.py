@@ -5,8 +5,8 @@ keep a name of their own, which ends with the beginning of the topic's id, until
 that is gone stays as well, until a new topic needs it. Catalogs take letters, digits and _ only, and no capitals. If
 two topics would have the same name the one that has it keeps it.
 
-The plan is made of what is there: a pass that was killed, or two at once, leave nothing that the next one does not put
-right. Entries of others are never touched.
+The plan starts from the present entries: after a killed pass, or two at once, the next pass puts everything right.
+ Entries of others are never touched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The progress of a replay, kept where it outlives the process: as offsets that a consumer group has committed.
 
-The committed offset is that of the next record of the source to be read, as for any group. The metadata beside it says
-what is replayed, and what is being sent: it is written before anything is sent, so that after a crash the target's
+The committed offset is the next record of the source to read, as for any group. The metadata beside it names
+the range being replayed, and the part being sent: it is written before sending, so after a crash the target's
 brokers can be asked how much of it they have (see `landed`). A transactional replay commits it with the records, so
 nothing is ever being sent.
 """
@@ -52,9 +52,8 @@ class ReplayEdge(msgspec.Struct, frozen=True, omit_defaults=True):
 class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
     """A replay: records of `source` from `start` to just before `end`, into `target`.
 
-    No `partitions` are all. `partitioning` is where records go: to the partition of the same number, or to that of
-    their keys, and those without one to that of the same number modulo the target's. `as_of`: what the source's table
-    held then, and nothing of Redis.
+    No `partitions`: all. `partitioning`: records go to the partition of the same number, or of their key; records
+    without a key then go to the same number modulo the target's count. `as_of`: only the source's table as it was then.
     """
 
     source: str

@@ -1,6 +1,6 @@
 """Scans of a topic over both tiers: the ranges of offsets to read, where they begin and end, and their rows, each once.
 
-What the table holds is read there and not from Redis, which has others to serve. A range that leaves Redis between
+Archived records are read from the table, to spare Redis. A range that leaves Redis between
 planning and reading is found in the lake, and files that a compaction has replaced meanwhile are found in what replaced
 them. What retention removes from both in that time is an error, or else left out. Nothing is changed.
 """

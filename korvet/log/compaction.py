@@ -258,7 +258,7 @@ class RetainedRows(RowBuilder):
 
 
 class CompactionPlan(NamedTuple):
-    """A pass that is due: up to `compacted_end`; the share `ratio` of what lies below that is not compacted yet."""
+    """A pass that is due, up to `compacted_end`; `ratio`: the share of the log below it that is not compacted yet."""
 
     partition: Partition
     config: TopicConfig

@@ -1,8 +1,8 @@
 """Scripts that write to logs: each carries the leader epoch of its node, and goes only to the history that has it.
 
-One that was refused because a later epoch has begun, or because its slot is at another node or on its way there, was
-not run, and one that met another history was not sent: it is sent again, with the epoch that it needs there. Those that
-append are korvet_core's, which does the same.
+A script that was refused (a later epoch has begun, or its slot is at another node or moving) did not run, and one that
+met another history was not sent: it is sent again, with the epoch of that node. Appends are scripts of korvet_core,
+which does the same.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class LeaderEpochs:
             of.asked_at = time.monotonic()
             current = self.refresh(node)
         if current < epoch and self._is_believed(of, epoch):
-            # That of the node of a cluster that had the log before, in which nothing was written. Clients never take an
+            # The epoch of the node that had the log before and wrote nothing in it. Clients never take an
             # earlier epoch for the current one, so this node begins a later one.
             current = self.refresh(node, epoch)
         if epoch < current:

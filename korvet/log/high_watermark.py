@@ -131,7 +131,7 @@ class HighWatermarks:
     def limits(self, asked: Sequence[tuple[int | None, str, LogEnd]]) -> list[tuple[int, int] | None]:
         """Return up to where replicas have logs, and their last stable offsets up to there; -1 if that is not known.
 
-        Each log was read of the node of that number, in that history; None for a node that has another one. Raises
+        Each log was read from the node of that number, in that history; None: the node has another history. Raises
         StorageUnavailableError.
         """
         replicas = self._replicas

@@ -255,8 +255,8 @@ class IndexStore:
     def lags(self, positions: Sequence[LogPosition]) -> list[Lag | KafkaError]:
         """Return the lag of each position: one round trip more than `records_from`, if there is any.
 
-        In format `batch` the age is that of the first record of the batch that holds the offset; of records that only
-        the remote tier holds nothing is known here. In the answers KafkaError as from `records_from`.
+        In format `batch` it is the age of the first record of the offset's batch; records in the remote tier alone are
+        unknown here. In the answers KafkaError as from `records_from`.
         """
         counts = self.records_from(positions)
         lagging = [place for place, count in enumerate(counts) if isinstance(count, int) and count > 0]

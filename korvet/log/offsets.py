@@ -209,7 +209,7 @@ def _of_both(
     stamp: Stamp | KafkaError | None,
     look: Callable[[], OffsetFound | KafkaError],
 ) -> OffsetFound | KafkaError:
-    """Return the answer of the remote tier, `stamp`, or else what `look` finds in Redis, which holds what is newer."""
+    """Return the answer of the remote tier, `stamp`, or else the one that `look` finds in Redis, for newer records."""
     if isinstance(stamp, KafkaError):
         return stamp
     by_time = query.earliest is not None

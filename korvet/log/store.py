@@ -236,7 +236,7 @@ class LogStore:
             commands += read.commands
             ends.append(len(commands))
         expected = sum(read.bytes_expected for read in reads)
-        # Those of now: what is found later would be taken for the end of the log in an epoch that begins meanwhile.
+        # Read before the records: an epoch that begins meanwhile must not take this end of the log for its own.
         epochs = [self._known_epoch(read.partition) for read in reads]
         replies = self._reads.begin_raw(commands, reply_bytes=expected)
         return BegunReads(reads, sent, epochs, ends, replies)

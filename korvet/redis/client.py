@@ -7,8 +7,8 @@ has several lanes of one client, each with connections of its own: for small com
 With one server all goes to it, and what prevents a call is raised. In a cluster each request goes to the node that has
 its key's slot, and what prevents it stands in the place of its reply, for the others may have succeeded. A request that
 a node refuses because it does not have the slot, or is moving it, was not run: it is sent again, to the node that has
-the slot then. What was sent and not answered is unknown, and never sent again. A node that is away costs what goes to
-it alone.
+the slot then. A request without an answer is never sent again. A node that is away costs the requests
+to it alone.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class PendingReplies:
 class RedisNode:
     """One server, over one multiplexed connection of a lane that reconnects by itself.
 
-    Its methods raise and return what those of `Redis` do with one server. Nobody retries: a request that fails on a
+    Its methods raise and return as `Redis` does for one server. Nobody retries: a request that fails on a
     lost connection is never sent again, since an append may have been done. The caller decides.
     """
 
@@ -390,7 +390,7 @@ class Redis:
     def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         """Run scripts in one pipeline and return their replies in order; errors stay in their places.
 
-        Scripts that Redis lacks are loaded and run again, after those that it has: calls that must not overtake each
+        Scripts that Redis lacks are loaded and run again, after the others: calls that must not overtake each
         other (two appends to one partition) do not belong into one pipeline.
         """
         return self.begin_scripts(calls).result()
@@ -413,7 +413,7 @@ class Redis:
     def before_writes(self, look: Callable[[RedisNode], object]) -> Iterator[WriteWatch]:
         """Call `look` with the nodes of the keys of what this greenlet sends meanwhile; what it raises prevents it.
 
-        That is before anything of a call is sent: scripts, and commands that are announced. A script that follows its
+        It runs before a call sends anything, scripts and announced commands included. A script that follows its
         slot to another node goes there without such a look; what this returns names the nodes to which scripts were
         sent indeed.
         """

@@ -46,8 +46,8 @@ def slot_tags() -> Sequence[str]:
 def spread_tags(masters: Sequence[int | None], taken: Sequence[str], more: int, seed: str) -> list[str]:
     """Return hash tags for `more` keys beside those with the tags `taken`, by which masters have as many as each other.
 
-    Each goes to one of the masters that have the fewest so far; `masters` has that of each slot. `seed` decides which
-    of them is first, and the slots. Raises StorageUnavailableError if no slot has a master.
+    Each goes to a master with the fewest so far; `masters` has the master of each slot. `seed` decides the first
+    master, and the slots. Raises StorageUnavailableError if no slot has a master.
     """
     slots: dict[int, list[int]] = {}
     for slot, master in enumerate(masters):

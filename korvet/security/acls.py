@@ -101,7 +101,7 @@ class Acl(NamedTuple):
 class AclFilter(NamedTuple):
     """Which ACLs are meant: each field as in an ACL, None or ANY for every value (Kafka's AclBindingFilter).
 
-    With the pattern type MATCH, ACLs about any pattern that matches the name; with ANY, those of exactly that name.
+    Pattern type MATCH: ACLs with a pattern that matches the name; ANY: ACLs with exactly this name.
     """
 
     type: AclResourceType = AclResourceType.ANY

@@ -2,7 +2,7 @@
 
 The supervisor makes it before the first fork. Each worker has a row and writes only that; it reads all of them, so what
 one worker used counts for the others at their next look, without a lock. A worker that is killed leaves its rates,
-which age as any others, and no connections: the supervisor removes those. Only token buckets lie in a row that all
+which age as others do; the supervisor removes its connections. Only token buckets lie in a row that all
 workers write: changes of topics are rare, and two in the same microsecond cost one change that is not counted.
 
 A row has a bounded number of entries, in buckets by the hash of their names. In a full bucket a new entry takes the

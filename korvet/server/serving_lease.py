@@ -3,11 +3,11 @@
 A worker may be out of action for any time: its process stopped, its machine suspended, or Redis out of reach. When it
 goes on, the buffers of its connections hold requests that nobody wants any more: their clients have asked others since.
 So the worker looks at Redis' clock every third of broker.lease.ms, after which clients are sent to other brokers. Each
-script that changes groups, topics or configs carries the time at which the lease that this gives ends, and refuses to
+script that changes groups, topics or configs carries the end of this lease, and refuses to
 run later (lua/shared/lease.lua). No clock of a worker's machine matters for that, nor where the bytes have lain. Each
 node of a cluster has a lease of its own, by its own clock.
 
-A worker that finds its lease ended takes a new one before it begins another request. What may have come before that is
+A worker that finds its lease ended takes a new one before it begins another request. An earlier request may be
 late: a change whose client has gone is not begun, and a commit does not replace one made after the last look before.
 Late too is a request that waited in this worker for longer than a lease: its commit replaces none made since it came.
 

@@ -164,8 +164,8 @@ def _watch_registry(settings: Settings, storage: Storage, services: Services) ->
     topics = services.topics
 
     def ask_the_master() -> None:
-        # A replica refuses it: a worker that only reads would stay with a master that was replaced, and with what that
-        # knew. And a server may have been a replica for a while, and lost records, with all connections alive.
+        # A replica refuses it: a worker that only reads would stay with a replaced master and its
+        # data. And a server may have been a replica for a while, and lost records, with all connections alive.
         for lane in (storage.redis, storage.appends, storage.reads):
             services.epochs.refresh_all(lane)
 

@@ -46,10 +46,10 @@ class ShareResult(msgspec.Struct):
 class SharePart:
     """A partition of a session.
 
-    `due`: it is to be looked at. If not, nothing was available, and all that changes this is announced, but for a lock
-    that ends at `wake_at`, and for what other Redis clients do: the log, which ended at `end`, is searched at the end
-    of a wait, and all is read again at `search_at` (monotonic time of the clock). `blocked`: so much is in flight
-    that nothing else can be acquired. `withheld`: the log goes on past the high watermark. `answered`: the partition
+    `due`: look at it. If not, nothing was available, and changes are announced, with two exceptions: a lock that ends
+    at `wake_at`, and entries of other Redis clients. For these the log, which ended at `end`, is searched after a
+    wait, and read again at `search_at` (monotonic time of the clock). `blocked`: too many records are in flight to
+    acquire more. `withheld`: the log goes on past the high watermark. `answered`: the partition
     was in a response of the session; `failed`: in the last of these with an error.
     """
 

@@ -1,6 +1,6 @@
 """Writing each row once: tasks stage batches in files, and the driver writes the files in one transaction.
 
-A task that Spark runs again writes another file, and only those that the driver is given count. With the records the
+A task that Spark runs again writes another file; only files reported to the driver count. With the records the
 transaction commits the number of what was written, as an offset of a consumer group. A driver first takes over the
 transactional id: that fences the driver before, and aborts what it has left open, so the group says then whether the
 same number was committed. Spark repeats a batch of a stream until its checkpoint has it, and only the last one.

@@ -1,6 +1,6 @@
 """Topics by their names in SQL: `korvet.orders` is a view over both tiers.
 
-Spark takes no catalog that is written in Python, and gives the options of a table to no source that is. What it has is
+Spark takes no catalog written in Python, and gives a source in Python no options of a table. It has
 a database of global temporary views, whose name is a setting: DATABASE in sessions of korvet.spark.session. Such names
 may have any characters, as those of topics.
 

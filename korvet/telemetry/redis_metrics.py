@@ -164,7 +164,7 @@ class RedisCollector(Collector):
         self._newest: dict[str, tuple[object, Entries]] = {}
 
     def collect(self) -> Iterator[Family]:
-        """Yield the figures that Redis reports; a server that does not answer has only that."""
+        """Yield the figures of each Redis server; for one without an answer, only that it is down."""
         try:
             answers = self._masters.each(_info_and_slowlog)
         except redis.RedisError as error:

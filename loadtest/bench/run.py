@@ -1,4 +1,4 @@
-"""One run: which peers, which measurements, in which order. Knows all parts; prints progress to stderr only.
+"""One run: its peers, its measurements, and their order. Knows all parts; prints progress to stderr only.
 
 Rounds alternate: within a round every measurement goes through all peers, and each round begins with another one, so
 that what happens on the machine meanwhile meets all alike.

@@ -26,7 +26,7 @@ ELSEWHERE, UNKNOWN = "in a second partition", "written by nobody"
 
 
 class _Seen:
-    """What was read of one key: up to which number, what was missing on the way, which of the unsure ones came."""
+    """The records read of one key: the last number, the missing numbers, and the unsure ones that came."""
 
     def __init__(self, written: Written, partition: int) -> None:
         self.written = written

@@ -28,8 +28,8 @@ class BadThresholdsError(ValueError):
 class Limits(NamedTuple):
     """The limits of a run: of the share of failures, and by operation of the 99th percentile (ms) and the rate (1/s).
 
-    And of the memory (MiB) by which a process of the broker may grow, None where that is not judged, and of what Redis
-    may keep once all topics are deleted.
+    `memory` is the growth of a process of the broker (MiB), None: not judged; another limit is for the bytes left in Redis
+    after all topics are deleted.
     """
 
     failure_ratio: float

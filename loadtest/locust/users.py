@@ -76,8 +76,8 @@ class KafkaUser(User):
 
     librdkafka has threads of its own in C, which gevent cannot patch: a call that waits would stop every user of the
     process. Polling without waiting would instead add its pause to each latency. So each user has one real thread for
-    calls that wait, in which callbacks run too; what they saw goes into the statistics, which are not made for threads,
-    back in the user's greenlet.
+    calls that wait, in which callbacks run too; their results go into the statistics in the user's greenlet, since
+    statistics are not made for threads.
     """
 
     abstract = True
@@ -225,7 +225,7 @@ class ProducerUser(KafkaUser):
             self.report(self._operations[key], seconds, ledger.SIZE_MIN + len(self._filler), error)
 
     def on_stop(self) -> None:
-        """Wait for the last answers, which come within the time that a delivery may take, and put down what is sure."""
+        """Wait for the last answers, within the longest time of a delivery, and record the sure ones."""
         # None where this user is stopped while it starts.
         if self._poller is not None:
             self._poller.kill()

@@ -13,7 +13,7 @@
 --   the largest one that the worker knows + 1, if that belongs to another history: the stored one is lost then;
 --   the seconds since 2026 by Redis' clock, for a worker that knows none: that an epoch begins, is lost, and a server
 --   starts or takes over takes longer than a second.
--- What is left: a clock set back, or two failures in one second, that also lose the stored one, and no worker that lives
+-- The cases left: a clock set back, or two failures in one second, that also lose the stored one, and no live worker
 -- on. As seconds, epochs last until 2094.
 -- allow-oom: a log must be readable if memory is full, and two short fields take next to none.
 

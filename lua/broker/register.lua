@@ -12,9 +12,9 @@
 --
 -- Host and port are those of one listener, the same one at every start: they identify the broker, and brokers of a
 -- version without listeners advertise them.
--- A row of the same address is that of an earlier start, and is taken over at once. One with `listed` is that of a broker
--- that has stopped: its id is free, and the row is deleted after that time. A free id is the one that this address
--- had before, else the lowest that no broker has had recently. A registration that lasts longer than it could by this clock
+-- A row of the same address is from an earlier start, and is taken over at once. A row with `listed` is from a stopped
+-- broker: its id is free, and the row is deleted after that time. The broker takes the free id that its address had
+-- before, else the lowest without a recent broker. A registration that lasts longer than it could by this clock
 -- was made before the clock was set back: it ends after twice the time that this broker asks for. allow-oom: a broker must start when memory is full, for
 -- topics are deleted through it.
 -- The format of data is written where there is none, or one that no log is in (the broker does not start on such a log).

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Tries every command that Korvet uses within scripts or on keys, so that a command that the user may not run (ACL) or the
--- server lacks fails the start, and not an append in its middle.
+-- Tries every command that Korvet uses within scripts or on keys: a command that the user may not run (ACL) or the server
+-- lacks fails the start, not the middle of an append.
 -- KEYS     stream, side: two keys that hold nothing, named as a log and its side keys are
 -- ARGV     channel
 -- Returns  what was refused, a text for each command; an empty list if all is well

@@ -8,14 +8,14 @@
 --          ("": as it is), its protocols as a classic member ("" for none), new epoch, new previous epoch, new phase, ms until it must
 --          have done its part ("0": nothing is to be done, "": as it was), new assignment row ("": as it is), session
 --          timeout (ms), 1 to begin a new group epoch (else 0), most members, assignment epoch as read, number of
---          partitions that it frees; then the fields of these, and of those that it gets
+--          partitions that it frees; then the fields of these, and of the partitions it gets
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. {0, -1, group epoch} if
 --          something has changed, and nothing is done. {1, when (ms) something is due, group epoch,
 --          the member's new epoch row}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored
 --          cannot be read), OOM (shared/memory_is_full)
 --
--- A partition has one owner until it reports that it has revoked it: the caller that wants one which somebody has is refused.
+-- A partition has one owner until it reports that it has revoked it: a caller that wants an owned partition is refused.
 -- Where memory is full the members of a group read on, and a static one restarts; nobody else joins.
 
 -- @include shared/lease

@@ -5,7 +5,7 @@
 -- Returns  1, or 0 if the group has changed or another caller has begun, and nothing is done
 -- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- Every member is stable in the group's generation, with what it had; those that wait join again. Ids that were given out
+-- Every member is stable in the group's generation, with its partitions; waiting ones join again. Ids that were given out
 -- and have not joined are forgotten: in such a group any id may join. allow-oom: a rebalance must work when memory is full.
 
 -- @include shared/clock

@@ -6,7 +6,7 @@
 --          committed: for each partition its stream and row; empty too if the transaction had ended before
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- The transaction's number stays, so that offsets that come later are refused. Of a group that does not exist it leaves the
+-- The transaction's number stays, so that later offsets are refused. If the group does not exist it leaves the
 -- time alone, for the keeper to find the number: without a state it is no group, unless something was committed. As in
 -- Kafka, an offset that was committed after the transaction's own commit stays. allow-oom: consumers go on when memory is
 -- full.

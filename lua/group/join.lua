@@ -93,8 +93,8 @@ elseif not supported() then
     .. ', or no protocol is one that all its members support')
 end
 
--- What a member may take where memory is full, however little it had, besides what it was assigned: what it owns stands in
--- its metadata, of two protocols often.
+-- Bytes that a member may add while memory is full, besides its assignment: its owned partitions stand in its metadata,
+-- often for two protocols.
 local SMALL = 4096
 if memory_is_full then
   local had = before and asked or replaced

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Puts rows of the sparse index, made from what lies in the log, in the place of those that are there. One bounded step.
+-- Replaces rows of the sparse index by rows made from the log. One bounded step.
 -- KEYS     state, index
 -- ARGV     topic id, the compacted part's stream and end as they were when the rows were made ("" if there was none),
 --          the log's start then, offset after which rows are replaced, offset up to which, "last" if no step follows

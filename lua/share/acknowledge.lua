@@ -4,8 +4,8 @@
 -- ARGV     topic id, group, offset sequence bits (0: dense ids), member, channel of the partition, ms of a lock, most deliveries, most
 --          records in flight, "session" to release what the member has of the ranges, or else ""; for each range of offsets, in
 --          order, first and last offset and a type: 0 (gap), 1 (accept), 2 (release), 3 (reject), 4 (renew: its lock begins again)
--- Returns  1 if something is available again, else 0; that is announced, and that no more so much is in flight that nothing
---          else is delivered
+-- Returns  1 if records are available again, else 0; it announces this, and the moment when few enough records are in flight
+--          to deliver more
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part),
 --          INVALID_RECORD_STATE (the member does not have one of them, or its lock has ended; there is no part),
 --          INVALID_REQUEST (one of them is past all that was acquired, and something is in flight)

@@ -281,7 +281,7 @@ if kind == 'redis' then
   if taken > 0 or pending == 0 then
     return answered(read_next)
   end
-  -- No command returns the longest idle time of those that are locked. Mostly it is that of the first entry; else it is
+  -- No command returns the longest idle time of the locked entries. Mostly it is the first entry's; else it is
   -- sought between what is known and above, by halves in every other step.
   local known, above = 0, lock_ms
   for step = 0, has_many and 0 or 14 do

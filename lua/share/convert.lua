@@ -6,9 +6,9 @@
 -- Returns  1 if a part was converted, 0 if there is none of kind redis
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part; too much is pending)
 --
--- What is pending keeps its owner and its delivery count, and its lock ends when it would have ended. Pending entries whose
--- id is no offset are nothing that a consumer could get; those past the position of a group that was set back are
--- forgotten, and delivered as if for the first time. allow-oom: a row takes less than what was pending.
+-- Pending entries keep owner, delivery count and the end of their lock. An id that is no offset is dropped: no consumer
+-- could get it. Entries past the position of a group that was set back are forgotten, and delivered as if for the first
+-- time. allow-oom: a row takes less than the pending entries.
 
 -- @include shared/whole_number
 

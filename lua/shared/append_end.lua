@@ -26,7 +26,7 @@ if written then
         ended[#ended + 1] = id
       end
     end
-    -- Those that have ended are still in it: without the last of them it would be gone, which a moving slot refuses.
+    -- Ended ones are still in it: without the last of them the key would be gone, which a moving slot refuses.
     local opened = call('ZRANGE', KEYS[4], 0, #ended, 'WITHSCORES')
     for n = 1, #opened, 2 do
       smallest = smallest or transactions[opened[n]] ~= false and tonumber(opened[n + 1])

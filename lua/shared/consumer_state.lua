@@ -24,7 +24,7 @@ for key, type_wanted in pairs(kind and {[members] = 'hash', [deadlines] = 'zset'
   end
 end
 local announced = false
--- Partitions of a member that leaves which one script frees: half a millisecond of Redis. A member that has more is fenced
+-- Partitions of a leaving member freed by one script: half a millisecond of Redis. A member with more is fenced
 -- by the epoch -4, is due at once, and frees the others with the next scripts: none but these takes it for a member.
 local freed_at_once = 500
 

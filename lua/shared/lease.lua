@@ -1,4 +1,4 @@
--- Refuses what comes after the end of its sender's lease: a worker that did not run, or bytes that lay somewhere, may bring
+-- Refuses a request after the end of its sender's lease: a worker that did not run, or bytes that lay somewhere, may bring
 -- what nobody wants any more. Before anything else in the script.
 -- Needs   one more ARGV, the last: when the lease ends (ms, Redis' clock), 0 for a sender that has none; it is taken off
 -- Leaves  now_ms, Redis' clock

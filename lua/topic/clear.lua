@@ -11,7 +11,7 @@
 -- A state of another type is no log, which refuses requests as well: it stays until all is deleted. To put a fenced one in
 -- its place would fail between the two while the slot moves (shared/slot_stays).
 -- The size of entries is an average of the bytes that the state has counted. Streams are emptied here and not by UNLINK,
--- which leaves that to another thread: as long as that takes it holds the lock of the allocator (glibc's, above all), and
+-- which leaves it to another thread: meanwhile that thread holds the lock of the allocator (glibc's, above all), and
 -- Redis gets no memory for any client, for a hundred milliseconds and more at a time.
 -- allow-oom: what frees memory must work when there is none left.
 

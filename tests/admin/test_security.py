@@ -1,4 +1,4 @@
-"""A client's security: which configs it takes, from which files, and what is refused."""
+"""A client's security: the configs it takes, their files, and refusals."""
 
 from __future__ import annotations
 

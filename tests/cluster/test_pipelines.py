@@ -1,4 +1,4 @@
-"""The rows and leases of pipelines: what is kept, who counts as running, and which process is which."""
+"""The rows and leases of pipelines: their content, the running ones, and the identity of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings: what each source may contain, which one wins, and the error for a value that is wrong."""
+"""The settings: the content of each source, the source that wins, and the error for a wrong value."""
 
 from __future__ import annotations
 

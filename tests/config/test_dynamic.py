@@ -1,4 +1,4 @@
-"""Dynamic settings over those of the start: which there are, what they may be, and what is left out."""
+"""Dynamic settings over the settings of the start: their names, their values, and the ignored ones."""
 
 from __future__ import annotations
 

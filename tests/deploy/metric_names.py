@@ -1,4 +1,4 @@
-"""The metrics that there are, and those that an expression in PromQL asks for."""
+"""The existing metrics, and the metrics in an expression of PromQL."""
 
 from __future__ import annotations
 

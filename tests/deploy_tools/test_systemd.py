@@ -14,7 +14,7 @@ from tests.deploy_tools.tools import run
 
 DIRECTORY = DEPLOY / "systemd"
 EXPOSURE_MAX = 1.5
-"""Of 10. What is left is that a broker has the network, unix sockets, and limits that it may raise."""
+"""Of 10. The rest: a broker has the network, unix sockets, and limits that it may raise."""
 
 _EXPOSURE = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
 

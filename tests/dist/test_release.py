@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def release(clone: Path) -> str:
-    """Return what the command prints; the environment is that in which the tests run."""
+    """Return the output of the command, run in the environment of the tests."""
     stamps = [
         word for stamp in (".made", ".run", ".release") for word in ("--assume-old", f"{sys.prefix}/{stamp}")
     ]

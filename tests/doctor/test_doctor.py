@@ -43,7 +43,7 @@ def settings(**values: str) -> Settings:
 
 
 def bad(findings: Iterator[Finding]) -> dict[str, Finding]:
-    """Return what is not ok, by what was looked at; everything of it says what to change."""
+    """Return the findings that are not ok, by their check; each says what to change."""
     found = {each.what: each for each in findings if each.level is not Level.OK}
     assert all(each.advice for each in found.values())
     return found

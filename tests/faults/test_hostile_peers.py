@@ -142,7 +142,7 @@ def test_peers_send_garbage_as_fast_as_they_can(tmp_path: Path) -> None:
 
 
 def _garbage(source: random.Random) -> bytes:
-    """Return bytes that begin like the largest request that is taken, so that they are not refused at once."""
+    """Return bytes that begin like the largest accepted request: they are not refused at once."""
     size = 16 * MIB
     return struct.pack(">i", size) + struct.pack(">hhi", 0, 9, 1) + source.randbytes(size - 8)
 

@@ -93,7 +93,7 @@ class Live:
         self._large_rate = 0.02 if large else 0.0
         self.findings: list[str] = []
         self.sent: set[tuple[str, int]] = set()
-        """API and version of each whole request that was sent, and of those that were answered."""
+        """API and version of each whole request sent, and of the answered ones."""
         self.answered: set[tuple[str, int]] = set()
         self.frames = self.healthy = self.logins = 0
         self.healthy_seconds_max = 0.0

@@ -56,7 +56,7 @@ class Model:
             return
         self.state = "CompletingRebalance"
         if self.leader not in self.members or not self.members[self.leader].parked:
-            self.leader = ""  # any of those that joined: the test takes over which
+            self.leader = ""  # any member that joined: the test takes over the choice
         for each in self.members.values():
             each.parked, each.synced, each.part = "", False, b""
 

@@ -220,5 +220,5 @@ class Scene:
 
 
 def topic_id(name: str = "orders") -> Any:
-    """Return what gives a topic's id in a row; a topic that is not there has one that nobody knows."""
+    """Return the placeholder of a topic's id in a row; a missing topic has an unknown id."""
     return lambda scene: scene.ids.get(name, UNKNOWN_ID)

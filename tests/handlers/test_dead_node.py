@@ -1,4 +1,4 @@
-"""What clients see of a Redis Cluster of which a master is dead: what it had is refused at once, all else goes on."""
+"""What clients see of a Redis Cluster with a dead master: its topics are refused at once, all else goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of topics that a worker keeps as bytes: what changes them, and who gets which of them.
+"""Metadata of topics that a worker keeps as bytes: changes, and the topics that each principal gets.
 
 `scene` has answered before a change, `other` has kept nothing: both have to give the same answer after it.
 """

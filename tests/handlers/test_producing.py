@@ -1,4 +1,4 @@
-"""Produce at the height of its handler: what is appended beside what is refused, limits, and what acks 0 answers."""
+"""Produce at the height of its handler: appends beside refusals, limits, and acks=0."""
 
 from __future__ import annotations
 

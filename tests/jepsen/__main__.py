@@ -444,7 +444,7 @@ def _report(
 
 
 def suspects(began: list[Injected], at: float) -> list[str]:
-    """Return the faults that may have caused what was seen at a time, or at a time that is not known (0).
+    """Return the faults that may have caused an observation at a time; 0: the time is unknown.
 
     A fault may be noticed during the next one, and costs what was acknowledged a while before it.
     """

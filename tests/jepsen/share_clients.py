@@ -69,7 +69,7 @@ class Member(ABC):
 
     @abstractmethod
     def settle(self, accepted: Sequence[Taken], released: Sequence[Taken]) -> set[Taken]:
-        """Acknowledge records; returns those of which that was answered by no error."""
+        """Acknowledge records; returns the ones acknowledged without an error."""
 
     @abstractmethod
     def close(self) -> None:

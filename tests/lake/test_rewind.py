@@ -1,4 +1,4 @@
-"""korvet/lake/rewind.py: a lake that is later than a Redis that was restored has what that Redis has, and goes on."""
+"""korvet/lake/rewind.py: a lake that is ahead of a restored Redis gets the content of the Redis, and goes on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Restore = Callable[[], None]
 
 
 def copied(raw: Any) -> Restore:
-    """Copy all that Redis holds; what is returned puts that back, in place of all that it holds then."""
+    """Copy all of Redis; the returned function restores it, in place of the content at that time."""
     held = {key: raw.dump(key) for key in raw.keys()}  # noqa: SIM118 - a client is no dictionary
 
     def restore() -> None:

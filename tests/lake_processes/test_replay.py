@@ -224,7 +224,7 @@ def test_a_rate_bounds_how_many_records_pass() -> None:
     for count in (50, 50, 25, 50, 1):
         pace.take(count)
         passed += count
-        # Never more than what the time that has gone by allows, and what passes at once.
+        # Never more than the elapsed time allows, besides the first burst.
         assert passed - count <= (clock.monotonic() - begun) * 50
     assert clock.monotonic() - begun == pytest.approx((50 + 50 + 25 + 50) / 50)
     clock.sleep(1000)

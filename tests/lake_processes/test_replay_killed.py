@@ -114,7 +114,7 @@ def test_of_a_killed_transactional_replay_readers_see_whole_commits(
     killed(stage, spec, point, transactional=True)
     committed = stage.replay(spec, transactional=True).ranges
     there = seen(stage, target)
-    # What is committed is what the group says, and nothing of what is open.
+    # Committed is what the group says, and nothing of an open transaction.
     assert sum(map(len, there)) == sum(each.records for each in committed) < 2 * PER_PARTITION
     if partitioning == "keep":
         assert [len(each) for each in there] == [each.records for each in committed]

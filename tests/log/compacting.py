@@ -1,4 +1,4 @@
-"""A topic that is compacted, beside a model of what it must hold: a list of records, and Kafka's rule of which stay."""
+"""A compacted topic, beside a model of its content: a list of records, and Kafka's rule for the ones that stay."""
 
 from __future__ import annotations
 

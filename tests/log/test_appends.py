@@ -1,4 +1,4 @@
-"""What a worker appends: in which order it comes to Redis, and that each batch has its own outcome.
+"""Appends of a worker: their order in Redis, and an outcome for each batch.
 
 What the core decides by itself is tested in core/proto/tests; here it has a real Redis.
 """

@@ -1,4 +1,4 @@
-"""Reading a log whose beginning is compacted: which stream is asked, what lies between them, what is out of date."""
+"""Reading a log whose beginning is compacted: the stream that is read, gaps between streams, and stale knowledge."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def half_compacted(here: Domain, raw: Any, layout: Layout) -> tuple[CompactedLog, int]:
-    """Return a log with a compacted part that holds tombstones which are due, and where that part ends."""
+    """Return a log with a compacted part that has tombstones due, and the end of the part."""
     log = CompactedLog(here, raw, layout)
     log.fill(4)
     end = log.compacted().compacted_end
@@ -57,7 +57,7 @@ def contents(log: CompactedLog) -> list[Held]:
 
 
 def check_all(log: CompactedLog, old_end: int) -> None:
-    """Let the next keeper do its work, and check that nothing but that came of what was there before."""
+    """Let the next keeper work, and check that it changes nothing else."""
     log.fill(3, keys=5)
     keeper = log.compactor_on(log.here.redis)
     while log.compact(keeper) is not None:

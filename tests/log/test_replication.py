@@ -160,7 +160,7 @@ def test_more_replicas_than_there_are_are_not_confirmed(master: Master, replica:
 
 
 def test_a_long_wait_takes_several_commands(master: Master) -> None:
-    """One that took all the time would hold up those that come meanwhile as long."""
+    """One WAIT for all the time would hold up later ones as long."""
     with commands_of(master.client) as ran:
         assert not Writer(master.url, 1).write()
     assert ran["wait"] >= 2

@@ -243,7 +243,7 @@ def test_what_is_kept_is_what_the_model_keeps(log: Log, seed: int) -> None:
             expected = max(expected, log.kept_by_time(today - policy.retention_ms))
         if size >= 0:
             expected = max(expected, log.kept_by_size(size))
-        # By time goes what follows what went by size, if that was from the future.
+        # Retention by time continues after retention by size, even if the deleted records were from the future.
         if policy.retention_ms >= 0:
             held = log.batches
             log.batches = [batch for batch in held if batch[1] > expected]

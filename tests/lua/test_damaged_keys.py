@@ -103,7 +103,7 @@ def share_calls(log: Log) -> dict[str, list[Any]]:
 
 
 def calls(log: Log) -> dict[str, Call]:
-    """Return for each script of a log, but those that append, keys and arguments with which it does something."""
+    """Return keys and arguments with which each script of a log does something; not for appends."""
     end, is_dense = log.next(), isinstance(log, BatchLog)
     bits = -1 if is_dense else log.bits
     settle: dict[str, Call] = {

@@ -1,6 +1,6 @@
 """Machines with a systemd and an address each, on a network of their own.
 
-Their files are layers over those of this machine: first what is installed on all of them, then what each writes. They
+Their files are layers over this machine's: first the packages of all of them, then the writes of each. They
 share the kernel. All of it is gone after the test.
 """
 
@@ -55,7 +55,7 @@ def call(*command: str | Path, begin: Callable[[], None] | None = None) -> str:
 
 
 class Shell:
-    """A shell that stays: a block of commands sees the variables of those before it. `transcript` has what it did."""
+    """A shell that stays: a block of commands sees the variables of earlier ones. `transcript` has what it did."""
 
     def __init__(self, *inside: str, home: str = HOME, environment: Mapping[str, str] | None = None) -> None:
         self.transcript = ""

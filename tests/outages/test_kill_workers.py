@@ -39,7 +39,7 @@ def written_without_an_answer(stored: redis.Redis, load: Load) -> int:
     """Return how many records of a load are in the log though no answer came for them; 0 where it goes on.
 
     Its records go through one connection. While a worker is stopped, a load whose records neither reach the log
-    nor are acknowledged is that worker's, and what is written but not acknowledged is in requests that it holds.
+    nor are acknowledged is that worker's, and written but not acknowledged records are in its requests.
     """
     before = progress(stored, load)
     time.sleep(SETTLED_SECONDS)

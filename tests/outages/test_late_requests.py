@@ -1,4 +1,4 @@
-"""What lies in the buffers of a worker that is stopped for longer than its lease, and what becomes of it then."""
+"""Requests in the buffers of a worker that is stopped for longer than its lease, and their fate."""
 
 from __future__ import annotations
 

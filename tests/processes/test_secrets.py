@@ -266,7 +266,7 @@ def test_planted_secrets_are_nowhere(planted: Planted) -> None:
     assert "orders" in shown["pages"]
     assert "sentinel" in shown["commands about Sentinels"]
     assert "alice" in shown["Redis"]
-    # Redis knows another password: what is said of that, by requests, pages and a reload that fails.
+    # Redis has another password: texts in requests, pages and a failed reload.
     planted.redis.config_set("requirepass", "another")
     planted.redis.client_kill_filter(_type="normal", skipme=True)
     with Recording(broker.at("PLAINTEXT")) as client:

@@ -174,7 +174,7 @@ def test_a_change_that_follows_its_slot_is_known_to_have_gone_to_the_node_that_t
 
 @of_both
 def test_a_master_that_another_client_has_learned_of_is_found(connect: Connect) -> None:
-    """As by a client that only waits for replicas: it sends nothing that could show that its map is old."""
+    """A client that only waits for replicas sends nothing that could show a stale map."""
     with started_cluster(masters=1, replicas=1) as cluster:
         client = connect(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
         [old] = cluster.masters()

@@ -1,4 +1,4 @@
-"""What a Redis Cluster does that Korvet is built on, asked of a real one: slots that move, and keys on the way."""
+"""Facts about Redis Cluster on which Korvet is built, shown at a real one: moving slots, and keys on the way."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_sentinel_that_names_a_replica_is_passed_over(setup: Watched, connect:
 def test_a_connection_stays_where_a_stale_sentinel_would_have_it_leave(
     setup: Watched, connect: Connect
 ) -> None:
-    """The Sentinel that answers first is that which all follow: here it is the stale one, after all others died."""
+    """All follow the Sentinel that answers first: here the stale one, after all others died."""
     living = Sentinel(setup.master().port)
     with stale(setup) as liar:
         redis = connect(setup.url_by(living.address, liar.address))

@@ -1,4 +1,4 @@
-"""Users in a real Redis: what is stored, what every worker knows of it, and rows that cannot be read."""
+"""Users in a real Redis: the stored rows, the knowledge of every worker, and malformed rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: which count, which do not, and what the provider of the keys may do meanwhile."""
+"""Tokens of OAUTHBEARER: valid and invalid ones, and the provider of keys meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS of a listener by Kafka's settings: what is taken, what is refused in one line, and what clients get by it."""
+"""TLS of a listener by Kafka's settings: accepted values, refusals in one line, and the effect for clients."""
 
 from __future__ import annotations
 

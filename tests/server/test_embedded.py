@@ -1,4 +1,4 @@
-"""The embedded server: which program is taken, what its process is, and what it is started with."""
+"""The embedded server: its program, its process, and its flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper's task that compacts: which topics, which log first, and what a failure of one means for the others."""
+"""The keeper's compaction: its topics, the order of logs, and a failure of one log beside the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker on a Redis Cluster: what each node stores, what a full one refuses, and what is said of one that is away."""
+"""A broker on a Redis Cluster: the keys of each node, refusals of a full one, and texts about one that is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fetch for a share group makes of what it has read: runs, what is archived, and the batches of a part of it."""
+"""A fetch for a share group turns records into runs, archived parts, and batches of a part."""
 
 from __future__ import annotations
 

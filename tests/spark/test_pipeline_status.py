@@ -1,4 +1,4 @@
-"""korvet/spark/pipelines/status.py: what the process that runs a pipeline reports, its lease, and what it has not read.
+"""korvet/spark/pipelines/status.py: reports of the process that runs a pipeline, its lease, and its unread records.
 
 Other processes that run the pipeline are real ones.
 """

@@ -48,7 +48,7 @@ def read(spark: SparkSession, topics: Topics, **more: str) -> DataFrame:
 
 
 def in_three_parts(topics: Topics, topic: SourceTopic) -> None:
-    """Produce what is in the lake only, what is in both tiers, and what is in Redis only."""
+    """Produce records in the lake only, in both tiers, and in Redis only."""
     all_kinds(topics, topic)
     archive(topics)
     for partition in topic.partitions:

@@ -1,4 +1,4 @@
-"""What `LogStore.append` takes, made of records; what they are in Redis; and batches that no producer could append."""
+"""Arguments of `LogStore.append` made of records, their form in Redis, and batches that no producer could append."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def append_of(
     number: int | None = None,
     **options: Any,
 ) -> BatchAppend:
-    """Return an append of records, which `number` makes a part of that transaction; `options` are those of `batch`."""
+    """Return an append of records, in the transaction `number` if it is given; `options` go to `batch`."""
     data = batch(*records, transactional=number is not None, **options)
     return BatchAppend(partition, data, config, number)
 

@@ -274,8 +274,8 @@ def korvet_cluster(
 ) -> Iterator[list[Broker]]:
     """Run several brokers on one Redis, with the ids 0, 1, ...; all are ready, and each knows of the others.
 
-    By default none is on a port that the kernel gives away: a test beside this one would get that of a broker that is
-    killed, and its broker, which may have a topic of the same name, would answer in this cluster's place.
+    By default no port is one that the kernel gives away: a test beside this one would get the port of a killed broker,
+    and its broker, which may have a topic of the same name, would answer in this cluster's place.
     """
 
     def own_port() -> Sequence[str]:

@@ -17,7 +17,7 @@ DEADLINE_S = 30
 
 
 class Owner:
-    """Who serves a connection; `events` are those that came, without frames, and `frames` those to be answered."""
+    """The server of a connection; `events`: received, without frames; `frames`: to be answered."""
 
     def __init__(self) -> None:
         self.number = -1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Clock:
-    """A clock that several programs have in common. What measures time that passes is left alone."""
+    """A clock that several programs share. Monotonic clocks are left alone."""
 
     def __init__(self, file: Path) -> None:
         """Keep the difference to the right time in a file."""

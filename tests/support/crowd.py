@@ -1,7 +1,7 @@
 """Members of one group in processes of their own, and what they have reported.
 
-`Crowd` follows what each owns by its own callbacks, and collects every number that any of them has received. What the
-brokers say of the group is in tests/support/group_watch.py.
+`Crowd` follows what each owns by its own callbacks, and collects every number that one of them has received. The
+brokers' view of the group is in tests/support/group_watch.py.
 """
 
 from __future__ import annotations

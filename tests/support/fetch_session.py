@@ -1,4 +1,4 @@
-"""A consumer that fetches in a session, as clients do: it names what is new or has moved, and keeps what it knows."""
+"""A consumer that fetches in a session, as clients do: it names new and moved partitions, and remembers the others."""
 
 from __future__ import annotations
 

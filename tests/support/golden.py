@@ -287,7 +287,7 @@ def _send_offset(producer: Producer, offset: int) -> None:
 
 
 def _write_archived(bootstrap: str, lake: Topics, committed: int) -> None:
-    """Have tables with records that have left Redis, one that was compacted, and a record that is not archived."""
+    """Have tables with records that have left Redis, a compacted table, and a record that is not archived."""
     for topic in ("archived", "dated"):
         produce(
             bootstrap, topic, *timed({}, {"timestamp": TIMESTAMP_FIRST_MS + 86_400_000, "value": "next day"})

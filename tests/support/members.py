@@ -1,6 +1,6 @@
 """Members of a consumer group with real clients, each in a thread of its own: what tests/support/member_host.py runs.
 
-A member reports each record before it commits the offset after it, so that one that is killed loses nothing that it
+A member reports each record before it commits the offset after it, so a killed member loses nothing that it
 has not reported. It reports by `report(event, **fields)`: `open`, `assigned` and `revoked` or `lost` with `partitions`,
 `values` with numbers, `view` with what the client says of its generation, `refused` (a commit) and `failed` with
 `error`, `leaving` when it takes no more, and `gone`.

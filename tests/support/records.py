@@ -1,7 +1,7 @@
 """Records as tests send them to a broker and get them back, with any client.
 
-Knows what "exactly those" means: every record once, in order within its partition, at the offset that was
-acknowledged, with its key, value, headers and timestamp. Knows no client and no wire format.
+Defines "exactly those": every record once, in order within its partition, at the acknowledged
+offset, with its key, value, headers and timestamp. Knows no client and no wire format.
 """
 
 from __future__ import annotations

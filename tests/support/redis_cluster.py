@@ -178,7 +178,7 @@ class RedisCluster:
         except _UNANSWERED:
             return False
         except redis.ResponseError as error:
-            # A node that was stopped in the middle of a script takes that for one that runs too long.
+            # A node that was stopped in the middle of a script takes the script for one that runs too long.
             if not str(error).startswith("BUSY"):
                 raise
             return False
@@ -220,7 +220,7 @@ class RedisCluster:
     def move_keys(
         self, source: ClusterNode, to: ClusterNode, keys: Iterable[bytes], *, replace: bool = False
     ) -> None:
-        """MIGRATE some keys; `replace` those that the other node has already, as after one that failed."""
+        """MIGRATE some keys; `replace`: also keys that the other node has already, as after a failed one."""
         options = ("REPLACE", "KEYS") if replace else ("KEYS",)
         source.call("MIGRATE", "127.0.0.1", to.port, "", 0, _MIGRATE_TIMEOUT_MS, *options, *keys)
 

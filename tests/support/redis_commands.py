@@ -14,7 +14,7 @@ Command = list[bytes]
 
 
 def write(client: Any, path: Path) -> None:
-    """Write all keys but those that expire, which are leases of processes that run."""
+    """Write all keys except expiring ones: these are leases of running processes."""
     keys = sorted(key for key in client.scan_iter() if client.pttl(key) < 0)
     with path.open("w", encoding="ascii") as file:
         for key in keys:

@@ -1,6 +1,6 @@
 """Spark's driver in a process of its own, which runs functions of tests and can be killed like any other.
 
-One process for each set of jars and settings: a JVM that was started once keeps those that it was started with.
+One process for each set of jars and settings: a JVM keeps the ones with which it was started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs sections of pages as a reader would: `python -m tests.support.tutorial DIRECTORY NETWORK PAGE#TITLE...`.
 
-Knows the forms that commands and what they print have there; nothing of what they are about. In an indented block each
-line is a command; where lines begin with `$ `, those are the commands, and what stands below one is what it prints. A
+Knows the forms of commands and of their output on pages, not their subjects. In an indented block each line is a
+command; if lines begin with `$ `, these are the commands, and the lines below one are its output. A
 block of Python, TOML or JSON is a file, whose name is in the text before it. `make run` goes on while the rest is done,
 up to the next one, unless that is another broker of a cluster (`--broker-id`); one that names a Redis elsewhere is left
 out. `korvet lake status` and `korvet lake pipeline status` are asked again until they say what is shown. Of tables the

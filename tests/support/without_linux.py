@@ -18,7 +18,7 @@ _stat = os.stat
 
 
 def take_away() -> None:
-    """Have this process, and those that it forks, find nothing of Linux; what imports Korvet comes after."""
+    """Have this process and its children find nothing of Linux; import Korvet after it."""
     setattr(sys, "platform", "darwin")  # noqa: B010 - mypy knows the value
     setattr(socket, "TCP_KEEPALIVE", socket.TCP_KEEPIDLE)  # noqa: B010 - not in its types
     socket.__all__[socket.__all__.index("TCP_KEEPIDLE")] = (

@@ -1,4 +1,4 @@
-"""What becomes of configs that are changed, beyond what the tests of the APIs show by bytes."""
+"""Changed configs, beyond the bytes that the tests of the APIs show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! The sessions that a worker keeps: how many, whose, which make room for others, and what they know.
+//! The sessions that a worker keeps: their number, their owners, evictions, and their state.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

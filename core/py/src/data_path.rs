@@ -1,7 +1,7 @@
 //! Produce and Fetch, served between the sockets of clients and those of Redis; Python hears of them only what it has to
 //! decide.
 //!
-//! One step takes in what Redis has replied and which requests have arrived, sends what was gathered, and writes answers.
+//! One step takes in replies of Redis and requests that have arrived, sends the gathered commands, and writes answers.
 //! The sockets and the client of Redis are borrowed for a step: nothing in it makes, calls or drops an object of Python but
 //! for references to owners. What Python is to know or to decide is given to its callable when nothing is borrowed.
 
@@ -159,7 +159,7 @@ impl DataPath {
         }
     }
 
-    /// Serve what has arrived, send what is gathered and answer what is done, until nothing is left to do. With `rings`
+    /// Serve arrived requests, send gathered commands and answer finished requests, until nothing is left to do. With `rings`
     /// the sockets are to have a turn if there is something to say about them.
     pub fn run(slf: &Bound<'_, Self>, rings: bool) -> PyResult<()> {
         {

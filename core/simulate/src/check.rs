@@ -1,4 +1,4 @@
-//! What may be: the servers say what ran, callers what they were told, and this whether both can be true.
+//! Checks if the commands that servers ran and the answers of callers can both be true.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -252,7 +252,7 @@ impl Ledger {
                     let is_elsewhere =
                         [&b"-MOVED"[..], b"-ASK", b"-TRYAGAIN"].iter().any(|word| reply.starts_with(word));
                     let is_missing = reply.starts_with(b"-NOSCRIPT") && plan.is_rerun;
-                    // What is asked of the receiver waits behind what was asked before it, which may need keys of both.
+                    // A command to the receiver waits behind earlier ones, which may need keys of both.
                     let is_hard = plan.places[place].kind == Kind::Pair
                         || plan.transaction(place).is_some()
                         || reply.starts_with(b"-ASK");

@@ -87,7 +87,7 @@ pub(crate) struct Session {
     asking: Option<Name>,
     transaction: Option<Transaction>,
     pub channels: BTreeSet<String>,
-    /// The histories that it was told, and those that began since.
+    /// The histories that it was given, and the ones begun since.
     pub histories: Vec<String>,
     /// What it sent that is of a feed, and the end of each among all bytes it sent.
     pub feed: Vec<(usize, Vec<u8>)>,

@@ -229,7 +229,7 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Append what `write` puts into room for `size` bytes; what that holds before is of no meaning.
+    /// Append what `write` puts into room for `size` bytes; what room holds before is ignored.
     fn append<E>(&mut self, size: usize, write: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<(), E> {
         if self.written == self.filled {
             (self.written, self.filled) = (0, 0);

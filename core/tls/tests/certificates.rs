@@ -12,7 +12,7 @@ const UNTRUSTED: Option<&str> = Some("certificate verify failed: unable to get l
 const EXPIRED: Option<&str> = Some("certificate verify failed: certificate has expired");
 const MISSED: Option<&str> = Some("peer did not return a certificate");
 
-/// What a client is refused for that shows `chain` to a server that trusts `trusted`, in both versions.
+/// The reason for refusing a client that shows `chain` to a server that trusts `trusted`, in both versions.
 fn refusal(site: &Site, client_auth: ClientAuth, trusted: &Issued, chain: &[&Issued]) -> Option<String> {
     let [old, new] = ["TLSv1.2", "TLSv1.3"].map(|version| {
         let server = site.server(client_auth, &[version], trusted);

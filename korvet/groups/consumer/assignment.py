@@ -57,8 +57,8 @@ METADATA_BYTES_MAX = 1 << 20
 """Characters of what a member subscribes to: a thousand topics have some 50 KiB."""
 
 SEEN_MAX = 10_000
-"""Groups and expressions of which a worker remembers that their topics are those of the assignment, and members whose
-expressions it remembers; more, and it looks again."""
+"""Groups and expressions whose topics a worker remembers as assigned, and members whose expressions it remembers;
+beyond that it looks again."""
 
 
 class Written(NamedTuple):

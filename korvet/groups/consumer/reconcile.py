@@ -32,9 +32,9 @@ def reconcile(
 ) -> Progress:
     """Return the member after its next step.
 
-    `target` is without topics that it is not subscribed to; of that, `taken` is what others own. `owned` is what it
-    reports to own, None: nothing new. `unsubscribed` is what it owns of topics to which it has just ceased to be
-    subscribed, None if its subscription is as it was.
+    `target`: only subscribed topics; `taken`: the part of it that others own. `owned`: the partitions that it reports,
+    None: unchanged. `unsubscribed`: partitions it owns in topics whose subscription has just ended, None: the
+    subscription is unchanged.
     """
     after = _next(member, target_epoch, target, taken, owned, unsubscribed)
     freed = member.owned - after.owned

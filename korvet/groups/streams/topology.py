@@ -2,7 +2,7 @@
 
 A subtopology has as many tasks as the largest topic that it reads from has partitions, and its changelogs have that
 many partitions. A repartition topic whose number of partitions the application does not fix has as many as the largest
-topic of those that write to it, or as the topics that it is joined with. Kafka's rules (its InternalTopicManager) are
+topic that writes to it, or as the topics with which it is joined. Kafka's rules (its InternalTopicManager) are
 the measure, and its sentences.
 """
 

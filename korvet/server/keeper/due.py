@@ -39,7 +39,7 @@ The second argument is which of the names were due while their node was away, or
 
 
 class _Taken(NamedTuple):
-    """A name that was taken off the list: what `DueGroups` has of it, and when that was, by the keeper's clock."""
+    """A name taken off the list: its entry in `DueGroups`, and when, by the keeper's clock."""
 
     time_ms: float
     now_ms: int

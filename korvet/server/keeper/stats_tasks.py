@@ -256,7 +256,7 @@ def _positions(context: Context, status: PipelineStatus) -> list[LogPosition]:
 
 
 def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[T]:
-    """Return what `read` yields of the logs of each node of a cluster, all at once; of one that is away, what came.
+    """Return the results of `read` for the logs of each node, read at once; for a node that fails, the ones until then.
 
     Of the one Redis it raises StorageUnavailableError.
     """

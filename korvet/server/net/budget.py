@@ -1,8 +1,8 @@
 """A request's bytes, and the memory that serving it takes: the records of its answer.
 
-The records of Fetch and of ShareFetch share a budget of queued.max.request.bytes in a worker, which the core has, as it
-has those of the bytes themselves, of what arrives and of what clients send before they have logged in
-(`korvet_core.ClientSockets`), and of what is made of batches (`korvet_core.DataPath`).
+Records of Fetch and of ShareFetch share a budget of queued.max.request.bytes in a worker. The core holds it, and three
+more: bytes that arrive, bytes of clients without a login (`korvet_core.ClientSockets`), and decoded batches
+(`korvet_core.DataPath`).
 """
 
 from __future__ import annotations

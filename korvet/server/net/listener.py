@@ -122,7 +122,7 @@ class Acceptor:
         self._accepting = [self._clock.spawn(self._accept, index) for index in range(len(self._listeners))]
 
     def leave_to_others(self) -> None:
-        """Leave connections that begin from now on to the other workers, and wait for those that have begun.
+        """Leave new connections to the other workers, and wait for connections that have begun.
 
         Takes HANDSHAKE_SECONDS_MAX; to be followed by `close`.
         """

@@ -3,7 +3,7 @@
 Workers bind sockets of their own with SO_REUSEPORT, so the kernel would let two brokers share a port without a word: a
 first bind without that option keeps them apart.
 
-The kernel resets what is in the queue of a socket that closes, and what is on its way there. So before one of several
+The kernel resets connections in the queue of a closing socket, and on their way to it. So before one of several
 sockets of a port closes, no handshake may begin on it. A filter in the kernel (classic BPF, see socket(7)) drops the
 first packet of each connection; its client sends it again after a second, and by then the port's other sockets get it.
 Handshakes under way go on: only their first packet carries SYN, and it has passed.

@@ -8,7 +8,7 @@ What a `kill -9` of a worker costs, and where that is handled:
 - What it had answered is in Redis: no acknowledged record, committed offset or group membership was in its memory. A
   member of a group that connects again within its session timeout causes no rebalance.
 - Other workers go on: each has a socket of its own on the port (SO_REUSEPORT), and the kernel leads new connections to
-  those that are left. Connections that the dead worker had not accepted yet are reset too.
+  them. Connections that the dead worker had not accepted yet are reset too.
 - SIGCHLD wakes the supervisor, `reap` frees the row of the process table and removes what the worker reported of the
   present, and `on_exit` decides when the slot gets another child: at once if the worker had served for half a second,
   else after 0.1 s, twice as long after each failure, 10 s at most. `korvet_child_restarts_total` counts it.

@@ -304,7 +304,7 @@ def _try_subscription(client: redis.Redis, address: RedisAddress) -> None:
 
 
 def judge(info: Mapping[str, object]) -> ServerFacts:
-    """Return what `INFO` says about a server that Korvet can use; raises ConfigError for one that it cannot."""
+    """Return the facts of `INFO` about a server; raises ConfigError if Korvet cannot use it."""
     name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
     version = str(info.get(f"{name}_version", ""))
     minimum = _VERSION_MIN[name]

@@ -1,6 +1,6 @@
 """What records are expected to be: conditions in SQL over the columns of a source, and what becomes of other records.
 
-A condition that is NULL is met, as that of a tombstone: CHECK of SQL goes by the same rule. Records that do not decode
+A condition that is NULL is met, for example for a tombstone: SQL's CHECK has the same rule. Records that do not decode
 have another reason to be dead letters, and are not looked at.
 """
 

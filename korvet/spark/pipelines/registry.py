@@ -1,6 +1,6 @@
 """A schema registry: Confluent's REST interface, as Apicurio, Karapace and others have it too.
 
-Records begin with the id of the schema that they were written with, which never changes: what was fetched once is
+Records begin with the id of their schema. A schema never changes, so it is fetched once and
 kept. Requests have a deadline and replies a size; credentials go nowhere else, for redirects are not followed.
 """
 
@@ -48,7 +48,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """A schema with all that it needs, which is by name in `references`: each stands after what it needs itself.
+    """A schema with the schemas that it needs, by name in `references`: each after the ones that it needs itself.
 
     `version` is its number in the subject that was asked for, 0 of one that was asked for by id.
     """

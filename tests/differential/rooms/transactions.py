@@ -1,4 +1,4 @@
-"""Producer ids and transactions: of clients that add partitions, of those that do not (KIP-890), and their offsets."""
+"""Producer ids and transactions: clients that add partitions, clients that do not (KIP-890), and their offsets."""
 
 from __future__ import annotations
 

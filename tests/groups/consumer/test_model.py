@@ -1,6 +1,6 @@
 """Members that do anything in any order, on two workers: no two ever use a partition, and in the end all is shared.
 
-A member uses what it was assigned, until it has reported that it revoked it. What it may not know counts too: answers
+A member uses its partitions until it has reported their revocation. Answers that it may not know count too: answers
 get lost, members of both protocols come and go, and topics do.
 """
 

@@ -109,7 +109,7 @@ ASKED = {"group_ids": ["billing", "billing"]}
 
 
 def describing(before: Callable[[Scene], object]) -> list[Row]:
-    """Return the rows that every API has which describes groups of a kind, to which `before` makes `billing` belong."""
+    """Return the rows of every API that describes groups of a kind, to which `before` makes `billing` belong."""
     at, rights = "groups.error_code", [(DESCRIBE, TOPIC), (DESCRIBE, GROUP)]
     reported = described(authorized_operations=Where(lambda given: given > 0))
     refused = described(error_message=Where(bool), members=[])

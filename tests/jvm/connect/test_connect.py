@@ -106,7 +106,7 @@ def wait_until_shared(by: Worker, *workers: Worker) -> None:
 
 
 def kill_the_owner(name: str, one: Worker, other: Worker) -> Worker:
-    """Kill that of two workers which runs a task, and wait until the other has taken it; returns that one."""
+    """Kill the worker that runs a task, and wait until the other has taken it; returns the killed one."""
     killed, left = (one, other) if owners(one)[name] == one.name else (other, one)
     killed.kill()
     wait_until_shared(left, left)

@@ -84,7 +84,7 @@ class Worker:
 
 @contextlib.contextmanager
 def running() -> Iterator[list[Worker]]:
-    """Give a list for the workers that a test starts; those that are left in it are killed at the end."""
+    """Give a list for the workers that a test starts; the remaining ones are killed at the end."""
     workers: list[Worker] = []
     try:
         yield workers

@@ -9,7 +9,7 @@ an empty log for each test. The classes of the tests stay as they are. Two parts
 - KafkaServerTestHarness, QuorumTestHarness and their utilities: HarnessPatch writes copies of them with other bodies
   for the methods that start, stop or ask a broker.
 
-Both use OutsideBroker, which passes on those properties of a test that are settings of Korvet. A test that asks for
+Both use OutsideBroker, which passes on the properties of a test if they are settings of Korvet. A test asking for
 anything else of the broker's process gets an InProcessException, and counts as `outside`.
 
 classes.txt has the classes that say something about an outside broker. Not those about TLS by Java's key stores,

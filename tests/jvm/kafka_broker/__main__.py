@@ -1,7 +1,7 @@
 """One run: a line for each class, what failed, and a line of counts.
 
 `make test-kafka-broker ARGS="kafka.server.OffsetFetchRequestTest kafka.server.FetchRequestTest#testFetch"`; without
-classes it runs those of classes.txt that have no result of this commit. Exits with 1 if a test fails that neither list
+classes it runs the ones of classes.txt without a result of this commit. Exits with 1 if a test fails that no list
 names, or if a test of open.txt passes.
 """
 

@@ -120,7 +120,7 @@ def _command(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a JVM that runs, which ends its broker; both by force if that takes long."""
+    """End a running JVM and with it its broker; by force if it takes long."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""The lists of tests: which classes are run, which of their tests cannot pass, and which must pass one day.
+"""The lists of tests: the classes to run, tests that cannot pass, and tests that must pass one day.
 
 A line of the last three is CLASS#METHOD,METHOD: REASON. METHOD stands for all invocations of a test with parameters,
 METHOD#2 for the second one; * stands for any characters.

@@ -1,4 +1,4 @@
-"""What tests ended with, what the lists make of it, and the files that keep it for a run that is resumed."""
+"""Results of tests, their comparison with the lists, and the files that keep them for a resumed run."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def two_executors(running: Cluster, spark: SparkSession) -> None:
 
 
 def kill_once(victim: str, killed: Path) -> None:
-    """Kill the Python worker that runs this, or what has started it, the first time that anybody asks."""
+    """Kill the Python worker that runs this, or its parent, at the first call."""
     try:
         killed.touch(exist_ok=False)
     except FileExistsError:

@@ -26,7 +26,7 @@ _BY_A_BROKER = {".venv", "korvet-data", "lake", "server.out", "server.err"}
 
 
 def done(directory: Path, sections: Sequence[str], seconds_max: float) -> set[str]:
-    """Do what sections say, and return what that has made in the directory."""
+    """Follow sections, and return the files that they make in the directory."""
     missing = [name for name in ("unshare", "kcat", "bash", "make") if shutil.which(name) is None]
     assert not missing, f"the tutorial, or a network of its own for it, needs {missing}"
     as_repository(directory)

@@ -129,7 +129,7 @@ def test_nodes_of_every_size_are_freed(raw_redis: Any, node_entries: int) -> Non
 
 
 def test_a_step_frees_no_more_than_it_may(raw_redis: Any) -> None:
-    """What is not known to be little goes by the limit of entries, what is known by that of bytes."""
+    """Entries of unknown size count by the limit of entries, known ones by the limit of bytes."""
     log = Log(raw_redis)
     with nodes_of(raw_redis, 10):
         offsets = filled(log, 1000)

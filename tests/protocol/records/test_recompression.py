@@ -1,4 +1,4 @@
-"""Batches that Korvet compressed: in the framing that each client reads, Java's too, which reads less than others."""
+"""Batches that Korvet compressed: in the framing that each client reads, even Java's, the strictest."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ impl SessionPartition {
     }
 }
 
-/// The partitions that one client fetches, by keys that rise in the order in which they were added.
+/// The partitions that one client fetches, by keys that rise in the order of their addition.
 #[derive(Debug)]
 pub struct Session {
     #[allow(missing_docs)]
@@ -340,7 +340,7 @@ pub struct Sessions {
     uses: u64,
     partitions: usize,
     evictions: u64,
-    /// Sessions that ended during a request, which still uses them; and sessions that nobody uses any more.
+    /// Sessions that ended during a request that still uses them, and unused sessions.
     ended: BTreeMap<i32, Session>,
     removed: Vec<Session>,
 }

@@ -64,7 +64,7 @@ fn tombstones_and_markers_stay_until_their_period_is_over() {
     let keys = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i", b"j"];
     let tombstones: Vec<_> = (1..).zip(keys).map(|(end, key)| tombstone(end, key)).collect();
     let mut cleaner = cleaner(DENSE, rules);
-    // Of what no period speaks: the last record of the log at that time, which stayed whatever it was.
+    // Not subject to a period: the last record of the log at that time always stayed.
     assert_eq!(ids(&mut cleaner, &tombstones), ["0-5", "0-6", "0-9", "0-10"]);
     assert!(cleaner.has_new_tombstones);
     let markers: Vec<_> = (1..=10).map(|end| marker(end, b"commit")).collect();

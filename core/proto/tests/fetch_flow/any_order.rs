@@ -44,7 +44,7 @@ enum State {
     Aborted,
 }
 
-/// The number of a request that is under way, in which step it began, and what it names.
+/// A request under way: its number, the step in which it began, and its partitions.
 type UnderWay = (u64, u64, Vec<(Place, i64)>);
 
 struct Client {

@@ -1,4 +1,4 @@
-//! Readers of what is committed (KIP-98): what they may see, and which transactions are named to them.
+//! Readers with read_committed (KIP-98): the records they may see, and the aborted transactions in their responses.
 
 use crate::support::{OPTIONS, Worker};
 use crate::wire::{Asks, Fetch, at, fetch};

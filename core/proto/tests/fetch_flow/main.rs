@@ -1,4 +1,4 @@
-//! Requests of consumers from their frames to their answers: what is read when, what is asked, what is waited for, and
+//! Requests of consumers from their frames to their answers: reads, questions, waits, and
 //! what is answered.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]

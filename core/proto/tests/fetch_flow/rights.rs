@@ -1,4 +1,4 @@
-//! Who may read what: rights, brokers that follow others, and partitions that are named again.
+//! Rights of readers, brokers that follow others, and partitions named again.
 
 use korvet_proto::ErrorCode;
 use korvet_proto::access::Right;

@@ -1,4 +1,4 @@
-//! Sessions (KIP-227): what a request reads that names nothing, and what it is answered.
+//! Sessions (KIP-227): the partitions that a request without names reads, and its response.
 
 use std::time::Duration;
 

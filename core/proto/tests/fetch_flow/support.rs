@@ -38,7 +38,7 @@ pub const OPTIONS: Options = Options {
 /// Servers, each with every other slot, and the history of its connection.
 pub struct Servers {
     pub histories: Vec<String>,
-    /// Slots that no server has, and those that another one has.
+    /// Slots without a server, and slots of another server.
     pub lost: BTreeSet<u16>,
     pub moved: BTreeMap<u16, NodeId>,
 }
@@ -87,7 +87,7 @@ pub struct Worker {
     pub owner: Owner,
     pub now: Time,
     pub calls: VecDeque<Call>,
-    /// Channels that are to be listened to and are not yet; those that are.
+    /// Channels to subscribe to; channels subscribed to.
     pub asked: Vec<String>,
     pub heard: BTreeSet<String>,
     pub answers: VecDeque<(u64, Response)>,
@@ -233,7 +233,7 @@ impl Worker {
         });
     }
 
-    /// End the one transaction that is open in a partition, which began there; that is announced.
+    /// End the only open transaction of a partition, which began there, and announce it.
     pub fn end_transaction(&mut self, index: i32, producer: i64, commits: bool) {
         let stream = format!("a:{index}");
         self.append_of(&stream, producer, TRANSACTIONAL | CONTROL);

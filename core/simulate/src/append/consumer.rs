@@ -128,7 +128,7 @@ impl Consumer {
         self.version >= LEADER_EPOCHS_FROM
     }
 
-    /// What it asks of the partitions that it may read now, but for those that are left out.
+    /// Its request for the partitions that it may read now, except the excluded ones.
     fn wanted(&self, is_left_out: &mut impl FnMut() -> bool) -> BTreeMap<Which, Asks> {
         let mut wanted = BTreeMap::new();
         for (which, part) in &self.parts {

@@ -1,4 +1,4 @@
-//! What may be: what producers have heard, what readers saw, and what the logs hold in the end.
+//! The facts to reconcile: answers to producers, records of readers, and the logs in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Histories of producers and consumers, workers with the core that serves them, and Redis as a model of its scripts.
 //!
-//! Theory of operation. `model` is what the scripts do to logs and what commands read of them, and `compare`, with
-//! `acts`, shows at a server that it does just that. A history has servers that run the model (`redis`, `sessions`,
+//! Theory of operation. `model` does to logs what the scripts do, and reads them as commands do; `compare`, with
+//! `acts`, shows at a server that both agree. A history has servers that run the model (`redis`, `sessions`,
 //! `topics`), and workers with the real client, the real `Producers` (`worker`, `own`, `commands`, `order`), and the real
 //! `Consumers` and `Channels` (`reading`). Producers are as Kafka's clients are (`producer`, `frames`), and so are
 //! consumers (`consumer`, `fetch_frames`, `readers`); there are a coordinator of transactions (`transactions`) and members

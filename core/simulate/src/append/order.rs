@@ -1,4 +1,4 @@
-//! The order in which a worker began what was sent, and heard what is to be sent again.
+//! The order in which a worker began requests, and heard that requests must be sent again.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The consumers of a history: what they ask of workers, what the owner of the core decides for them, and what they get.
+//! The consumers of a history: their requests to workers, the decisions of the core's owner, and their responses.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -339,7 +339,7 @@ impl World {
         let Some(part) = self.consumers[consumer].parts.get(&which) else { return };
         let (position, seen) = (part.position.unwrap_or_default(), part.seen.incarnation);
         let had = self.written.of(which, seen);
-        // A client that says which epoch it knows is to hear that it is over.
+        // A client that names an epoch must hear that the epoch is over.
         let is_cut = had.cuts > 0 && (part.seen.is_blind || part.last_epoch < 0 || !knows_epochs);
         let is_trimmed = position < had.start;
         if !is_cut && !is_trimmed && seen == of.incarnation {

@@ -424,8 +424,8 @@ impl Worker {
         known
     }
 
-    /// The same if it is that of a history; it asks if it is not. `known` is one that a client knows: the node that had the
-    /// partition before may have a later one.
+    /// The same for one history; asks the node if the known epoch is from another. `known`: an epoch that a client has: the
+    /// partition's former node may have had a later one.
     pub fn epoch_in(&mut self, partition: &Partition, history: &str, known: i32, now: Time) -> Option<i32> {
         let node = self.client.node_at(partition.slot)?;
         let epoch = self.epochs.get(&node).filter(|(of, _)| of == history).map(|(_, epoch)| *epoch);

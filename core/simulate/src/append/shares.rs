@@ -1,9 +1,9 @@
 //! Members of a share group (KIP-932), as far as the core serves them: it reads for them, and offers what was acquired.
 //!
 //! The locks of Korvet are kept by scripts (korvet/share), which are no part of the core: here a plain model of them
-//! stands in their place, and survives what Redis loses. So this shows what the reader gives for a range that somebody
-//! has acquired, however often it is read and by whom; not that the scripts keep their locks. It reads topics that want
-//! no replicas, for bounds of these are what consumers are tested with.
+//! stands in their place, and survives a loss of data. So this shows the reader's answers for an acquired range,
+//! whoever reads it and however often; not that the scripts keep their locks. It reads topics that want no replicas:
+//! consumers test the bounds of the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

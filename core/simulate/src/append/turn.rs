@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// Bring what was published to those who listen, and end what is listened to at another node.
+    /// Deliver published messages to subscribers, and end subscriptions at another node.
     pub fn publish(&mut self) {
         for host in 0..self.servers.hosts.len() {
             let published = std::mem::take(&mut self.servers.hosts[host].model.published);

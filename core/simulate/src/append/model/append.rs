@@ -1,4 +1,4 @@
-//! Appends: which batches may be written, what is written of them, and what the script answers.
+//! Appends: the batches that may be written, their entries, and the answers of the script.
 
 use std::collections::BTreeMap;
 

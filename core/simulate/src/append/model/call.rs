@@ -134,7 +134,7 @@ impl Call {
     }
 }
 
-/// What a script says of a batch. 9 to 11 are of keys that are damaged, which this model has not.
+/// The script's answer for a batch. 9 to 11 are for damaged keys, which this model does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Appended = 0,

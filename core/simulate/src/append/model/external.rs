@@ -387,7 +387,7 @@ impl Model {
             if waiting == 0 {
                 *step.moving = None;
             } else if let Some(lowest) = lowest.filter(|_| step.ids.is_dense()) {
-                // An entry that somebody adds now gets an id after those that wait.
+                // An entry added now gets an id after the waiting ones.
                 let last_id = step.ids.of_end(step.log.next.max(lowest) + waiting as i64);
                 step.stream.as_mut().unwrap().set_id(last_id, None, None).unwrap();
             }
