@@ -1,6 +1,7 @@
 //! Checks of the records that consumers have read.
 //!
-//! Each answer is compared with the history of the logs: a record that a reader gets was there, no record is skipped, offsets rise, and nothing is shown that replicas lack or that belongs to a transaction without a commit.
+//! Each answer is compared with the history of the logs: a record that a reader gets was there, no record is skipped,
+//! offsets rise, and no record is shown if replicas lack it or its transaction has no commit.
 //! Where nothing disturbs, a reader is soon at the end of its log, and in the end it has what the log has. Two things
 //! are not asked for: of a client that says no leader epochs (below version 9) nothing after its log was cut, and nothing
 //! about the transactions of a producer whose row was lost or has expired.
