@@ -51,6 +51,8 @@ EXAMPLES = {
     "docs/capacity.md#Capacity of a cluster": "tests/loadtest/test_capacity.py",
     "docs/admin-python.md#Administration from Python": "tests/admin/test_examples.py",
     "docs/architecture.md#Processes": "a picture",
+    "docs/architecture.md#Produce": "a picture",
+    "docs/architecture.md#Fetch": "a picture",
     "docs/cluster.md#Several brokers": CHECKED + "; tests/machines starts a cluster",
     "docs/cluster.md#On one machine": "tests/kcat/test_first_session.py",
     "docs/cluster.md#Features": "tests/cli/test_features.py",
@@ -187,14 +189,17 @@ def test_a_table_that_is_not_true_any_more_is_noticed() -> None:
 
 
 def test_every_path_and_name_in_it_that_a_page_names_exists() -> None:
-    pattern = re.compile(r"`((?:\.ci|deploy|docs|korvet|loadtest|lua|tests)/[\w./-]*)(?::(\w+))?")
+    pattern = re.compile(
+        r"`((?:\.ci|core(?!/target)|deploy|docs|korvet|loadtest|lua|tests)/[\w./-]*)(?::(\w+))?"
+    )
+    kinds = {".py": "def|class", ".rs": "fn|struct|enum|trait"}
     named = {(page, *match.groups()) for page, text in CURRENT.items() for match in pattern.finditer(text)}
     assert len(named) > 50
     missing = [
         (page, path, name)
         for page, path, name in sorted(named, key=str)
         if not (file := ROOT / path).exists()
-        or (name and not re.search(rf"(?:def|class) {name}\b", file.read_text()))
+        or (name and not re.search(rf"(?:{kinds[file.suffix]}) {name}\b", file.read_text()))
     ]
     assert not missing
 
