@@ -28,8 +28,8 @@ class BadThresholdsError(ValueError):
 class Limits(NamedTuple):
     """The limits of a run: of the share of failures, and by operation of the 99th percentile (ms) and the rate (1/s).
 
-    `process_growth_mib`: growth of a process of the broker, None: not judged; `redis_left_mib`: memory of Redis after all
-    topics are deleted.
+    `process_growth_mib`: growth of a process of the broker, None: not judged; `redis_left_mib`: memory of Redis after
+    all topics are deleted.
     """
 
     failure_ratio: float
