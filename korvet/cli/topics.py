@@ -174,22 +174,20 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...])
     except AdminError as error:
         report_failures("topic", {target: error})
     skipped = 0
-
-    def skip(line: str) -> None:
-        nonlocal skipped
-        skipped += 1
-        click.echo(printable(f"skipped: {line}"), err=True)
-
     try:
         with ProgressLine() as progress:
-            offsets = topic_copy.run(progress.add, skip)
+            for step in topic_copy.run():
+                progress.add(step.records, step.size)
+                skipped += len(step.skipped)
+                for line in step.skipped:
+                    click.echo(printable(f"skipped: {line}"), err=True)
     except BaseException:
         click.echo(f"{printable(target)} is incomplete: delete it, and run the command again", err=True)
         raise
     copied = {"source": source, "target": target, "records": progress.records, "skipped": skipped}
-    if not printed_json(copied | {"offsets": offsets}):
+    if not printed_json(copied | {"offsets": topic_copy.offsets}):
         click.echo(printable(f"copied {progress.records} records of {source} to {target}"))
-        tabulate(offsets, _COPIED, empty="no committed offsets")
+        tabulate(topic_copy.offsets, _COPIED, empty="no committed offsets")
 
 
 @topics.command("list")
