@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from korvet.admin.client import AdminClient
-from tests.cli.commands import Result, commit, committed, done, failed, read, refused, run, write
+from tests.cli.commands import Result, commit, committed, done, failed, read, run, write
 from tests.cli.terminal import CTRL_C, at_terminal, exit_code
 from tests.support.batches import LINKED, MALFORMED
 from tests.support.domain import domain
@@ -234,23 +234,6 @@ def test_several_topics_are_read_at_once(broker: InProcessBroker, client: Client
     expected = [f"{name}-0 0", f"{name}-1 1"]
     assert sorted(values(broker, f"{name}-0", f"{name}-1", *template)) == expected
     assert sorted(values(broker, f"{name}-0", f"{name}-1", *template, "-g", name)) == expected
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--format", "%x"),
-        ("--format", "100%"),
-        ("--format", "%s", "--json"),
-        ("--long", "--json"),
-        *(("-o", where) for where in ("yesterday", "1960-01-01", "99999999999999999999")),
-        ("-o", "5", "-g", "g"),
-        ("-p", "0", "-g", "g"),
-        ("-n", "0"),
-    ],
-)
-def test_wrong_flags_are_a_mistake(name: str, flags: tuple[str, ...]) -> None:
-    refused("consume", name, *flags)
 
 
 def test_batches_that_do_not_decode_are_skipped_with_a_line_each(

@@ -26,7 +26,6 @@ from tests.cli.commands import (
     json_at_broker,
     korvet,
     korvet_process,
-    refused,
     table,
 )
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
@@ -322,29 +321,3 @@ def test_a_command_that_waits_for_a_broker_says_so() -> None:
         r"no connection to 127\.0\.0\.1:1: Connection refused; retrying for \d+ s more\n", notice
     )
     assert (process.returncode, output, errors) == (130, "", "\n")
-
-
-def test_a_time_that_is_no_number_is_not_blamed_on_the_address() -> None:
-    message = refused("groups", "list", "--timeout", "nan")
-    assert "Invalid value for '--timeout': nan is no number of seconds" in message
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["describe"],
-        ["describe", "a", "--all-groups"],
-        ["delete"],
-        ["list", "-b", "host:port"],
-        ["list", "-b", ","],
-        ["list", "--timeout", "0"],
-        ["list", "surplus"],
-    ],
-)
-def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
-    refused("groups", *arguments)
-
-
-def test_a_slip_in_a_state_is_answered_with_the_known_states() -> None:
-    message = refused("groups", "list", "--state", "Emtpy")
-    assert "'Emtpy' is none of PreparingRebalance, CompletingRebalance, Stable, Dead, Empty" in message

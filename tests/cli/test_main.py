@@ -15,7 +15,7 @@ from korvet.cli.main import korvet as command_tree
 from korvet.cli.main import main
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN
 from korvet.config.sources import load
-from tests.cli.commands import korvet, korvet_process, refused
+from tests.cli.commands import korvet, korvet_process
 
 
 @pytest.mark.slow
@@ -61,12 +61,6 @@ def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureF
         assert re.search(rf"\b{number}\b", text.partition("Exit codes:")[2])
     for each in ("SIGTERM", "SIGHUP", "_KORVET_COMPLETE"):
         assert each in text
-
-
-def test_what_the_command_does_not_know_is_refused_with_exit_code_2() -> None:
-    for arguments in (("serve", "--liste", "x"), ("config", "surplus")):
-        assert "Error: " in refused(*arguments)
-    assert "Error: No such command 'topicz'. Did you mean 'topics'?\n" in refused("topicz", "list")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Result, done, failed, read, refused, run
+from tests.cli.commands import Result, done, failed, read, run
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.lua.support import memory_left
 from tests.support import redis_servers
@@ -215,29 +215,6 @@ def test_a_topic_that_cannot_be_is_one_line_of_error(broker: InProcessBroker) ->
     message = failed(produce(broker, "no topic", given=b"1\n"))
     assert "INVALID_TOPIC_EXCEPTION" in message
     assert message.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--json", "-K:"),
-        ("--json", "--null", "x"),
-        ("--json", "--key", "k"),
-        ("--whole", "-0"),
-        ("--whole", "-K:"),
-        ("--key", "k", "-K:"),
-        ("--keep-partitions",),
-        ("--json", "--keep-partitions", "-p", "1"),
-        ("--acks", "1", "--idempotence"),
-        ("--acks", "2"),
-        ("-H", "no-value"),
-        ("-K", ""),
-        ("-p", "-1"),
-        ("-z", "zip"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_a_mistake(name: str, flags: tuple[str, ...]) -> None:
-    refused("produce", name, *flags)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.cli.commands import at_broker, commit, committed, done, done_as_json, failed, refused
+from tests.cli.commands import at_broker, commit, committed, done, done_as_json, failed
 from tests.support.batches import Record
 from tests.support.group_consumer import joined
 from tests.support.in_process import InProcessBroker
@@ -121,38 +121,3 @@ def test_an_impossible_reset_changes_nothing(broker: InProcessBroker, client: Cl
     assert "no offset of" in refusal(name, "--topic", name, "--shift-by", "1")
     assert "no offsets: name the topics" in refusal(f"{name} new", "--all-topics", "--to-earliest")
     assert committed(broker, name, name) == [4]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--to-earliest"],
-        ["--to-earliest", "--topic", "a", "--all-topics"],
-        ["--all-topics"],
-        ["--all-topics", "--to-earliest", "--to-latest"],
-        ["--all-topics", "--to-offset", "0", "--shift-by", "0"],
-        ["--all-topics", "--to-offset", "-1"],
-        ["--all-topics", "--to-timestamp", "soon"],
-        ["--all-topics", "--to-datetime", "yesterday"],
-        ["--all-topics", "--to-datetime", "1969-12-31T00:00:00"],
-        *(
-            ["--all-topics", "--by-duration", each]
-            for each in ("P", "PT", "P1DT", "1D", "P1H", "P9999999999D")
-        ),
-        *(
-            ["--to-latest", "--topic", each]
-            for each in ("", ":0", "a:", "a:x", "a:-1", "a:1,", "a:2147483648")
-        ),
-        ["--to-latest", "--topic", "a:0", "--topic", "a:1"],
-    ],
-)
-def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
-    refused("groups", "reset-offsets", "billing", *arguments)
-
-
-@pytest.mark.parametrize("targets", [[], ["--shift-by", "5", "--to-latest"]])
-def test_the_targets_are_named_in_the_order_of_the_help(targets: list[str]) -> None:
-    message = refused("groups", "reset-offsets", "billing", "--all-topics", *targets)
-    flags = ("--to-earliest", "--to-latest", "--to-offset", "--to-datetime", "--to-timestamp")
-    expected = ", ".join((*flags, "--by-duration", "--shift-by"))
-    assert message.endswith(f"Error: give one of {expected}\n")
