@@ -35,7 +35,7 @@ def _span(versions: Sequence[int]) -> str:
 
 _DOWNGRADES = {"safe": FeatureUpgradeType.SAFE_DOWNGRADE, "unsafe": FeatureUpgradeType.UNSAFE_DOWNGRADE}
 _LEVEL = click.IntRange(0, 2**15 - 1)
-_TITLES = ("Key", "API", "Versions", "Flexible from")
+API_TITLES = ("Key", "API", "Versions", "Flexible from")
 _LOAD = (
     number("commands_per_second", title="Commands/s"),
     number("cpu_seconds", title="CPU s"),
@@ -254,22 +254,13 @@ def set_features(
 
 @click.command()
 @json_flag("One JSON object: name -> key, versions, advertised.")
-@click.option("--markdown", is_flag=True, hidden=True, help="The table of docs/reference/apis.md.")
-def apis(*, markdown: bool) -> None:
+def apis() -> None:
     """Print the Kafka APIs that this version serves, and their versions."""
     from korvet.handlers.registry import HANDLERS  # noqa: PLC0415 - imports gevent and the broker, which `cluster` never needs
 
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
-    if markdown:
-        click.echo(markdown_table(handlers), nl=False)
-    elif not printed_json({_name(handler): _versions(handler) for handler in handlers}):
-        print_table(_TITLES, [_cells(handler) for handler in handlers])
-
-
-def markdown_table(handlers: list[Handler]) -> str:
-    """Write the APIs as a Markdown table, one line each."""
-    lines = [_TITLES, ("---",) * len(_TITLES), *map(_cells, handlers)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    if not printed_json({_name(handler): _versions(handler) for handler in handlers}):
+        print_table(API_TITLES, list(map(api_cells, handlers)))
 
 
 def _versions(handler: Handler) -> dict[str, object]:
@@ -277,7 +268,8 @@ def _versions(handler: Handler) -> dict[str, object]:
     return {name: getattr(api, name) for name in ("key", "versions", "advertised", "flexible")}
 
 
-def _cells(handler: Handler) -> tuple[str, str, str, str]:
+def api_cells(handler: Handler) -> tuple[str, str, str, str]:
+    """Return what a table says of an API, by `API_TITLES`."""
     api = handler.request.api
     first, last = api.versions
     versions = f"{first}-{last}"

@@ -1,17 +1,14 @@
-"""`korvet config`: what it prints in its three forms."""
+"""`korvet config`: what it prints, as a table and as JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from redis.exceptions import NoPermissionError
 
-from korvet.cli.config import reference
 from korvet.config.settings import SETTINGS
 from korvet.redis.permissions import rules
 from tests.cli.commands import korvet, refused, run
@@ -22,7 +19,7 @@ STORE = (
     "azure_storage_account_key=hunter2,sas_token=hunter2,google_service_account_key=hunter2,"
     "AWS_REGION=eu-west-1,AWS_ALLOW_HTTP=true,endpoint=http://me:hunter2@store:9000"
 )
-FORMS: tuple[tuple[str, ...], ...] = ((), ("--json",), ("--markdown",))
+FORMS: tuple[tuple[str, ...], ...] = ((), ("--json",))
 
 
 def test_the_table_shows_each_setting_with_value_and_origin() -> None:
@@ -81,28 +78,6 @@ def test_a_value_of_secrets_that_is_refused_is_not_shown() -> None:
     given = {"KORVET_LAKE_STORAGE_OPTIONS": "AWS_SECRET_ACCESS_KEY=hun,hunter2"}
     message = refused("config", environ=given)
     assert "Invalid value '***' for configuration lake.storage.options (environment)" in message
-
-
-def test_markdown_has_a_heading_for_each_setting() -> None:
-    result = korvet("config", "--markdown")
-    assert result.stdout == reference()
-    headings = re.findall(r"^### `(.*)`$", result.stdout, re.MULTILINE)
-    assert sorted(headings) == sorted(SETTINGS)
-
-
-def test_json_and_markdown_exclude_each_other() -> None:
-    assert "exclude each other" in korvet("config", "--json", "--markdown").stderr
-
-
-@pytest.mark.slow
-def test_a_reader_that_goes_away_costs_no_traceback() -> None:
-    command = [sys.executable, "-m", "korvet", "config"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 1
 
 
 def test_redis_acl_prints_the_user_that_the_page_on_redis_lists() -> None:

@@ -33,16 +33,6 @@ def test_help_of_serve_names_each_flag(capsys: pytest.CaptureFixture[str]) -> No
     assert "--config FILE" in text
 
 
-@pytest.mark.parametrize("command", ["config", "apis"])
-def test_help_shows_no_flag_that_only_developers_need(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "--json" in text
-    assert "markdown" not in text.lower()
-
-
 def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
