@@ -10,9 +10,8 @@ import click
 
 from korvet.admin.acls import AclBinding, AclBindingFilter
 from korvet.admin.client import AdminClient
-from korvet.cli.options import Command, add_options, option, repeated, with_admin, without_errors, yes_option
+from korvet.cli.options import AdminGroup, Command, add_options, option, repeated, without_errors, yes_option
 from korvet.cli.output import confirm, json_wanted, print_outcomes, report_failures
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import Column, print_result, texts
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 
@@ -94,7 +93,7 @@ _rule_options = [
 ]
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def acls() -> None:
     """List, add and remove ACLs; of any Kafka cluster with an authorizer."""
 
@@ -114,7 +113,6 @@ def _for_add(command: Command) -> Command:
 @acls.command("list")
 @_for_list
 @_principal_option("--principal", "Only ACLs of this principal", name="principals")
-@with_admin
 def list_(admin: AdminClient, principals: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - the options
     """List ACLs: all, or those about the resources that are named.
 
@@ -128,7 +126,6 @@ def list_(admin: AdminClient, principals: tuple[str, ...], **given: Any) -> None
 
 @acls.command()
 @_for_add
-@with_admin
 def add(admin: AdminClient, **given: Any) -> None:  # noqa: ANN401 - the options
     """Add ACLs: for each resource, principal, host and operation that is named, one."""
     print_outcomes("acl", "added", admin.acls.create(_bindings(given)))
@@ -137,7 +134,6 @@ def add(admin: AdminClient, **given: Any) -> None:  # noqa: ANN401 - the options
 @acls.command()
 @_for_remove
 @yes_option
-@with_admin
 def remove(admin: AdminClient, *, yes: bool, **given: Any) -> None:  # noqa: ANN401 - the options
     """Remove ACLs: those that the same options would add, or without a principal all about the resources."""
     filters = (

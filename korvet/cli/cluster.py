@@ -19,9 +19,8 @@ from korvet.admin.client import AdminClient
 from korvet.admin.cluster import FeatureLevels, LogDir
 from korvet.admin.errors import AdminError
 from korvet.cli.config import loader
-from korvet.cli.options import option, parse_settings, validate_option, with_admin, without_errors
+from korvet.cli.options import AdminGroup, option, parse_settings, validate_option, without_errors
 from korvet.cli.output import json_flag, printable, printed_json, report_failures
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import NONE, Column, as_objects, cell, number, numbers, print_table, tabulate
 from korvet.protocol.types import FeatureUpgradeType
 
@@ -60,7 +59,7 @@ _API = (
 )
 
 
-class _DescribingGroup(CommandGroup):
+class _DescribingGroup(AdminGroup):
     """Describes if no subcommand is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -90,7 +89,6 @@ def cluster() -> None:
     name="config_file",
 )
 @option("--redis-url URL", "The same, by the URL of Redis.")
-@with_admin
 def describe(
     admin: AdminClient,
     *,
@@ -211,13 +209,12 @@ def _print(cluster: Mapping[str, Any]) -> None:
         tabulate(broker["apis"], _API)
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def features() -> None:
     """List and set the levels of features; of any Kafka cluster."""
 
 
 @features.command("list")
-@with_admin
 def list_features(admin: AdminClient) -> None:
     """List the features with the levels that brokers support, and the one that the cluster has settled on."""
     levels = admin.cluster.features()
@@ -238,7 +235,6 @@ def list_features(admin: AdminClient) -> None:
     click.Choice(tuple(_DOWNGRADES)),
 )
 @validate_option
-@with_admin
 def set_features(
     admin: AdminClient, levels: tuple[str, ...], downgrade: str | None, *, validate_only: bool
 ) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from korvet.cli.lake_options import LakeTarget, with_lake
 from korvet.cli.lake_pipeline import file_argument, from_option, load_range, master_option, to_option
-from korvet.cli.options import format_time, option, with_cluster
+from korvet.cli.options import ClusterCommand, format_time, option
 from korvet.cli.output import print_error, printable, printed_json, waiting
 from korvet.cli.run import FAILED
 from korvet.cli.tables import Column, cell, number, print_result, print_table, texts
@@ -166,7 +166,7 @@ def _cells(status: PipelineStatus, lag_records: int | None, lag_ms: int | None) 
     )
 
 
-class _WithArguments(click.Command):
+class _WithArguments(ClusterCommand):
     """A command that knows its arguments as they were given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -190,7 +190,6 @@ class _WithArguments(click.Command):
 @from_option
 @to_option
 @with_lake
-@with_cluster
 def start(
     target: LakeTarget,
     file: Path,
