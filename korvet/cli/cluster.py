@@ -21,7 +21,7 @@ from korvet.admin.errors import AdminError
 from korvet.cli.config import loader
 from korvet.cli.options import AdminGroup, option, parse_settings, validate_option, without_errors
 from korvet.cli.output import json_flag, printable, printed_json, report_failures
-from korvet.cli.tables import NONE, Column, as_objects, cell, number, numbers, print_table, tabulate
+from korvet.cli.tables import NONE, Column, as_objects, number, numbers, print_table, tabulate, texts
 from korvet.protocol.types import FeatureUpgradeType
 
 if TYPE_CHECKING:
@@ -50,6 +50,12 @@ _DIRECTORY = (
     number("total_bytes", title="Volume"),
     number("usable_bytes", title="Free"),
     Column("error"),
+)
+_BROKER = (
+    number("id", title="Broker"),
+    *texts("address", "rack", "version"),
+    number("format"),
+    Column("controller"),
 )
 _FEATURE = (Column("feature"), Column("supported", text=_span), Column("finalized", text=_span))
 _API = (
@@ -118,10 +124,7 @@ def describe(
     ]
     if with_features:
         features = admin.cluster.features()
-        shown["features"] = {
-            "supported": _levels(features.supported),
-            "finalized": _levels(features.finalized),
-        }
+        shown["features"] = {"supported": features.supported, "finalized": features.finalized}
     dirs = admin.partitions.log_dirs() if with_log_dirs else {}
     if with_log_dirs:
         shown["log_dirs"] = _log_dirs(dirs)
@@ -176,30 +179,28 @@ def _loads(config_file: Path | None, redis_url: str | None) -> dict[str, dict[st
         return {node["node"]: node for node in redis_state(masters, 0)}
 
 
-def _levels(features: Mapping[str, FeatureLevels]) -> dict[str, list[int]]:
-    return {name: [levels.first, levels.last] for name, levels in features.items()}
+def _features(
+    supported: Mapping[str, FeatureLevels], finalized: Mapping[str, FeatureLevels]
+) -> list[dict[str, Any]]:
+    return [
+        {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name)}
+        for name in sorted({*supported, *finalized})
+    ]
 
 
 def _print(cluster: Mapping[str, Any]) -> None:
     click.echo(f"cluster {printable(cluster['id'] or NONE)}")
     brokers = [
-        (
-            str(broker["id"]),
-            f"{broker['host']}:{broker['port']}",
-            *(cell(broker[name]) for name in ("rack", "version", "format")),
-            "yes" if broker["id"] == cluster["controller"] else "",
-        )
+        broker
+        | {
+            "address": f"{broker['host']}:{broker['port']}",
+            "controller": "yes" if broker["id"] == cluster["controller"] else "",
+        }
         for broker in cluster["brokers"]
     ]
-    titles = ("Broker", "Address", "Rack", "Version", "Format", "Controller")
-    print_table(titles, brokers, ("Broker", "Format"))
+    tabulate(brokers, _BROKER)
     if "features" in cluster:
-        supported, finalized = cluster["features"].values()
-        features = [
-            {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name)}
-            for name in sorted({*supported, *finalized})
-        ]
-        tabulate(features, _FEATURE, empty="no features")
+        tabulate(_features(**cluster["features"]), _FEATURE, empty="no features")
     if "log_dirs" in cluster:
         dirs = [directory | directory.get("load", {}) for directory in cluster["log_dirs"]]
         loads = _LOAD if any("load" in directory for directory in dirs) else ()
@@ -218,10 +219,9 @@ def features() -> None:
 def list_features(admin: AdminClient) -> None:
     """List the features with the levels that brokers support, and the one that the cluster has settled on."""
     levels = admin.cluster.features()
-    supported, finalized = _levels(levels.supported), _levels(levels.finalized)
     rows = [
-        {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name, [0, 0])[1]}
-        for name in sorted({*supported, *finalized})
+        row | {"finalized": row["finalized"].last if row["finalized"] else 0}
+        for row in _features(levels.supported, levels.finalized)
     ]
     if not printed_json({"epoch": levels.epoch, "features": rows}):
         tabulate(rows, (*_FEATURE[:2], number("finalized")), empty="no features")
