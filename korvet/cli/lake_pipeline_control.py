@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -265,22 +265,15 @@ def _await_begin(
     store: PipelineStore, name: str, process: subprocess.Popen[bytes], seconds_max: float
 ) -> PipelineStatus | None:
     """Return a pipeline once its queries run, or have ended well; None if its process ended otherwise or time is up."""
-    begun: PipelineStatus | None = None
-
-    def is_over() -> bool:
-        nonlocal begun
+    for _ in _polls(seconds_max):
         ended = process.poll()
-        status = next((row for row in store.read() if row.name == name and _is(row, process)), None)
-        if status is not None and (status.state == "running" or (ended == 0 and not status.is_active)):
-            begun = status
-        return begun is not None or ended is not None
-
-    _waited(is_over, seconds_max)
-    return begun
-
-
-def _is(status: PipelineStatus, process: subprocess.Popen[bytes]) -> bool:
-    return status.process.is_here and status.process.id == process.pid
+        for status in store.read():
+            is_own = status.name == name and status.process.is_here and status.process.id == process.pid
+            if is_own and (status.state == "running" or (ended == 0 and not status.is_active)):
+                return status
+        if ended is not None:
+            break
+    return None
 
 
 @click.command()
@@ -335,7 +328,7 @@ def _end(store: PipelineStore, status: PipelineStatus, seconds_max: float) -> No
             f"process {process.id} of pipeline {status.name} is another user's: stop it as that user"
         ) from error
     with waiting("stopping the pipeline"):
-        if not _waited(lambda: process.has_ended, seconds_max):
+        if not any(process.has_ended for _ in _polls(seconds_max)):
             raise LakeError(
                 f"process {process.id} of pipeline {status.name} has not ended within {seconds_max:g} s"
             )
@@ -346,10 +339,10 @@ def _end(store: PipelineStore, status: PipelineStatus, seconds_max: float) -> No
         store.lease(status.name).release(status.holder)
 
 
-def _waited(holds: Callable[[], bool], seconds_max: float) -> bool:
+def _polls(seconds_max: float) -> Iterator[None]:
+    """Yield at once and then at each moment to look again, until the time is over."""
     end = time.monotonic() + seconds_max
-    while not holds():
-        if time.monotonic() > end:
-            return False
+    yield
+    while time.monotonic() <= end:
         time.sleep(_POLL_S)
-    return True
+        yield
