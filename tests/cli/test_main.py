@@ -1,4 +1,4 @@
-"""The `korvet` command as a whole: help, version, exit codes."""
+"""The `korvet` command as a whole: help, version, exit codes, and tables for terminals and programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from korvet import __version__
@@ -14,8 +15,11 @@ from korvet.cli.config import FLAGS
 from korvet.cli.main import korvet as command_tree
 from korvet.cli.main import main
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN
+from korvet.cli.tables import cell
+from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
-from tests.cli.commands import korvet, korvet_process
+from tests.cli.commands import done, korvet, korvet_process
+from tests.cli.terminal import at_terminal
 
 
 @pytest.mark.slow
@@ -109,3 +113,31 @@ def test_a_narrow_terminal_cuts_no_command_s_line_short(group: tuple[str, ...]) 
 def test_the_help_of_the_shell_cuts_nothing_short_either() -> None:
     result = korvet_process("shell", given="help\n", environ={"COLUMNS": "80"})
     assert "with the origin of each value; passwords" in " ".join(result.stdout.split())
+
+
+WIDTH = 60
+
+
+def test_a_program_gets_one_line_a_row_without_a_rule_and_trailing_blanks() -> None:
+    lines = done(korvet("config")).splitlines()
+    assert lines[0].split() == ["Setting", "Value", "Origin"]
+    assert [line for line in lines if line != line.rstrip() or not line or "─" in line] == []
+    assert len(lines) == 1 + len(SETTINGS)
+    assert [cell(value) for value in (0.050742999999999996, 1e6, 7, 1.5)] == ["0.051", "1000000", "7", "1.5"]
+    # Values stand below their titles.
+    assert {line.rindex("default") for line in lines[1:] if line.endswith(" default")} == {
+        lines[0].index("Origin")
+    }
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_lines_that_fit() -> None:
+    with at_terminal("config", environment={"COLUMNS": str(WIDTH)}) as child:
+        child.expect(pexpect.EOF)
+        lines = child.before.replace("\r", "").splitlines()
+    assert set(lines[1]) == {"─", " "}
+    assert max(map(len, lines)) <= WIDTH
+    assert [line for line in lines if line != line.rstrip()] == []
+    # A name that is too long goes on below itself.
+    at = next(number for number, line in enumerate(lines) if line.startswith("log.message.timestamp.b"))
+    assert lines[at].split()[0] + lines[at + 1].split()[0] == "log.message.timestamp.before.max.ms"
