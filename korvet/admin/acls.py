@@ -11,6 +11,16 @@ from korvet.admin.types import Outcomes, enum_in
 from korvet.protocol.messages import create_acls, delete_acls, describe_acls
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 
+# What requests call the fields of a binding, and of a filter, in their order.
+_CREATION = (
+    *("resource_type", "resource_pattern_type", "resource_name", "principal", "host"),
+    *("operation", "permission_type"),
+)
+_FILTER = (
+    *("resource_type_filter", "pattern_type_filter", "resource_name_filter", "principal_filter"),
+    *("host_filter", "operation", "permission_type"),
+)
+
 
 class AclBinding(NamedTuple):
     """An ACL: whom it allows or denies what, and on which resources."""
@@ -53,7 +63,7 @@ class Acls(Requests):
 
         >>> every = admin.acls.describe()
         """
-        request = describe_acls.DescribeAclsRequest(**_filter(meant or AclBindingFilter()))
+        request = describe_acls.DescribeAclsRequest(**_named(_FILTER, meant or AclBindingFilter()))
         response = self._client.call(request, describe_acls.DescribeAclsResponse)
         return [_binding(resource, acl) for resource in response.resources for acl in resource.acls]
 
@@ -61,18 +71,7 @@ class Acls(Requests):
         """Create ACLs; returns None or an error for each. One that is there already stays."""
 
         def ask(attempt: Attempt, keys: Sequence[AclBinding]) -> Outcomes[AclBinding, None]:
-            creations = [
-                create_acls.AclCreation(
-                    resource_type=binding.resource_type,
-                    resource_name=binding.resource_name,
-                    resource_pattern_type=binding.pattern_type,
-                    principal=binding.principal,
-                    host=binding.host,
-                    operation=binding.operation,
-                    permission_type=binding.permission,
-                )
-                for binding in keys
-            ]
+            creations = [create_acls.AclCreation(**_named(_CREATION, binding)) for binding in keys]
             request = create_acls.CreateAclsRequest(creations=creations)
             results = attempt.send(request, create_acls.CreateAclsResponse).results
             return {
@@ -88,7 +87,7 @@ class Acls(Requests):
         def ask(
             attempt: Attempt, keys: Sequence[AclBindingFilter]
         ) -> Outcomes[AclBindingFilter, list[AclBinding]]:
-            meant = [delete_acls.DeleteAclsFilter(**_filter(key)) for key in keys]
+            meant = [delete_acls.DeleteAclsFilter(**_named(_FILTER, key)) for key in keys]
             request = delete_acls.DeleteAclsRequest(filters=meant)
             results = attempt.send(request, delete_acls.DeleteAclsResponse).filter_results
             return {
@@ -100,17 +99,8 @@ class Acls(Requests):
         return self._client.for_each(filters, Route.CONTROLLER, ask)
 
 
-def _filter(meant: AclBindingFilter) -> dict[str, Any]:
-    """Return the fields of a filter, which DescribeAcls and DeleteAcls share."""
-    return {
-        "resource_type_filter": meant.resource_type,
-        "resource_name_filter": meant.resource_name,
-        "pattern_type_filter": meant.pattern_type,
-        "principal_filter": meant.principal,
-        "host_filter": meant.host,
-        "operation": meant.operation,
-        "permission_type": meant.permission,
-    }
+def _named(names: Iterable[str], values: AclBinding | AclBindingFilter) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))
 
 
 def _binding(

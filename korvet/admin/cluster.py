@@ -7,6 +7,7 @@ controller reassigns and elects; each broker describes its own log directories, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -74,7 +75,7 @@ class ApiVersions(msgspec.Struct, frozen=True):
     last: int
 
 
-class FeatureLevels(msgspec.Struct, frozen=True):
+class FeatureLevels(NamedTuple):
     """The levels of a feature, both included."""
 
     first: int

@@ -14,6 +14,7 @@ from korvet.admin.groups import EMPTY, SHARE, Groups
 from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     Outcomes,
+    Q,
     TopicPartition,
     errors_in,
     known,
@@ -165,18 +166,7 @@ class Offsets(Requests):
             >>> admin.offsets.alter("billing", {TopicPartition("orders", 0): 42})
             {TopicPartition(topic='orders', partition=0): None}
         """
-        commits = {
-            key: CommittedOffset(given) if isinstance(given, int) else given for key, given in offsets.items()
-        }
-        parts = {
-            key: offset_commit.OffsetCommitRequestPartition(
-                partition_index=key.partition,
-                committed_offset=commit.offset,
-                committed_leader_epoch=commit.leader_epoch,
-                committed_metadata=commit.metadata,
-            )
-            for key, commit in commits.items()
-        }
+        parts = commit_parts(offset_commit.OffsetCommitRequestPartition, offsets)
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = topics_of(offset_commit.OffsetCommitRequestTopic, keys, parts)
@@ -317,6 +307,24 @@ class Offsets(Requests):
             shares = settled(self.of_share_groups({group_id: None}))[group_id]
             return {key: share.start for key, share in shares.items()}
         return {key: commit.offset for key, commit in self.committed(group_id).items()}
+
+
+def commit_parts(
+    kind: type[Q], offsets: Mapping[TopicPartition, int | CommittedOffset]
+) -> dict[TopicPartition, Q]:
+    """Return the part of each partition in a request that commits offsets."""
+    commits = {
+        key: CommittedOffset(given) if isinstance(given, int) else given for key, given in offsets.items()
+    }
+    return {
+        key: kind(
+            partition_index=key.partition,
+            committed_offset=commit.offset,
+            committed_leader_epoch=commit.leader_epoch,
+            committed_metadata=commit.metadata,
+        )
+        for key, commit in commits.items()
+    }
 
 
 def _fetched(response: offset_fetch.OffsetFetchResponse) -> _Committed | AdminError:

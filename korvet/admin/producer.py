@@ -20,7 +20,7 @@ from typing import NamedTuple
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import Address
 from korvet.admin.errors import AdminError, BrokerError, error_in, raise_error_in
-from korvet.admin.offsets import CommittedOffset
+from korvet.admin.offsets import CommittedOffset, commit_parts
 from korvet.admin.routing import Attempt, Route
 from korvet.admin.types import Outcomes, Resource, TopicPartition, partitions_in, settled, topics_of
 from korvet.errors import ErrorCode
@@ -150,15 +150,7 @@ class TransactionalProducer(IdempotentProducer):
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit what was sent since the last commit, and offsets of a group with it. Raises AdminError."""
-        parts = {
-            key: txn_offset_commit.TxnOffsetCommitRequestPartition(
-                partition_index=key.partition,
-                committed_offset=commit.offset,
-                committed_leader_epoch=commit.leader_epoch,
-                committed_metadata=commit.metadata,
-            )
-            for key, commit in offsets.items()
-        }
+        parts = commit_parts(txn_offset_commit.TxnOffsetCommitRequestPartition, offsets)
         request = txn_offset_commit.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,

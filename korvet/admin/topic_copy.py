@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, zip_longest
 from typing import NamedTuple
 
@@ -53,6 +53,14 @@ class CopiedOffset(msgspec.Struct, frozen=True):
     after: int
 
 
+class CopyStep(NamedTuple):
+    """Progress of a copy: records and bytes that are appended, or lines about batches that cannot be read."""
+
+    records: int = 0
+    size: int = 0
+    skipped: Sequence[str] = ()
+
+
 class _CopiedBatch(NamedTuple):
     """A batch to produce, and the offset in the source of each of its records."""
 
@@ -64,7 +72,10 @@ _Commits = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 class TopicCopy:
-    """One copy: the constructor plans it and changes nothing, `create` creates the target, `run` copies."""
+    """One copy: the constructor plans it and changes nothing, `create` creates the target, `run` copies.
+
+    `offsets` are those of the groups, once `run` has ended.
+    """
 
     def __init__(self, admin: AdminClient, source: str, target: str, configs: Mapping[str, str]) -> None:
         """Override by `configs` those that the source itself has.
@@ -73,6 +84,7 @@ class TopicCopy:
         """
         self._admin = admin
         self._target = target
+        self.offsets: list[CopiedOffset] = []
         partitions = settled(admin.topics.describe([source]))[source].partitions
         self._partitions = [TopicPartition(source, description.partition) for description in partitions]
         resource = Resource.topic(source)
@@ -99,13 +111,10 @@ class TopicCopy:
         """Create the target. Raises AdminError: TopicExistsError."""
         settled(self._admin.topics.create([self._new]))
 
-    def run(
-        self, on_progress: Callable[[int, int], None], on_skipped: Callable[[str], None] = lambda _line: None
-    ) -> list[CopiedOffset]:
-        """Copy records and offsets into the target that `create` has created; returns the offsets.
+    def run(self) -> Iterator[CopyStep]:
+        """Copy records, step by step, and then offsets into the target that `create` has created.
 
-        Calls `on_progress` with records and bytes as they are appended, and `on_skipped` with a line for each batch
-        that cannot be read. Raises AdminError: the target is incomplete.
+        Raises AdminError: the target is incomplete.
         """
         self._admin.retry(self._check_leaders)
         bytes_max = batch_bytes_max(self._admin, self._target) or sys.maxsize
@@ -113,14 +122,16 @@ class TopicCopy:
         deadline = self._admin.deadline()
         while left := {key: offset for key, offset in self._positions.items() if offset < self._ends[key]}:
             slices = self._read(left)
-            batches = [self._batches(key, slices[key], bytes_max, on_skipped) for key in slices]
-            self._append(producer, batches, on_progress)
+            skipped: list[str] = []
+            batches = [self._batches(key, slices[key], bytes_max, skipped) for key in slices]
+            yield CopyStep(skipped=skipped)
+            yield from self._append(producer, batches)
             if any(self._positions[key] > offset for key, offset in left.items()):
                 deadline = self._admin.deadline()
             else:
                 self._check_more_can_come(slices, deadline)
         self._check_unchanged()
-        return self._commit()
+        self._commit()
 
     def _at(self, timestamp: int) -> dict[TopicPartition, int]:
         offsets = settled(self._admin.offsets.at(dict.fromkeys(self._partitions, timestamp)))
@@ -170,26 +181,23 @@ class TopicCopy:
         return settled(outcomes)
 
     def _batches(
-        self, key: TopicPartition, slice_: FetchedSlice, bytes_max: int, on_skipped: Callable[[str], None]
+        self, key: TopicPartition, slice_: FetchedSlice, bytes_max: int, skipped: list[str]
     ) -> list[tuple[TopicPartition, _CopiedBatch]]:
         """Return the batches to append of a slice, and move the position past it."""
-
-        def skip(header: BatchHeader, why: str) -> None:
-            last = header.base_offset + header.last_offset_delta
-            on_skipped(f"partition {key}, offsets {header.base_offset} to {last}: {why}")
-
         begin, self._positions[key] = self._positions[key], slice_.next_offset
+        unread: list[str] = []
         try:
-            return [(key, batch) for batch in _rebuilt(slice_.batches, begin, bytes_max, skip)]
+            batches = [(key, batch) for batch in _rebuilt(slice_.batches, begin, bytes_max, unread)]
         except KafkaError as error:
             raise CopyError(f"partition {key}, after offset {begin}: {error.message}") from error
+        skipped += [f"partition {key}, {line}" for line in unread]
+        return batches
 
     def _append(
         self,
         producer: IdempotentProducer,
         batches: Sequence[Sequence[tuple[TopicPartition, _CopiedBatch]]],
-        on_progress: Callable[[int, int], None],
-    ) -> None:
+    ) -> Iterator[CopyStep]:
         """Append batches, one of each partition at a time."""
         for row in zip_longest(*batches):
             sending = dict(filter(None, row))
@@ -198,7 +206,7 @@ class TopicCopy:
             )
             for key, batch in sending.items():
                 self._reach(key, batch.offsets, sent[self._in_target(key)])
-                on_progress(len(batch.offsets), len(batch.content))
+                yield CopyStep(len(batch.offsets), len(batch.content))
 
     def _reach(self, key: TopicPartition, offsets: Sequence[int], base_offset: int) -> None:
         """Note what becomes of the committed offsets up to the last of `offsets`, copied from `base_offset` on."""
@@ -237,17 +245,16 @@ class TopicCopy:
                 "; ".join(f"group {group_id} has committed: stop its members" for group_id in changed)
             )
 
-    def _commit(self) -> list[CopiedOffset]:
+    def _commit(self) -> None:
         """Commit the offsets of all groups in the target."""
         ends = settled(self._admin.offsets.at({self._in_target(key): LATEST for key in self._partitions}))
-        copied = []
         for group_id, commits in self._commits.items():
             after: dict[TopicPartition, CommittedOffset] = {}
             for key, commit in commits.items():
                 in_target = self._in_target(key)
                 offset = self._reached.get((key, commit.offset), ends[in_target].offset)
                 after[in_target] = CommittedOffset(offset, metadata=commit.metadata)
-                copied.append(CopiedOffset(group_id, key.partition, commit.offset, offset))
+                self.offsets.append(CopiedOffset(group_id, key.partition, commit.offset, offset))
             if group_id in self._share_groups:
                 starts = {key: commit.offset for key, commit in after.items()}
                 outcomes = self._admin.offsets.alter_share_group(group_id, starts)
@@ -257,19 +264,18 @@ class TopicCopy:
                 settled(outcomes)
             except AdminError as error:
                 raise CopyError(f"group {group_id}: {error}") from error
-        return copied
 
 
 def _rebuilt(
-    batches: Iterable[FetchedBatch], begin: int, bytes_max: int, skip: Callable[[BatchHeader, str], None]
+    batches: Iterable[FetchedBatch], begin: int, bytes_max: int, skipped: list[str]
 ) -> Iterator[_CopiedBatch]:
     """Yield batches of the records from offset `begin` on as a producer sends them, each in the codec that it had.
 
-    They have `bytes_max` bytes at most unless a record takes more. `skip` is called for a batch that cannot be read.
-    Raises KafkaError MESSAGE_TOO_LARGE.
+    They have `bytes_max` bytes at most unless a record takes more. `skipped` gets a line about each batch that cannot
+    be read. Raises KafkaError MESSAGE_TOO_LARGE.
     """
     for codec, group in groupby(batches, key=lambda fetched: fetched.header.codec):
-        records = _records(group, begin, skip)
+        records = _records(group, begin, skipped)
         left: list[StoredRecord] = []
         while left := [*left, *islice(records, _BATCH_RECORDS - len(left))]:
             builder = korvet_core.BatchesBuilder(
@@ -282,18 +288,20 @@ def _rebuilt(
             del left[:count]
 
 
-def _records(
-    batches: Iterable[FetchedBatch], begin: int, skip: Callable[[BatchHeader, str], None]
-) -> Iterator[StoredRecord]:
+def _records(batches: Iterable[FetchedBatch], begin: int, skipped: list[str]) -> Iterator[StoredRecord]:
     for header, batch in batches:
-        if korvet_core.crc32c(batch[CRC_FROM:]) != header.crc:
-            skip(header, "the CRC does not match the batch")
-            continue
         try:
-            records = list(each_record(batch, header.base_offset, _DECOMPRESSED_BYTES_MAX))
+            records = _decoded(header, batch)
         except KafkaError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 raise
-            skip(header, error.message)
+            last = header.base_offset + header.last_offset_delta
+            skipped.append(f"offsets {header.base_offset} to {last}: {error.message}")
         else:
             yield from (record for record in records if record[0] >= begin)
+
+
+def _decoded(header: BatchHeader, batch: memoryview) -> list[StoredRecord]:
+    if korvet_core.crc32c(batch[CRC_FROM:]) != header.crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
+    return list(each_record(batch, header.base_offset, _DECOMPRESSED_BYTES_MAX))

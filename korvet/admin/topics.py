@@ -16,6 +16,7 @@ from korvet.admin.routing import Attempt, Requests, Route
 from korvet.admin.types import (
     ConfigSource,
     Outcomes,
+    Q,
     TopicId,
     TopicPartition,
     enum_in,
@@ -129,13 +130,7 @@ class Topics(Requests):
 
         def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> Outcomes[TopicKey, TopicDescription]:
             request = metadata.MetadataRequest(
-                topics=[
-                    metadata.MetadataRequestTopic(name=None, topic_id=key.value)
-                    if isinstance(key, TopicId)
-                    else metadata.MetadataRequestTopic(name=key)
-                    for key in keys
-                ],
-                allow_auto_topic_creation=False,
+                topics=_asked(metadata.MetadataRequestTopic, keys), allow_auto_topic_creation=False
             )
             response = attempt.send(request, metadata.MetadataResponse)
             return {_answered(topic, keys): _description(topic) for topic in response.topics}
@@ -185,25 +180,10 @@ class Topics(Requests):
             >>> admin.topics.create_partitions({"orders": 4}, validate_only=True)
             {'orders': None}
         """
-        new = {
-            name: NewPartitions(count) if isinstance(count, int) else count for name, count in counts.items()
-        }
-        assignments = {
-            name: [
-                create_partitions.CreatePartitionsAssignment(broker_ids=[*ids]) for ids in wanted.assignments
-            ]
-            for name, wanted in new.items()
-            if wanted.assignments is not None
-        }
 
         def ask(attempt: Attempt, names: Sequence[str]) -> Outcomes[str, None]:
             request = create_partitions.CreatePartitionsRequest(
-                topics=[
-                    create_partitions.CreatePartitionsTopic(
-                        name=name, count=new[name].count, assignments=assignments.get(name)
-                    )
-                    for name in names
-                ],
+                topics=[_grown(name, counts[name]) for name in names],
                 timeout_ms=attempt.timeout_ms,
                 validate_only=validate_only,
             )
@@ -225,15 +205,8 @@ class Topics(Requests):
         """
 
         def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> Outcomes[TopicKey, None]:
-            request = delete_topics.DeleteTopicsRequest(
-                topics=[
-                    delete_topics.DeleteTopicState(topic_id=key.value)
-                    if isinstance(key, TopicId)
-                    else delete_topics.DeleteTopicState(name=key)
-                    for key in keys
-                ],
-                timeout_ms=attempt.timeout_ms,
-            )
+            topics = _asked(delete_topics.DeleteTopicState, keys)
+            request = delete_topics.DeleteTopicsRequest(topics=topics, timeout_ms=attempt.timeout_ms)
             response = attempt.send(request, delete_topics.DeleteTopicsResponse)
             return {
                 _answered(result, keys): error_in(result.error_code, result.error_message)
@@ -266,6 +239,13 @@ class Topics(Requests):
             }
 
         return self._client.for_each(offsets, Route.LEADER, ask)
+
+
+def _asked(kind: type[Q], keys: Iterable[TopicKey]) -> list[Q]:
+    """Return the topics of a request, each by its name or by its id."""
+    return [
+        kind(name=None, topic_id=key.value) if isinstance(key, TopicId) else kind(name=key) for key in keys
+    ]
 
 
 def _answered(
@@ -309,6 +289,16 @@ def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
             for name, value in topic.configs.items()
         ],
     )
+
+
+def _grown(name: str, count: int | NewPartitions) -> create_partitions.CreatePartitionsTopic:
+    new = NewPartitions(count) if isinstance(count, int) else count
+    assignments = None
+    if new.assignments is not None:
+        assignments = [
+            create_partitions.CreatePartitionsAssignment(broker_ids=[*ids]) for ids in new.assignments
+        ]
+    return create_partitions.CreatePartitionsTopic(name=name, count=new.count, assignments=assignments)
 
 
 def _created(topic: create_topics.CreatableTopicResult) -> CreatedTopic | AdminError:

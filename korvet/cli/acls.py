@@ -10,9 +10,8 @@ import click
 
 from korvet.admin.acls import AclBinding, AclBindingFilter
 from korvet.admin.client import AdminClient
-from korvet.cli.options import Command, add_options, option, repeated, with_admin, without_errors, yes_option
+from korvet.cli.options import AdminGroup, Command, add_options, option, repeated, without_errors, yes_option
 from korvet.cli.output import confirm, json_wanted, print_outcomes, report_failures
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import Column, print_result, texts
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 
@@ -96,7 +95,7 @@ _rule_options = [
 ]
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def acls() -> None:
     """List, add and remove ACLs; of any Kafka cluster with an authorizer."""
 
@@ -116,7 +115,6 @@ def _for_add(command: Command) -> Command:
 @acls.command("list")
 @_for_list
 @_principal_option("--principal", "Only ACLs of this principal", name="principals")
-@with_admin
 def list_(admin: AdminClient, principals: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - the options
     """List ACLs: all, or those about the resources that are named.
 
@@ -133,7 +131,6 @@ def list_(admin: AdminClient, principals: tuple[str, ...], **given: Any) -> None
 
 @acls.command()
 @_for_add
-@with_admin
 def add(admin: AdminClient, **given: Any) -> None:  # noqa: ANN401 - the options
     """Add ACLs: one for each combination of the named resources, principals, hosts and operations."""
     print_outcomes("acl", "added", admin.acls.create(_bindings(given)))
@@ -142,7 +139,6 @@ def add(admin: AdminClient, **given: Any) -> None:  # noqa: ANN401 - the options
 @acls.command()
 @_for_remove
 @yes_option
-@with_admin
 def remove(admin: AdminClient, *, yes: bool, **given: Any) -> None:  # noqa: ANN401 - the options
     """Remove the ACLs that `add` with the same options adds; without a principal, all ACLs of the resources."""
     filters = (

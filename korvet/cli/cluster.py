@@ -19,10 +19,9 @@ from korvet.admin.client import AdminClient
 from korvet.admin.cluster import FeatureLevels, LogDir
 from korvet.admin.errors import AdminError
 from korvet.cli.config import loader
-from korvet.cli.options import option, parse_settings, validate_option, with_admin, without_errors
+from korvet.cli.options import AdminGroup, option, parse_settings, validate_option, without_errors
 from korvet.cli.output import json_flag, printable, printed_json, report_failures
-from korvet.cli.run import CommandGroup
-from korvet.cli.tables import NONE, Column, as_objects, cell, number, numbers, print_table, tabulate
+from korvet.cli.tables import NONE, Column, as_objects, number, numbers, print_table, tabulate, texts
 from korvet.protocol.types import FeatureUpgradeType
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def _span(versions: Sequence[int]) -> str:
 
 _DOWNGRADES = {"safe": FeatureUpgradeType.SAFE_DOWNGRADE, "unsafe": FeatureUpgradeType.UNSAFE_DOWNGRADE}
 _LEVEL = click.IntRange(0, 2**15 - 1)
-_TITLES = ("Key", "API", "Versions", "Flexible from")
+API_TITLES = ("Key", "API", "Versions", "Flexible from")
 _LOAD = (
     number("commands_per_second", title="Commands/s"),
     number("cpu_seconds", title="CPU s"),
@@ -52,6 +51,12 @@ _DIRECTORY = (
     number("usable_bytes", title="Free"),
     Column("error"),
 )
+_BROKER = (
+    number("id", title="Broker"),
+    *texts("address", "rack", "version"),
+    number("format"),
+    Column("controller"),
+)
 _FEATURE = (Column("feature"), Column("supported", text=_span), Column("finalized", text=_span))
 _API = (
     number("key"),
@@ -60,7 +65,7 @@ _API = (
 )
 
 
-class _DescribingGroup(CommandGroup):
+class _DescribingGroup(AdminGroup):
     """Describes if no subcommand is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -90,7 +95,6 @@ def cluster() -> None:
     name="config_file",
 )
 @option("--redis-url URL", "The same, by the URL of Redis.")
-@with_admin
 def describe(
     admin: AdminClient,
     *,
@@ -120,10 +124,7 @@ def describe(
     ]
     if with_features:
         features = admin.cluster.features()
-        shown["features"] = {
-            "supported": _levels(features.supported),
-            "finalized": _levels(features.finalized),
-        }
+        shown["features"] = {"supported": features.supported, "finalized": features.finalized}
     dirs = admin.partitions.log_dirs() if with_log_dirs else {}
     if with_log_dirs:
         shown["log_dirs"] = _log_dirs(dirs)
@@ -178,30 +179,28 @@ def _loads(config_file: Path | None, redis_url: str | None) -> dict[str, dict[st
         return {node["node"]: node for node in redis_state(masters, 0)}
 
 
-def _levels(features: Mapping[str, FeatureLevels]) -> dict[str, list[int]]:
-    return {name: [levels.first, levels.last] for name, levels in features.items()}
+def _features(
+    supported: Mapping[str, FeatureLevels], finalized: Mapping[str, FeatureLevels]
+) -> list[dict[str, Any]]:
+    return [
+        {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name)}
+        for name in sorted({*supported, *finalized})
+    ]
 
 
 def _print(cluster: Mapping[str, Any]) -> None:
     click.echo(f"cluster {printable(cluster['id'] or NONE)}")
     brokers = [
-        (
-            str(broker["id"]),
-            f"{broker['host']}:{broker['port']}",
-            *(cell(broker[name]) for name in ("rack", "version", "format")),
-            "yes" if broker["id"] == cluster["controller"] else "",
-        )
+        broker
+        | {
+            "address": f"{broker['host']}:{broker['port']}",
+            "controller": "yes" if broker["id"] == cluster["controller"] else "",
+        }
         for broker in cluster["brokers"]
     ]
-    titles = ("Broker", "Address", "Rack", "Version", "Format", "Controller")
-    print_table(titles, brokers, ("Broker", "Format"))
+    tabulate(brokers, _BROKER)
     if "features" in cluster:
-        supported, finalized = cluster["features"].values()
-        features = [
-            {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name)}
-            for name in sorted({*supported, *finalized})
-        ]
-        tabulate(features, _FEATURE, empty="no features")
+        tabulate(_features(**cluster["features"]), _FEATURE, empty="no features")
     if "log_dirs" in cluster:
         dirs = [directory | directory.get("load", {}) for directory in cluster["log_dirs"]]
         loads = _LOAD if any("load" in directory for directory in dirs) else ()
@@ -211,20 +210,18 @@ def _print(cluster: Mapping[str, Any]) -> None:
         tabulate(broker["apis"], _API)
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def features() -> None:
     """List and set the levels of features; of any Kafka cluster."""
 
 
 @features.command("list")
-@with_admin
 def list_features(admin: AdminClient) -> None:
     """List the features with the levels that brokers support, and the level that is in effect."""
     levels = admin.cluster.features()
-    supported, finalized = _levels(levels.supported), _levels(levels.finalized)
     rows = [
-        {"feature": name, "supported": supported.get(name), "finalized": finalized.get(name, [0, 0])[1]}
-        for name in sorted({*supported, *finalized})
+        row | {"finalized": row["finalized"].last if row["finalized"] else 0}
+        for row in _features(levels.supported, levels.finalized)
     ]
     if not printed_json({"epoch": levels.epoch, "features": rows}):
         tabulate(rows, (*_FEATURE[:2], number("finalized")), empty="no features")
@@ -238,7 +235,6 @@ def list_features(admin: AdminClient) -> None:
     click.Choice(tuple(_DOWNGRADES)),
 )
 @validate_option
-@with_admin
 def set_features(
     admin: AdminClient, levels: tuple[str, ...], downgrade: str | None, *, validate_only: bool
 ) -> None:
@@ -254,22 +250,13 @@ def set_features(
 
 @click.command()
 @json_flag("One JSON object: name -> key, versions, advertised.")
-@click.option("--markdown", is_flag=True, hidden=True, help="The table of docs/reference/apis.md.")
-def apis(*, markdown: bool) -> None:
+def apis() -> None:
     """Print the Kafka APIs that this version serves, and their versions."""
     from korvet.handlers.registry import HANDLERS  # noqa: PLC0415 - imports gevent and the broker, which `cluster` never needs
 
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
-    if markdown:
-        click.echo(markdown_table(handlers), nl=False)
-    elif not printed_json({_name(handler): _versions(handler) for handler in handlers}):
-        print_table(_TITLES, [_cells(handler) for handler in handlers])
-
-
-def markdown_table(handlers: list[Handler]) -> str:
-    """Write the APIs as a Markdown table, one line each."""
-    lines = [_TITLES, ("---",) * len(_TITLES), *map(_cells, handlers)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    if not printed_json({_name(handler): _versions(handler) for handler in handlers}):
+        print_table(API_TITLES, list(map(api_cells, handlers)))
 
 
 def _versions(handler: Handler) -> dict[str, object]:
@@ -277,7 +264,8 @@ def _versions(handler: Handler) -> dict[str, object]:
     return {name: getattr(api, name) for name in ("key", "versions", "advertised", "flexible")}
 
 
-def _cells(handler: Handler) -> tuple[str, str, str, str]:
+def api_cells(handler: Handler) -> tuple[str, str, str, str]:
+    """Return what a table says of an API, by `API_TITLES`."""
     api = handler.request.api
     first, last = api.versions
     versions = f"{first}-{last}"

@@ -9,23 +9,20 @@ from __future__ import annotations
 import functools
 import os
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
 from korvet.cli.options import add_options, option, repeated
-from korvet.cli.output import json_flag, json_wanted, printed_json
+from korvet.cli.output import json_flag, printed_json
 from korvet.cli.tables import print_table
 from korvet.config import sources
-from korvet.config.definition import ConfigDef
-from korvet.config.documentation import GROUPS
 from korvet.config.dynamic import altered
 from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig
 from korvet.errors import ConfigError
-from korvet.protocol.types import ConfigType
 from korvet.redis.permissions import user_line
 
 _NAME_CHARS = set(f"{string.ascii_letters}{string.digits}._-")
@@ -102,17 +99,11 @@ def parameter(flag: str) -> str:
 @click.command()
 @with_configuration
 @json_flag("One JSON object: name -> value and origin.")
-@click.option("--markdown", is_flag=True, hidden=True, help="All settings as the documentation has them.")
-def config(load: Loader, *, markdown: bool) -> None:
+def config(load: Loader) -> None:
     """Print the effective configuration with the origin of each value; passwords are masked.
 
     Values that clients have altered are read from Redis; a note on stderr says why if they cannot be.
     """
-    if markdown and json_wanted():
-        raise click.UsageError("--json and --markdown exclude each other")
-    if markdown:
-        click.echo(reference(), nl=False)
-        return
     configuration = _as_altered(load())
     settings, origins = configuration.settings, configuration.origins
     values = [(definition, definition.value(settings)) for definition in SETTINGS.values()]
@@ -150,45 +141,6 @@ def _as_altered(configuration: BrokerConfig) -> BrokerConfig:
         return configuration
     origins = {name: f"clients ({layer})" for name, layer in altered(layers).items()}
     return BrokerConfig(layers.settings, {**configuration.origins, **origins})
-
-
-def markdown_table(table: Iterable[ConfigDef]) -> str:
-    """Write settings as a Markdown table, one line each."""
-    lines = ["| Setting | Default | Altered by | What it is |", "| --- | --- | --- | --- |"]
-    for definition in table:
-        default = f"`{definition.format(definition.default)}`" if definition.default != "" else ""
-        cells = (f"`{definition.name}`", default, _altered_by(definition), _text_of(definition))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def reference() -> str:
-    """Write all settings in Markdown, in their groups, each with a heading."""
-    lines: list[str] = []
-    for group, texts in GROUPS.items():
-        lines += [f"## {group}", ""]
-        for definition in map(SETTINGS.__getitem__, texts):
-            default = definition.format(definition.default)
-            facts = f"Default: `{default}`." if default else "Default: empty."
-            lines += [
-                f"### `{definition.name}`",
-                "",
-                f"{_text_of(definition)} {facts} Altered by: {_altered_by(definition)}.",
-                "",
-            ]
-    return "\n".join(lines)
-
-
-def _text_of(definition: ConfigDef) -> str:
-    choices = definition.choices if definition.type is ConfigType.STRING else ()
-    return definition.doc + (f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else "")
-
-
-def _altered_by(definition: ConfigDef) -> str:
-    """Return what applies a new value of a setting: clients may alter what is dynamic, at once and without SIGHUP."""
-    if definition.dynamic:
-        return "clients, SIGHUP" if definition.reload else "clients"
-    return "SIGHUP" if definition.reload else "restart"
 
 
 @click.command("redis-acl")

@@ -15,16 +15,15 @@ from korvet.cli.options import (
     BROKER,
     GROUP,
     TOPIC,
+    AdminGroup,
     Command,
     add_options,
     option,
     parse_settings,
     repeated,
-    with_admin,
     without_errors,
 )
 from korvet.cli.output import json_wanted, print_outcomes, printable, printed_json, report_failures
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import Column, as_objects, hidden, tabulate
 
 _SYNONYM = (*hidden("name", "value"), Column("source", lambda synonym: synonym.source.name.lower()))
@@ -51,7 +50,7 @@ def _resources(command: Command) -> Command:
     )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def configs() -> None:
     """Show and change configs of topics, brokers and groups; of any Kafka cluster."""
 
@@ -61,7 +60,6 @@ def configs() -> None:
 @option("--all", "Include defaults.", name="everything")
 @repeated("--name NAME", "Only this config", name="names")
 @option("--documentation", "Show what each is for.")
-@with_admin
 def describe(
     admin: AdminClient,
     names: tuple[str, ...],
@@ -100,7 +98,6 @@ def describe(
 @option("--append NAME=VALUE", "Add values to a list.", name="appended", multiple=True)
 @option("--subtract NAME=VALUE", "Remove values from a list.", name="subtracted", multiple=True)
 @option("--validate-only", "Only check the changes.")
-@with_admin
 def alter(
     admin: AdminClient,
     *,

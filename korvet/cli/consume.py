@@ -28,12 +28,12 @@ from korvet.admin.types import LogSlice, TopicPartition, settled
 from korvet.cli.options import (
     GROUP,
     TOPIC,
+    ClusterCommand,
     ClusterTarget,
     connected,
     option,
     parse_time,
     partitions_option,
-    with_cluster,
 )
 from korvet.cli.output import ProgressLine, json_flag, json_wanted, printable
 from korvet.cli.records import (
@@ -87,7 +87,7 @@ class Span(NamedTuple):
 _BEGINNING, _END = Start(EARLIEST), Start(LATEST)
 
 
-@click.command()
+@click.command(cls=ClusterCommand)
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 @partitions_option
 @option("-o, --offset WHERE", f"Where to begin: {_FORMS}.", name="where")
@@ -102,7 +102,6 @@ _BEGINNING, _END = Start(EARLIEST), Start(LATEST)
 @option("-l, --long", "Write topic, partition, offset, time, key, value and headers of each.")
 @json_flag("Write each as a line of JSON, which korvet produce --json reads.")
 @option("--null TEXT", "Text for a key or value that is null.", default="", show_default=False)
-@with_cluster
 def consume(
     cluster: ClusterTarget,
     topics: tuple[str, ...],

@@ -20,16 +20,15 @@ from korvet.admin.offsets import EARLIEST, LATEST, ShiftBy, Target, ToOffset, To
 from korvet.admin.types import TIME_CODED_FROM, TopicPartition
 from korvet.cli.options import (
     GROUP,
+    AdminGroup,
     option,
     parse_time_of,
     parse_topics,
     repeated,
-    with_admin,
     without_errors,
     yes_option,
 )
 from korvet.cli.output import confirm, json_wanted, print_outcomes, printable, printed_json, report_failures
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import Column, as_objects, number, numbers, print_result, tabulate
 
 _OPS_PORT = 9093
@@ -86,7 +85,7 @@ class _GroupState(click.Choice):  # type: ignore[type-arg]  # before click 8.2 i
         return f"{value!r} is none of {', '.join(_STATES)}"
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def groups() -> None:
     """List, describe and delete groups, and reset committed offsets; of any Kafka cluster."""
 
@@ -104,7 +103,6 @@ def groups() -> None:
     click.Choice((CLASSIC, CONSUMER, SHARE, STREAMS), case_sensitive=False),
     name="types",
 )
-@with_admin
 def list_groups(admin: AdminClient, states: tuple[str, ...], types: tuple[str, ...]) -> None:
     """List the groups with their states and types."""
     listed = admin.groups.list(states=states, types=types)
@@ -118,7 +116,6 @@ def list_groups(admin: AdminClient, states: tuple[str, ...], types: tuple[str, .
 @repeated(
     "--metrics HOST:PORT", "Address of a Korvet broker's /metrics, for the lag as counted there", name="ops"
 )
-@with_admin
 def describe(
     admin: AdminClient, group_ids: tuple[str, ...], ops: tuple[str, ...], *, all_groups: bool, members: bool
 ) -> None:
@@ -139,7 +136,7 @@ def describe(
     wanted = [group.group_id for group in admin.groups.list()] if all_groups else group_ids
     outcomes = admin.groups.describe(wanted)
     described = list(without_errors(outcomes).values())
-    counted = _counted(ops, click.get_current_context().params["timeout"])
+    counted = _counted(ops, admin.deadline().left())
     only_members = members and not json_wanted()
     progress = progress_of(admin, [] if only_members else described, counted.records, counted.seconds)
     rows = [
@@ -238,7 +235,6 @@ def _print_times(groups: Sequence[dict[str, Any]]) -> None:
 @groups.command()
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP, required=True)
 @yes_option
-@with_admin
 def delete(admin: AdminClient, group_ids: tuple[str, ...], *, yes: bool) -> None:
     """Delete groups that have no members, with their committed offsets; for share groups with all acknowledgements."""
     confirm(f"Delete {', '.join(group_ids)} with all committed offsets?", "nothing is deleted", yes=yes)
@@ -257,7 +253,6 @@ def delete(admin: AdminClient, group_ids: tuple[str, ...], *, yes: bool) -> None
 @repeated("--topic T[:0,1]", "A topic, or some partitions of it", name="topics")
 @option("--all-topics", "All partitions with a committed offset.")
 @option("--execute/--dry-run", "Commit the new offsets, or only show them, which is the default.")
-@with_admin
 def reset_offsets(
     admin: AdminClient,
     group_id: str,

@@ -1,4 +1,4 @@
-"""`korvet lake`: archives topics to Delta tables, shows how far, verifies and maintains the tables.
+"""`korvet lake`: archives topics to Delta tables, shows how far, verifies, maintains and registers the tables.
 
 Archiving runs on Spark, in this process by default; `spark-submit .../korvet/__main__.py lake ...` runs the same
 commands on a cluster.
@@ -22,17 +22,16 @@ from korvet.cli.lake_options import (
     rounds,
     rounds_options,
     started_spark,
+    with_lake,
     with_topics,
 )
 from korvet.cli.lake_pipeline import pipeline
-from korvet.cli.lake_pipeline_control import list_pipelines, pipeline_status, start, stop
-from korvet.cli.lake_pipeline_reset import reset
+from korvet.cli.lake_pipeline_control import list_pipelines, pipeline_status, reset, start, stop
 from korvet.cli.lake_query import query, replay
-from korvet.cli.lake_register import register
-from korvet.cli.options import option, yes_option
+from korvet.cli.options import option, parse_settings, yes_option
 from korvet.cli.output import ProgressLine, confirm, format_bytes, print_error, printable, printed_json
 from korvet.cli.run import FAILED, CommandGroup
-from korvet.cli.tables import Column, as_objects, number, numbers, tabulate
+from korvet.cli.tables import Column, as_objects, number, numbers, print_result, tabulate, texts
 from korvet.errors import LakeError
 from korvet.spark import is_submitted
 
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from korvet.lake.archiver import ArchiveRound
     from korvet.lake.compaction import MergeOutcome, RunMerges
     from korvet.lake.expiry import ExpiredFiles, ExpiryRound
+    from korvet.lake.registration import CatalogPlan
     from korvet.lake.rewind import RewoundPartition
     from korvet.lake.table import LakeTopic, StoredFiles
     from korvet.lake.verify import PartitionStatus, VerifiedPartition
@@ -86,6 +86,7 @@ _REWOUND = (
     number("first", title="Archived"),
     number("end", title="Archived before"),
 )
+_REGISTERED = texts("name", "topic", "id", "change")
 
 
 @click.command()
@@ -428,6 +429,69 @@ def rewind(target: LakeTarget, *, dry_run: bool, yes: bool) -> int:
         for table in done.gone:
             click.echo(printable(f"table {'/'.join(table)}: its topic is deleted: see korvet lake expire"))
     return _report_failures(done.rewound)
+
+
+@click.command()
+@with_lake
+@option(
+    "--metastore URI",
+    "Hive metastore: thrift://HOST:9083, or jdbc:... if there is only its database.",
+    required=True,
+)
+@option("--database NAME", "Database of the names.", default="lake")
+@option("--location URI", "The lake as other engines call it, as s3a://...")
+@option("--hive-conf NAME=VALUE", "More settings of Hive's client.", name="settings", multiple=True)
+@rounds_options
+def register(  # noqa: PLR0913 - click gives each flag by its name
+    target: LakeTarget,
+    metastore: str,
+    database: str,
+    location: str | None,
+    settings: tuple[str, ...],
+    interval: float | None,
+    *,
+    once: bool,
+    dry_run: bool,
+) -> int:
+    """Give archived topics names in a Hive metastore, for engines that find tables there.
+
+    A topic's name leads to its table. Tables of topics that were deleted or re-created are under a name with the
+    beginning of the topic's id, until they have expired. It changes what is not so, and no name that is not Korvet's;
+    no data is deleted. Exit code 1 if somebody else has a name.
+    """
+    configs = parse_settings("--hive-conf", settings)
+
+    def work() -> int:
+        from korvet.lake.registration import plan  # noqa: PLC0415 - other commands start without Delta
+        from korvet.spark.metastore import opened  # noqa: PLC0415 - other commands start without Java
+
+        lake = target.source.lake
+        with opened(metastore, configs, database) as store, target.source.opened() as stores:
+            planned = plan(stores, location or lake.path, store.entries())
+            if not dry_run:
+                store.apply(planned)
+        # Of repeated rounds, only those that did something.
+        if interval is None or any(planned):
+            _print_names(planned)
+        for entry in planned.taken:
+            print_error(f"{database}.{entry.name} is not a table of this lake, and stays as it is")
+        return FAILED if planned.taken else 0
+
+    return rounds(work, interval, once=once, dry_run=dry_run)
+
+
+def _print_names(planned: CatalogPlan) -> None:
+    rows = [
+        {
+            "name": entry.name,
+            "topic": entry.of and entry.of.topic,
+            "id": entry.of and entry.of.topic_id,
+            "change": change,
+        }
+        for change, entries in planned._asdict().items()
+        for entry in entries
+    ]
+    print_result(rows, _REGISTERED, empty="no changes")
 
 
 @click.group(cls=CommandGroup)

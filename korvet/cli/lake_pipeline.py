@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.cli.lake_options import LakeTarget, started_spark, with_lake
-from korvet.cli.options import ClusterTarget, option, with_cluster
+from korvet.cli.options import ClusterCommand, ClusterTarget, option
 from korvet.cli.output import printed_json
 from korvet.cli.run import CommandGroup
 
@@ -46,13 +46,12 @@ def load_range(file: Path, first: str | None, last: str | None) -> PipelineSpec:
     return spec.of_range(first or "earliest", last or "latest")
 
 
-@pipeline.command()
+@pipeline.command(cls=ClusterCommand)
 @file_argument
 @master_option
 @from_option
 @to_option
 @with_lake
-@with_cluster
 def run(
     place: LakeTarget,
     cluster: ClusterTarget,
@@ -98,11 +97,10 @@ def run(
     return 128 + signal.SIGTERM if spec.trigger.available_now and not completed else 0
 
 
-@pipeline.command()
+@pipeline.command(cls=ClusterCommand)
 @file_argument
 @master_option
 @with_lake
-@with_cluster
 def validate(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None) -> None:
     """Check a pipeline's file, its transformation, and what its target and its checkpoints say to it; run nothing.
 

@@ -1,30 +1,49 @@
-"""`korvet lake pipeline` list and status: what pipelines report. start and stop: those of this machine."""
+"""`korvet lake pipeline` list and status: what pipelines report. start and stop: those of this machine.
+
+reset: sets where a stopped one goes on.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, with_lake
-from korvet.cli.lake_pipeline import file_argument, from_option, load_range, master_option, to_option
-from korvet.cli.options import format_time, option, with_cluster
+from korvet.cli.lake_options import LakeTarget, dry_run_option, with_lake
+from korvet.cli.lake_pipeline import (
+    file_argument,
+    from_option,
+    load_range,
+    master_option,
+    spark_of,
+    to_option,
+)
+from korvet.cli.options import ClusterCommand, format_time, option, parse_time_of
 from korvet.cli.output import print_error, printable, printed_json, waiting
 from korvet.cli.run import FAILED
-from korvet.cli.tables import Column, cell, number, print_result, print_table, texts
+from korvet.cli.tables import (
+    Column,
+    as_objects,
+    cell,
+    number,
+    numbers,
+    print_result,
+    print_table,
+    tabulate,
+    texts,
+)
+from korvet.cluster.pipelines import MAIN, PipelineStatus, PipelineStore, QueryPosition, QueryStatus
 from korvet.errors import KafkaError, LakeError
-
-if TYPE_CHECKING:
-    from korvet.cluster.pipelines import PipelineStatus, PipelineStore
 
 _POLL_S = 0.1
 _SECONDS = click.FloatRange(min=0, min_open=True)
@@ -59,9 +78,13 @@ def _name_of(text: str) -> str:
     return load(Path(text)).name
 
 
+def _known(store: PipelineStore, name: str) -> PipelineStatus | None:
+    return {status.name: status for status in store.read()}.get(name)
+
+
 def _row(store: PipelineStore, name: str) -> PipelineStatus:
     """Return a pipeline by its name; raises LakeError if there is none."""
-    status = next((pipeline for pipeline in store.read() if pipeline.name == name), None)
+    status = _known(store, name)
     if status is None:
         raise LakeError(f"there is no pipeline {name}: none of that name has run")
     return status
@@ -166,7 +189,7 @@ def _cells(status: PipelineStatus, lag_records: int | None, lag_ms: int | None) 
     )
 
 
-class _WithArguments(click.Command):
+class _WithArguments(ClusterCommand):
     """A command that knows its arguments as they were given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -190,7 +213,6 @@ class _WithArguments(click.Command):
 @from_option
 @to_option
 @with_lake
-@with_cluster
 def start(
     target: LakeTarget,
     file: Path,
@@ -254,10 +276,8 @@ def _last_line(log: Path, at: int) -> str:
 
 
 def _refuse_running(store: PipelineStore, name: str) -> None:
-    running = next(
-        (pipeline for pipeline in store.read() if pipeline.name == name and pipeline.is_active), None
-    )
-    if running is not None and not running.process.has_ended:
+    running = _known(store, name)
+    if running is not None and running.is_active and not running.process.has_ended:
         where = running.process
         raise LakeError(f"pipeline {name} runs already: process {where.id} on {where.host}")
 
@@ -266,22 +286,15 @@ def _await_begin(
     store: PipelineStore, name: str, process: subprocess.Popen[bytes], seconds_max: float
 ) -> PipelineStatus | None:
     """Return a pipeline once its queries run, or have ended well; None if its process ended otherwise or time is up."""
-    begun: PipelineStatus | None = None
-
-    def is_over() -> bool:
-        nonlocal begun
+    for _ in _polls(seconds_max):
         ended = process.poll()
-        status = next((row for row in store.read() if row.name == name and _is(row, process)), None)
-        if status is not None and (status.state == "running" or (ended == 0 and not status.is_active)):
-            begun = status
-        return begun is not None or ended is not None
-
-    _waited(is_over, seconds_max)
-    return begun
-
-
-def _is(status: PipelineStatus, process: subprocess.Popen[bytes]) -> bool:
-    return status.process.is_here and status.process.id == process.pid
+        for status in store.read():
+            is_own = status.name == name and status.process.is_here and status.process.id == process.pid
+            if is_own and (status.state == "running" or (ended == 0 and not status.is_active)):
+                return status
+        if ended is not None:
+            break
+    return None
 
 
 @click.command()
@@ -336,7 +349,7 @@ def _end(store: PipelineStore, status: PipelineStatus, seconds_max: float) -> No
             f"process {process.id} of pipeline {status.name} is another user's: stop it as that user"
         ) from error
     with waiting("stopping the pipeline"):
-        if not _waited(lambda: process.has_ended, seconds_max):
+        if not any(process.has_ended for _ in _polls(seconds_max)):
             raise LakeError(
                 f"process {process.id} of pipeline {status.name} has not ended within {seconds_max:g} s"
             )
@@ -347,10 +360,118 @@ def _end(store: PipelineStore, status: PipelineStatus, seconds_max: float) -> No
         store.lease(status.name).release(status.holder)
 
 
-def _waited(holds: Callable[[], bool], seconds_max: float) -> bool:
+def _polls(seconds_max: float) -> Iterator[None]:
+    """Yield at once and then at each moment to look again, until the time is over."""
     end = time.monotonic() + seconds_max
-    while not holds():
-        if time.monotonic() > end:
-            return False
+    yield
+    while time.monotonic() <= end:
         time.sleep(_POLL_S)
-    return True
+        yield
+
+
+_PLACES = ("earliest", "latest", "offsets", "time")
+_RESET = (*texts("source", "topic"), *numbers("partition", "before", "after", "skipped", "again"))
+_OFFSET = re.compile(r"([^:=,]+):([0-9]{1,9})=([0-9]{1,18})")
+
+
+@click.command()
+@click.argument("pipeline", metavar="NAME|FILE")
+@option(
+    "--from",
+    "Where to continue: at the first records, at the end, at --offsets, or at --time.",
+    click.Choice(_PLACES),
+    name="place",
+    required=True,
+)
+@option(
+    "--offsets TOPIC:PARTITION=OFFSET,...",
+    "Offsets of some partitions; others keep theirs. An offset outside the log becomes the nearest one inside.",
+)
+@option(
+    "--time TIME",
+    "The first record at or after a time, as ISO 8601; UTC without a zone. The end if there is none.",
+    name="moment",
+)
+@dry_run_option
+@with_lake
+def reset(
+    target: LakeTarget, pipeline: str, place: str, offsets: str | None, moment: str | None, *, dry_run: bool
+) -> None:
+    """Set the offsets from which a stopped pipeline continues.
+
+    Its tables stay as they are: rows that are read again are written again, unless the target merges by key. The state
+    of aggregates, joins and deduplication begins empty.
+    """
+    to = _to(place, offsets, moment)
+    from korvet.spark.pipelines.reset import PipelineReset  # noqa: PLC0415 - other commands start without Spark
+    from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - the same
+    from korvet.spark.pipelines.status import PipelineLease  # noqa: PLC0415 - the same
+
+    with opened_store(target) as store:
+        rows = store.read()
+        spec = load(_file(pipeline, {row.name: row.file for row in rows}))
+        if spec.name != pipeline and any(row.name == pipeline for row in rows):
+            raise LakeError(
+                f"pipeline {pipeline}: its file is that of {spec.name}, whose range it has read: run another"
+            )
+        _refuse_reset(_known(store, spec.name))
+        lease = PipelineLease(store, spec.name)
+        with spark_of(spec, "local[1]", target.source.lake) as session, lease:
+            planned = PipelineReset(session, target.source, spec, to)
+            if not dry_run:
+                # The plan may have taken longer than a lease.
+                lease.acquire()
+                positions = planned.execute()
+                _report(store, spec.name, positions)
+    partitions, notes = as_objects(planned.partitions, _RESET), planned.notes()
+    if printed_json({"name": spec.name, "executed": not dry_run, "partitions": partitions, "notes": notes}):
+        return
+    tabulate(planned.partitions, _RESET, empty="no partitions")
+    for note in notes:
+        click.echo(note)
+    if dry_run:
+        click.echo("Dry run: nothing is changed.")
+
+
+def _refuse_reset(row: PipelineStatus | None) -> None:
+    if row is not None and may_run(row) and not row.process.has_ended:
+        where = row.process
+        raise LakeError(f"pipeline {row.name} runs: process {where.id} on {where.host}; stop it first")
+
+
+def _report(store: PipelineStore, name: str, positions: dict[str, QueryPosition]) -> None:
+    """Let the status and the lag of a pipeline begin at these positions."""
+    row, queries = _known(store, name), {MAIN: QueryStatus(positions=positions)}
+    if row is not None:
+        now_ms = time.time_ns() // 1_000_000
+        store.write(msgspec.structs.replace(row, state="stopped", since_ms=now_ms, queries=queries))
+
+
+def _file(pipeline: str, files: dict[str, str]) -> Path:
+    """Return the file of a pipeline that is given by it, or by its name; raises LakeError."""
+    file = Path(files.get(pipeline, pipeline))
+    if not file.is_file():
+        known = f"its file {file} is not here" if pipeline in files else "none of that name has run"
+        raise LakeError(f"pipeline {pipeline}: {known}; give its file in place of its name")
+    return file
+
+
+def _to(place: str, offsets: str | None, moment: str | None) -> str | dict[tuple[str, int], int]:
+    """Return where to go on; raises UsageError unless --from has just the flag that it needs."""
+    for name, value in (("offsets", offsets), ("time", moment)):
+        if (place == name) != (value is not None):
+            raise click.UsageError(f"--from {name} and --{name} need each other")
+    if moment is not None:
+        return format_time(parse_time_of("--time", moment))
+    if offsets is None:
+        return place
+    targets: dict[tuple[str, int], int] = {}
+    for text in offsets.split(","):
+        parsed = _OFFSET.fullmatch(text.strip())
+        if parsed is None:
+            raise click.UsageError(f"--offsets takes orders:0=23,orders:1=42, not {text!r}")
+        key = parsed[1], int(parsed[2])
+        if key in targets:
+            raise click.UsageError(f"--offsets names {key[0]}:{key[1]} twice")
+        targets[key] = int(parsed[3])
+    return targets

@@ -16,6 +16,7 @@ from korvet.cli.lake_options import LakeTarget, started_spark, waiting_for_spark
 from korvet.cli.options import (
     CODECS,
     TOPIC,
+    ClusterCommand,
     ClusterTarget,
     compression_option,
     connected,
@@ -23,7 +24,6 @@ from korvet.cli.options import (
     parse_as_of,
     parse_time_of,
     partitions_option,
-    with_cluster,
 )
 from korvet.cli.output import ProgressLine, json_wanted, printed_json
 from korvet.cli.tables import as_objects, number, print_table, tabulate
@@ -120,7 +120,7 @@ def _for_json(value: object) -> object:
     return value
 
 
-@click.command()
+@click.command(cls=ClusterCommand)
 @click.argument("source", metavar="TOPIC", type=TOPIC)
 @option("--to TOPIC", "The topic to produce to.", TOPIC, name="target", required=True)
 @partitions_option
@@ -145,7 +145,6 @@ def _for_json(value: object) -> object:
 )
 @option("--dry-run", "Only show what would be replayed.")
 @with_lake
-@with_cluster
 def replay(
     place: LakeTarget,
     cluster: ClusterTarget,

@@ -7,7 +7,6 @@ inside. Names of topics and groups are completed by asking the cluster.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import re
 import time
@@ -23,6 +22,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, UnresolvedError
 from korvet.admin.security import PLAINTEXT, ClientSecurity, from_configs, read_properties
 from korvet.cli.output import json_flag, printable
+from korvet.cli.run import CommandGroup
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[str]
@@ -162,22 +162,6 @@ class ClusterTarget(NamedTuple):
     security: ClientSecurity
 
 
-def with_cluster(command: Callable[..., object]) -> Callable[..., object]:
-    """Give a command the flags that name a cluster, as its argument `cluster`."""
-
-    @functools.wraps(command)
-    def run(
-        *arguments: object,
-        bootstrap_server: str,
-        timeout: float,
-        security: ClientSecurity,
-        **given: Any,  # noqa: ANN401 - the command's own flags
-    ) -> object:
-        return command(*arguments, cluster=ClusterTarget(bootstrap_server, timeout, security), **given)
-
-    return cluster_options(run)
-
-
 def cluster_options(command: Command) -> Command:
     """Give a command the flags that name a cluster."""
     return add_options(
@@ -205,15 +189,35 @@ def cluster_options(command: Command) -> Command:
     )
 
 
-def with_admin(command: Callable[..., object]) -> Callable[..., object]:
-    """Give a command the flags of `with_cluster`, and --json; an admin client is its first argument."""
+class ClusterCommand(click.Command):
+    """A command with the flags that name a cluster, as its argument `cluster`."""
 
-    @functools.wraps(command)
-    def run(cluster: ClusterTarget, **given: Any) -> object:  # noqa: ANN401 - the command's own flags
-        with connected(cluster) as admin:
-            return command(admin, **given)
+    flags = click.command(cluster_options(lambda: None)).params
 
-    return with_cluster(json_option(run))
+    def __init__(self, name: str, params: list[click.Parameter], **attributes: Any) -> None:  # noqa: ANN401 - as click has it
+        super().__init__(name, params=[*params, *self.flags], **attributes)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - the same
+        """Run the command."""
+        ctx.params["cluster"] = ClusterTarget(*map(ctx.params.pop, ClusterTarget._fields))
+        return super().invoke(ctx)
+
+
+class AdminCommand(ClusterCommand):
+    """A command with the flags of `ClusterCommand` and --json, whose argument `admin` is a client of the cluster."""
+
+    flags = click.command(cluster_options(json_option(lambda: None))).params
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - the same
+        """Run the command."""
+        with connected(ClusterTarget(*map(ctx.params.pop, ClusterTarget._fields))) as ctx.params["admin"]:
+            return click.Command.invoke(self, ctx)
+
+
+class AdminGroup(CommandGroup):
+    """A group of commands that have an admin client."""
+
+    command_class = AdminCommand
 
 
 @contextlib.contextmanager

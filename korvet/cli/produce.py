@@ -27,12 +27,12 @@ from korvet.admin.types import Resource
 from korvet.cli.options import (
     PARTITION,
     TOPIC,
+    ClusterCommand,
     ClusterTarget,
     compression_option,
     connected,
     option,
     repeated,
-    with_cluster,
 )
 from korvet.cli.output import ProgressLine, printable
 from korvet.cli.records import (
@@ -326,7 +326,7 @@ async def _send(producer: Any, topic: str, partitions: set[int], record: NewReco
     return sent
 
 
-@click.command()
+@click.command(cls=ClusterCommand)
 @click.argument("topic", type=TOPIC)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
 @option("--json", "Each line is a record, as korvet consume --json writes it.")
@@ -350,7 +350,6 @@ async def _send(producer: Any, topic: str, partitions: set[int], record: NewReco
     "Write a batch that is sent again only once; the default with --acks all.",
     default=None,
 )
-@with_cluster
 def produce(
     cluster: ClusterTarget,
     topic: str,

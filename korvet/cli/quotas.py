@@ -11,16 +11,15 @@ from korvet.admin.client import AdminClient
 from korvet.admin.quotas import QuotaEntity
 from korvet.admin.types import QuotaFilter
 from korvet.cli.options import (
+    AdminGroup,
     Command,
     add_options,
     option,
     parse_settings,
     repeated,
     validate_option,
-    with_admin,
 )
 from korvet.cli.output import print_outcomes, printable, printed_json
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import print_table
 
 _TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
@@ -56,14 +55,13 @@ def _entities(command: Command) -> Command:
     )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def quotas() -> None:
     """Show and change quotas of users, client ids and addresses; of any Kafka cluster."""
 
 
 @quotas.command()
 @_entities
-@with_admin
 def describe(admin: AdminClient, types: tuple[str, ...]) -> None:
     """Show all quotas, or the quotas of entities with exactly these types and names."""
     filters = [
@@ -87,7 +85,6 @@ def describe(admin: AdminClient, types: tuple[str, ...]) -> None:
 @repeated("-s, --set NAME=VALUE", "Set a quota", name="given")
 @repeated("-d, --delete NAME", "Delete a quota", name="deleted")
 @validate_option
-@with_admin
 def alter(
     admin: AdminClient,
     types: tuple[str, ...],

@@ -22,7 +22,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
 from korvet.cli.completion import brokers_in, value_of
-from korvet.cli.options import BOOTSTRAP_DEFAULT, ClusterTarget, option, with_cluster
+from korvet.cli.options import BOOTSTRAP_DEFAULT, ClusterCommand, ClusterTarget, option
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, LazyGroup, run
 
 _LAST_WORD = re.compile(r"(?:^|(?<=\s))\S*$")
@@ -129,14 +129,13 @@ class CommandCompleter(Completer):
                 )
 
 
-@click.command()
+@click.command(cls=ClusterCommand)
 @option(
     "--history FILE",
     "File that keeps the lines entered at a terminal.",
     click.Path(path_type=Path, dir_okay=False),
     default=Path("~/.korvet_history"),
 )
-@with_cluster
 @click.pass_context
 def shell(context: click.Context, cluster: ClusterTarget, history: Path) -> int:
     """Take commands at a prompt, with history and completion, until exit, quit or Ctrl-D.

@@ -25,13 +25,13 @@ from korvet.admin.types import ConfigSource, Resource, TopicPartition
 from korvet.cli.options import (
     INT32_MAX,
     TOPIC,
+    AdminGroup,
     option,
     parse_brokers,
     parse_settings,
     parse_topics,
     repeated,
     validate_option,
-    with_admin,
     without_errors,
     yes_option,
 )
@@ -45,7 +45,6 @@ from korvet.cli.output import (
     printed_json,
     report_failures,
 )
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import NONE, Column, cell, number, numbers, print_result, print_table, tabulate, texts
 from korvet.cli.topic_state import state
 from korvet.redis.keys import TAG_LENGTH, Keys
@@ -69,7 +68,7 @@ _names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required
 _COPIED = (Column("group"), *numbers("partition", "before", "after"))
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def topics() -> None:
     """Create, copy, list, describe, alter and delete topics, and assign them to brokers; of any Kafka cluster."""
 
@@ -90,17 +89,26 @@ def topics() -> None:
 @repeated("-c, --config NAME=VALUE", "A setting", name="configs")
 @option("--if-not-exists", "Do not fail if a topic exists.")
 @validate_option
-@with_admin
-def create(
+def create(  # noqa: PLR0913 - click gives each flag by its name
     admin: AdminClient,
     names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    assignment: str | None,
+    configs: tuple[str, ...],
     *,
     if_not_exists: bool,
     validate_only: bool,
-    **given: Any,  # noqa: ANN401 - the flags that `_new_topics` takes
 ) -> None:
     """Create topics."""
-    outcomes = admin.topics.create(_new_topics(names, **given), validate_only=validate_only)
+    brokers = None
+    if assignment is not None:
+        if partitions is not None or replication_factor is not None:
+            raise click.UsageError("--replica-assignment excludes --partitions and --replication-factor")
+        brokers = [parse_brokers("--replica-assignment", text) for text in assignment.split(",")]
+    settings = parse_settings("--config", configs)
+    new = [NewTopic(name, partitions, replication_factor, brokers, settings) for name in dict.fromkeys(names)]
+    outcomes = admin.topics.create(new, validate_only=validate_only)
     rows: list[dict[str, object]] = []
     for name, outcome in outcomes.items():
         exists = if_not_exists and isinstance(outcome, TopicExistsError)
@@ -121,24 +129,6 @@ def create(
     report_failures("topic", {row["topic"]: row["error"] for row in rows})
 
 
-def _new_topics(
-    names: tuple[str, ...],
-    partitions: int | None,
-    replication_factor: int | None,
-    assignment: str | None,
-    configs: tuple[str, ...],
-) -> list[NewTopic]:
-    brokers = None
-    if assignment is not None:
-        if partitions is not None or replication_factor is not None:
-            raise click.UsageError("--replica-assignment excludes --partitions and --replication-factor")
-        brokers = [parse_brokers("--replica-assignment", text) for text in assignment.split(",")]
-    settings = parse_settings("--config", configs)
-    return [
-        NewTopic(name, partitions, replication_factor, brokers, settings) for name in dict.fromkeys(names)
-    ]
-
-
 def _text(topic_id: object) -> str | None:
     return None if topic_id is None else str(topic_id)
 
@@ -147,7 +137,6 @@ def _text(topic_id: object) -> str | None:
 @click.argument("source", metavar="SOURCE", type=TOPIC)
 @click.argument("target", metavar="TARGET")
 @repeated("-c, --config NAME=VALUE", "A setting in place of SOURCE's", name="configs")
-@with_admin
 def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...]) -> None:
     """Copy the records of a topic, and the committed offsets of all groups in it, into a new topic.
 
@@ -174,27 +163,24 @@ def copy(admin: AdminClient, source: str, target: str, configs: tuple[str, ...])
     except AdminError as error:
         report_failures("topic", {target: error})
     skipped = 0
-
-    def skip(line: str) -> None:
-        nonlocal skipped
-        skipped += 1
-        click.echo(printable(f"skipped: {line}"), err=True)
-
     try:
         with ProgressLine() as progress:
-            offsets = topic_copy.run(progress.add, skip)
+            for step in topic_copy.run():
+                progress.add(step.records, step.size)
+                skipped += len(step.skipped)
+                for line in step.skipped:
+                    click.echo(printable(f"skipped: {line}"), err=True)
     except BaseException:
         click.echo(f"{printable(target)} is incomplete: delete it, and run the command again", err=True)
         raise
     copied = {"source": source, "target": target, "records": progress.records, "skipped": skipped}
-    if not printed_json(copied | {"offsets": offsets}):
+    if not printed_json(copied | {"offsets": topic_copy.offsets}):
         click.echo(printable(f"copied {progress.records} records of {source} to {target}"))
-        tabulate(offsets, _COPIED, empty="no committed offsets")
+        tabulate(topic_copy.offsets, _COPIED, empty="no committed offsets")
 
 
 @topics.command("list")
 @option("--internal", "Include internal topics.")
-@with_admin
 def list_topics(admin: AdminClient, *, internal: bool) -> None:
     """List the topics."""
     listed = [topic for topic in admin.topics.list() if internal or not topic.internal]
@@ -204,7 +190,6 @@ def list_topics(admin: AdminClient, *, internal: bool) -> None:
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC)
 @option("--all-topics", "Every topic that is not internal.")
-@with_admin
 def describe(admin: AdminClient, names: tuple[str, ...], *, all_topics: bool) -> None:
     """Show the partitions of topics with leaders, offsets and sizes, and the settings that are not the default.
 
@@ -320,7 +305,6 @@ def _print(topic: Mapping[str, Any]) -> None:
 @repeated("-c, --config NAME=VALUE", "Set this", name="configs")
 @repeated("-d, --delete-config NAME", "Reset this to the default", name="deleted")
 @validate_option
-@with_admin
 def alter(
     admin: AdminClient,
     names: tuple[str, ...],
@@ -354,7 +338,6 @@ def alter(
 @_names_argument
 @option("--if-exists", "Do not fail if a topic does not exist.")
 @yes_option
-@with_admin
 def delete(admin: AdminClient, names: tuple[str, ...], *, if_exists: bool, yes: bool) -> None:
     """Delete topics with all their records, and the offsets that groups have committed for them."""
     wanted = list(dict.fromkeys(names))
@@ -376,7 +359,6 @@ def delete(admin: AdminClient, names: tuple[str, ...], *, if_exists: bool, yes: 
 )
 @repeated("--cancel TOPIC[:0,1]", "Cancel an ongoing reassignment")
 @option("--list", "Only list the ongoing reassignments.", name="listed")
-@with_admin
 def reassign(
     admin: AdminClient, moves: tuple[str, ...], file: Path | None, cancel: tuple[str, ...], *, listed: bool
 ) -> None:
@@ -402,7 +384,6 @@ def reassign(
 @option("--all-topics", "Every partition there is.")
 @option("--unclean", "If no replica is in sync, elect one that is not: records are lost.")
 @yes_option
-@with_admin
 def elect_leaders(
     admin: AdminClient, names: tuple[str, ...], *, all_topics: bool, unclean: bool, yes: bool
 ) -> None:

@@ -14,16 +14,15 @@ from korvet.admin.cluster import Producer
 from korvet.admin.transactions import TIMEOUT_MS_MAX
 from korvet.admin.types import TopicPartition, settled
 from korvet.cli.options import (
+    AdminGroup,
     ClusterName,
     option,
     parse_topics,
     repeated,
-    with_admin,
     without_errors,
     yes_option,
 )
 from korvet.cli.output import confirm, json_wanted, printable, printed_json, report_failures
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import Column, hidden, number, numbers, print_result, texts
 
 # Kafka's TransactionState.
@@ -49,7 +48,7 @@ _PRODUCER = (
 )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def transactions() -> None:
     """List and describe transactions, and find and abort those that hang; of any Kafka cluster."""
 
@@ -64,7 +63,6 @@ def transactions() -> None:
 @repeated("--producer-id N", "Only of this producer id", _PRODUCER_ID, name="producer_ids")
 @option("--older-than MS", "Only transactions that have been open for longer.", _MS, name="older_than_ms")
 @option("--id-pattern REGEX", "Only transactional ids that match as a whole, in RE2's syntax.")
-@with_admin
 def list_transactions(admin: AdminClient, **filters: Any) -> None:  # noqa: ANN401 - those of `list`, by name
     """List transactional ids with their states."""
     print_result(admin.transactions.list(**filters), _LISTED, empty="no such transactional ids")
@@ -72,7 +70,6 @@ def list_transactions(admin: AdminClient, **filters: Any) -> None:  # noqa: ANN4
 
 @transactions.command()
 @click.argument("transactional_ids", metavar="ID...", nargs=-1, type=_ID, required=True)
-@with_admin
 def describe(admin: AdminClient, transactional_ids: tuple[str, ...]) -> None:
     """Show state, producer and partitions of transactional ids."""
     outcomes = admin.transactions.describe(transactional_ids)
@@ -84,7 +81,6 @@ def describe(admin: AdminClient, transactional_ids: tuple[str, ...]) -> None:
 
 @transactions.command()
 @click.argument("topics", metavar="TOPIC[:0,1]...", nargs=-1, required=True)
-@with_admin
 def producers(admin: AdminClient, topics: tuple[str, ...]) -> None:
     """Show the idempotent producers of partitions, with the first offset of each open transaction."""
     outcomes = admin.partitions.producers(admin.partitions_of(parse_topics("TOPIC", topics)))
@@ -105,7 +101,6 @@ def producers(admin: AdminClient, topics: tuple[str, ...]) -> None:
     _MS,
     default=TIMEOUT_MS_MAX,
 )
-@with_admin
 def find_hanging(admin: AdminClient, topics: tuple[str, ...], older_than: int) -> None:
     """Find transactions that are open in partitions and that no coordinator will end. They hold up readers."""
     named: Mapping[str, list[int]] = parse_topics("--topic", topics)
@@ -124,7 +119,6 @@ def _produced(partition: TopicPartition, producer: Producer) -> dict[str, Any]:
 @click.argument("partition", metavar="TOPIC:PARTITION")
 @option("--producer-id N", "Producer id of the transaction.", _PRODUCER_ID, required=True)
 @yes_option
-@with_admin
 def abort(admin: AdminClient, partition: str, producer_id: int, *, yes: bool) -> None:
     """Abort the transaction that a producer has open in a partition: one that `find-hanging` has found.
 

@@ -17,9 +17,8 @@ import click
 from korvet.admin.client import AdminClient
 from korvet.admin.users import ITERATIONS_DEFAULT
 from korvet.cli.config import Loader, with_configuration
-from korvet.cli.options import Command, add_options, option, with_admin, yes_option
+from korvet.cli.options import AdminGroup, Command, add_options, option, yes_option
 from korvet.cli.output import confirm, printable, printed_json
-from korvet.cli.run import CommandGroup
 from korvet.cli.tables import print_result, texts
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
@@ -66,13 +65,12 @@ def _password_options(command: Command) -> Command:
     )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=AdminGroup)
 def users() -> None:
     """List, set and delete users who log in by SCRAM or PLAIN; of any Kafka cluster."""
 
 
 @users.command("list")
-@with_admin
 def list_users(admin: AdminClient) -> None:
     """List the users that have SCRAM credentials."""
     credentials = [
@@ -86,7 +84,6 @@ def list_users(admin: AdminClient) -> None:
 @users.command("set-password")
 @click.argument("user")
 @_password_options
-@with_admin
 def set_password(
     admin: AdminClient,
     user: str,
@@ -105,7 +102,6 @@ def set_password(
 @click.argument("user")
 @_mechanism_option
 @yes_option
-@with_admin
 def delete(admin: AdminClient, user: str, mechanisms: list[ScramMechanism], *, yes: bool) -> None:
     """Delete a user's credentials. Clients that are logged in stay until they have to log in again."""
     mechanisms = [mechanism for mechanism in admin.users.list().get(user, {}) if mechanism in mechanisms]
@@ -117,7 +113,7 @@ def delete(admin: AdminClient, user: str, mechanisms: list[ScramMechanism], *, y
     _done("deleted", user, mechanisms)
 
 
-@users.command()
+@click.command()
 @click.argument("user")
 @with_configuration
 @_password_options
@@ -210,3 +206,6 @@ def _done(done: str, user: str, mechanisms: Sequence[ScramMechanism]) -> None:
     names = [mechanism.sasl_name for mechanism in mechanisms]
     if not printed_json([{"user": user, "mechanism": name, "error": None} for name in names]):
         click.echo(f"{done} {printable(user)} ({', '.join(names)})")
+
+
+users.add_command(bootstrap)

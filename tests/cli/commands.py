@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from confluent_kafka import Consumer, Message, Producer
-from confluent_kafka import TopicPartition as LibrdkafkaPartition
-
 from korvet.admin.client import AdminClient
 from korvet.admin.types import TopicPartition, settled
 from korvet.cli.main import main
+from tests.support import reading
 from tests.support.in_process import InProcessBroker
-from tests.support.processes import wait_until
+from tests.support.records import Received
 
 COMMAND_SECONDS_MAX = 110
 SPARK_SECONDS_MAX = 550
@@ -48,7 +46,7 @@ def run(
     ):
         code = main(arguments)
         sys.stdout.flush()
-    written = [each.buffer.getvalue() for each in (out, err)]
+    written = [stream.buffer.getvalue() for stream in (out, err)]
     return subprocess.CompletedProcess(arguments, code, *written)
 
 
@@ -137,30 +135,9 @@ def committed(broker: InProcessBroker, group: str, topic: str) -> list[int]:
     return [found[key].offset for key in sorted(found) if key.topic == topic]
 
 
-def read(broker: InProcessBroker, topic: str, count: int, partition: int = 0) -> list[Message]:
-    """Return the first records of a partition, read with librdkafka."""
-    config = {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-    consumer = Consumer(config)
-    found: list[Message] = []
-    try:
-        consumer.assign([LibrdkafkaPartition(topic, partition, 0)])
-
-        def enough() -> bool:
-            found.extend(each for each in consumer.consume(count - len(found), 0.1) if each.error() is None)
-            return len(found) >= count
-
-        wait_until(enough, f"{count} records of {topic} are read")
-    finally:
-        consumer.close()
-    return found
-
-
-def write(broker: InProcessBroker, topic: str, *records: dict[str, Any]) -> None:
-    """Produce records with librdkafka, given as its produce() takes them."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for record in records:
-        producer.produce(topic, **record)
-    assert producer.flush(COMMAND_SECONDS_MAX) == 0
+def read(broker: InProcessBroker, topic: str, count: int, partition: int = 0) -> list[Received]:
+    """Return the records of a partition, which are `count`."""
+    return reading.read_all(broker.bootstrap, topic, [partition], count)
 
 
 def _clean(environ: dict[str, str] | None) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.cli.commands import at_broker, done, done_as_json, failed, refused
+from tests.cli.commands import at_broker, done, done_as_json, failed
 from tests.support.in_process import InProcessBroker
 
 acls = partial(at_broker, "acls")
@@ -60,18 +60,3 @@ def test_patterns_that_match_are_found(broker: InProcessBroker, name: str) -> No
     assert listed(broker, "--topic", name, "--resource-pattern-type", "any") == [row]
     done(acls(broker, "remove", "--yes", "--topic", f"{name}-more", "--resource-pattern-type", "match"))
     assert listed(broker, "--topic", name, "--resource-pattern-type", "any") == []
-
-
-def test_what_stands_for_no_acl_is_a_mistake(broker: InProcessBroker, name: str) -> None:
-    def message(*arguments: str) -> str:
-        return refused("acls", *arguments, "-b", broker.bootstrap)
-
-    alice = ("--allow-principal", "User:alice")
-    assert "--allow-principal or --deny-principal" in message("add", "--topic", name)
-    assert "Name a resource" in message("add", *alice)
-    assert "Name a resource" in message("remove", "--yes")
-    assert "'alice' is not TYPE:NAME" in message("add", "--topic", name, "--allow-principal", "alice")
-    assert "'fly' is not one of" in message("add", "--topic", name, *alice, "--operation", "fly")
-    assert "--consumer needs" in message("add", "--topic", name, *alice, "--consumer")
-    assert "--producer needs" in message("add", "--group", name, *alice, "--producer")
-    assert "--idempotent goes with" in message("add", "--topic", name, *alice, "--idempotent")

@@ -16,7 +16,7 @@ from korvet import __version__
 from korvet.admin.cluster import LogDir, LogSize
 from korvet.admin.errors import AdminError
 from korvet.admin.types import TopicPartition
-from korvet.cli.cluster import _log_dirs, markdown_table
+from korvet.cli.cluster import _log_dirs
 from korvet.console.http import Answer, HttpServer
 from korvet.handlers.registry import HANDLERS
 from tests.cli.commands import COMMAND_SECONDS_MAX, done, failed, korvet, table
@@ -140,7 +140,7 @@ def test_a_name_server_that_is_silent_is_waited_for_five_seconds() -> None:
     assert message == "Error: no connection to broker.example:9092: its name is not resolved within 5.0 s\n"
 
 
-def test_each_api_is_listed_with_its_versions_and_the_page_has_the_same_table() -> None:
+def test_each_api_is_listed_with_its_versions() -> None:
     lines = [line.split() for line in korvet("apis").stdout.splitlines()]
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
     for handler in handlers:
@@ -151,4 +151,3 @@ def test_each_api_is_listed_with_its_versions_and_the_page_has_the_same_table() 
     listed = json.loads(korvet("apis", "--json").stdout)
     assert listed["Produce"] == {"key": 0, "versions": [3, 13], "advertised": [0, 13], "flexible": 9}
     assert (listed["OffsetDelete"]["flexible"], len(listed)) == (None, len(HANDLERS))
-    assert korvet("apis", "--markdown").stdout == markdown_table(handlers)

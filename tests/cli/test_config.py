@@ -1,17 +1,15 @@
-"""`korvet config`: what it prints in its three forms."""
+"""`korvet config`: its flags, which `korvet serve` shares, and what it prints, as a table and as JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from redis.exceptions import NoPermissionError
 
-from korvet.cli.config import reference
+from korvet.cli.config import FLAGS
 from korvet.config.settings import SETTINGS
 from korvet.redis.permissions import rules
 from tests.cli.commands import korvet, refused, run
@@ -22,7 +20,7 @@ STORE = (
     "azure_storage_account_key=hunter2,sas_token=hunter2,google_service_account_key=hunter2,"
     "AWS_REGION=eu-west-1,AWS_ALLOW_HTTP=true,endpoint=http://me:hunter2@store:9000"
 )
-FORMS: tuple[tuple[str, ...], ...] = ((), ("--json",), ("--markdown",))
+FORMS: tuple[tuple[str, ...], ...] = ((), ("--json",))
 
 
 def test_the_table_shows_each_setting_with_value_and_origin() -> None:
@@ -83,28 +81,6 @@ def test_a_value_of_secrets_that_is_refused_is_not_shown() -> None:
     assert "Invalid value '***' for configuration lake.storage.options (environment)" in message
 
 
-def test_markdown_has_a_heading_for_each_setting() -> None:
-    result = korvet("config", "--markdown")
-    assert result.stdout == reference()
-    headings = re.findall(r"^### `(.*)`$", result.stdout, re.MULTILINE)
-    assert sorted(headings) == sorted(SETTINGS)
-
-
-def test_json_and_markdown_exclude_each_other() -> None:
-    assert "exclude each other" in korvet("config", "--json", "--markdown").stderr
-
-
-@pytest.mark.slow
-def test_a_reader_that_goes_away_costs_no_traceback() -> None:
-    command = [sys.executable, "-m", "korvet", "config"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 1
-
-
 def test_redis_acl_prints_the_user_that_the_page_on_redis_lists() -> None:
     result = korvet("redis-acl", "--user", "broker-1", "--namespace", "prod")
     assert result.returncode == 0, result.stderr
@@ -130,3 +106,48 @@ def test_redis_acl_refuses_what_would_be_another_rule() -> None:
         result = korvet("redis-acl", flag, "x +@all")
         assert (result.returncode, "is not a name" in result.stderr) == (2, True)
     assert run("redis-acl", "--password-file", "/dev/stdin", given=b"\n").returncode == 2
+
+
+def effective(*arguments: str, environ: dict[str, str] | None = None) -> dict[str, tuple[object, str]]:
+    """Return name -> (value, origin) of what these flags come to."""
+    result = korvet("config", "--json", *arguments, environ=environ)
+    assert result.returncode == 0, result.stderr
+    # No Redis is where some of these tests say.
+    assert result.stderr.partition(":")[0] in ("", "Values that clients have altered are not shown")
+    return {name: (row["value"], row["origin"]) for name, row in json.loads(result.stdout).items()}
+
+
+def test_each_flag_sets_its_setting() -> None:
+    values = {
+        "--listen": "127.0.0.1:1",
+        "--advertised": "[::1]:2",
+        "--redis-url": "unix:///run/redis.sock",
+        "--data-dir": "/srv/korvet",
+        "--workers": "3",
+        "--broker-id": "4",
+        "--ops-listen": "",
+    }
+    assert values.keys() == FLAGS.keys()
+    found = effective(*(part for flag in values.items() for part in flag))
+    for flag, (setting, _) in FLAGS.items():
+        assert (str(found[setting][0]), found[setting][1]) == (values[flag], "command line")
+
+
+def test_the_last_set_of_a_name_wins_and_a_value_may_hold_an_equals_sign() -> None:
+    found = effective("--set", "workers=1", "--set", "workers=2", "--set", "redis.url=unix:///r?db=1")
+    assert found["workers"] == (2, "command line")
+    assert found["redis.url"] == ("unix:///r?db=1", "command line")
+
+
+@pytest.mark.parametrize("command", ["serve", "config"])
+def test_a_mistake_costs_one_line_and_exit_code_2(command: str) -> None:
+    line = "unknown setting 'num.partition' (command line); did you mean num.partitions?"
+    assert refused(command, "--set", "num.partition=1") == f"korvet: {line}\n"
+    line = "workers is given twice: by its own flag and by --set"
+    assert refused(command, "--set", "workers=1", "--workers", "2") == f"korvet: {line}\n"
+
+
+def test_a_file_in_the_working_directory_is_not_read_unasked(tmp_path: Path) -> None:
+    (tmp_path / "korvet.toml").write_text("this is no TOML")
+    result = korvet("config", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import at_broker, done, done_as_json, failed, refused, table
+from tests.cli.commands import at_broker, done, done_as_json, failed, table
 from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
@@ -92,20 +92,3 @@ def test_several_are_shown_and_unknown_ones_reported(broker: InProcessBroker, to
     assert message.count("\n") == 2
     assert f"topic {topic}\n" in result.stdout
     assert "broker 0\n" in result.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(["describe"], ["describe", "--broker", "x"], ["describe", "--broker", "-1"]),
-        *(
-            ["alter", "--set", "a=1"],
-            ["alter", "--topic", "a"],
-            ["alter", "--topic", "a", "--set", "novalue"],
-        ),
-        ["alter", "--topic", "a", "--set", "a=1", "--delete", "a"],
-        ["alter", "--topic", "a", "--append", "a=1", "--subtract", "a=1"],
-    ],
-)
-def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
-    refused("configs", *arguments)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from korvet.admin.client import AdminClient
-from tests.cli.commands import Result, commit, committed, done, failed, read, refused, run, write
+from tests.cli.commands import Result, commit, committed, done, failed, read, run
 from tests.cli.terminal import CTRL_C, at_terminal, exit_code
+from tests.support import reading
 from tests.support.batches import LINKED, MALFORMED
 from tests.support.domain import domain
 from tests.support.in_process import InProcessBroker
@@ -85,8 +86,8 @@ def test_reading_begins_at_the_given_offset(
 
 
 def test_reading_begins_at_a_time(broker: InProcessBroker, topic: str) -> None:
-    times = [1_700_000_000_000 + 1000 * number for number in range(3)]
-    write(broker, topic, *({"value": str(number), "timestamp": time} for number, time in enumerate(times)))
+    records = [{"value": str(n), "timestamp": 1_700_000_000_000 + 1000 * n} for n in range(3)]
+    reading.produce(broker.bootstrap, topic, *records)
     assert values(broker, topic, "-o", "@1700000000000") == ["0", "1", "2"]
     assert values(broker, topic, "-o", "@1700000000001") == ["1", "2"]
     assert values(broker, topic, "-o", "2023-11-14T22:13:22Z") == ["2"]
@@ -95,9 +96,9 @@ def test_reading_begins_at_a_time(broker: InProcessBroker, topic: str) -> None:
 
 
 def test_records_are_written_as_a_template_says(broker: InProcessBroker, topic: str) -> None:
-    headers = [("a", b"1"), ("b", None)]
-    write(broker, topic, {"key": "k", "value": "v\xe9", "headers": headers, "timestamp": 1700000000123})
-    write(broker, topic, {"value": None, "key": None, "timestamp": 1700000000123})
+    first = {"key": "k", "value": "v\xe9", "headers": [("a", b"1"), ("b", None)]}
+    for record in (first, {"key": None, "value": None}):
+        reading.produce(broker.bootstrap, topic, {**record, "timestamp": 1700000000123})
     template = r"%t|%p|%o|%k|%s|%h|%T|%D|%S|%K|%%|\t|\\n%%\n"
     lines = values(broker, topic, "--format", template, "--null", "NULL")
     assert lines == [
@@ -122,15 +123,18 @@ def test_what_is_written_as_json_is_produced_again_byte_for_byte(
     ]
     for topic in (name, f"{name}-again"):
         client.create(topic, storage_format=storage_format)
-    write(broker, name, *({**record, "timestamp": 1700000000000 + n} for n, record in enumerate(records)))
+    reading.produce(
+        broker.bootstrap,
+        name,
+        *({**record, "timestamp": 1700000000000 + n} for n, record in enumerate(records)),
+    )
     text = done(consume(broker, name, "--json"))
     assert text.count(b"\n") == len(records)
     assert all(line.decode().isprintable() for line in text.splitlines())
     done(run("produce", "-b", broker.bootstrap, f"{name}-again", "--json", given=text))
 
     def plain(topic: str) -> list[Any]:
-        found = read(broker, topic, len(records))
-        return [(each.key(), each.value(), each.headers(), each.timestamp()[1]) for each in found]
+        return [record[2:] for record in read(broker, topic, len(records))]
 
     assert plain(f"{name}-again") == plain(name)
     row = json.loads(text.splitlines()[3])
@@ -234,23 +238,6 @@ def test_several_topics_are_read_at_once(broker: InProcessBroker, client: Client
     expected = [f"{name}-0 0", f"{name}-1 1"]
     assert sorted(values(broker, f"{name}-0", f"{name}-1", *template)) == expected
     assert sorted(values(broker, f"{name}-0", f"{name}-1", *template, "-g", name)) == expected
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--format", "%x"),
-        ("--format", "100%"),
-        ("--format", "%s", "--json"),
-        ("--long", "--json"),
-        *(("-o", where) for where in ("yesterday", "1960-01-01", "99999999999999999999")),
-        ("-o", "5", "-g", "g"),
-        ("-p", "0", "-g", "g"),
-        ("-n", "0"),
-    ],
-)
-def test_wrong_flags_are_a_mistake(name: str, flags: tuple[str, ...]) -> None:
-    refused("consume", name, *flags)
 
 
 def test_batches_that_do_not_decode_are_skipped_with_a_line_each(

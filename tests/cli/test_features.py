@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from korvet.admin.client import AdminClient
-from tests.cli.commands import at_broker, done, done_as_json, refused
+from tests.cli.commands import at_broker, done, done_as_json
 from tests.support.docs import PAGES
 from tests.support.in_process import InProcessBroker
 
@@ -56,18 +56,3 @@ def test_the_example_of_the_page_prints_what_it_says(broker: InProcessBroker) ->
             printed += [line, *done(features(broker, *shlex.split(line)[3:])).splitlines()]
     assert len(printed) > 2
     assert printed == lines
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "Missing argument"),
-        ((NAME,), f"set takes NAME=VALUE, not '{NAME}'"),
-        ((f"{NAME}=1", f"{NAME}=2"), "twice"),
-        ((f"{NAME}=x",), "'x' is not a valid integer"),
-        ((f"{NAME}=32768",), "32768 is not in the range"),
-        ((f"{NAME}=1", "--downgrade", "quick"), "'quick' is not one of"),
-    ],
-)
-def test_what_makes_no_sense_is_a_mistake_in_the_flags(arguments: tuple[str, ...], said: str) -> None:
-    assert said in refused("features", "set", *arguments)

@@ -1,4 +1,4 @@
-"""The `korvet` command as a whole: help, version, exit codes."""
+"""The `korvet` command as a whole: help, version, exit codes, and tables for terminals and programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from korvet import __version__
@@ -14,8 +15,11 @@ from korvet.cli.config import FLAGS
 from korvet.cli.main import korvet as command_tree
 from korvet.cli.main import main
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN
+from korvet.cli.tables import cell
+from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
-from tests.cli.commands import korvet, korvet_process, refused
+from tests.cli.commands import done, korvet, korvet_process
+from tests.cli.terminal import at_terminal
 
 
 @pytest.mark.slow
@@ -31,16 +35,6 @@ def test_help_of_serve_names_each_flag(capsys: pytest.CaptureFixture[str]) -> No
         assert f"{flag} {metavar}" in text
     assert "--set NAME=VALUE" in text
     assert "--config FILE" in text
-
-
-@pytest.mark.parametrize("command", ["config", "apis"])
-def test_help_shows_no_flag_that_only_developers_need(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "--json" in text
-    assert "markdown" not in text.lower()
 
 
 def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,12 +55,6 @@ def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureF
         assert re.search(rf"\b{number}\b", text.partition("Exit codes:")[2])
     for each in ("SIGTERM", "SIGHUP", "_KORVET_COMPLETE"):
         assert each in text
-
-
-def test_what_the_command_does_not_know_is_refused_with_exit_code_2() -> None:
-    for arguments in (("serve", "--liste", "x"), ("config", "surplus")):
-        assert "Error: " in refused(*arguments)
-    assert "Error: No such command 'topicz'. Did you mean 'topics'?\n" in refused("topicz", "list")
 
 
 @pytest.mark.slow
@@ -125,3 +113,31 @@ def test_a_narrow_terminal_cuts_no_command_s_line_short(group: tuple[str, ...]) 
 def test_the_help_of_the_shell_cuts_nothing_short_either() -> None:
     result = korvet_process("shell", given="help\n", environ={"COLUMNS": "80"})
     assert "with the origin of each value; passwords" in " ".join(result.stdout.split())
+
+
+WIDTH = 60
+
+
+def test_a_program_gets_one_line_a_row_without_a_rule_and_trailing_blanks() -> None:
+    lines = done(korvet("config")).splitlines()
+    assert lines[0].split() == ["Setting", "Value", "Origin"]
+    assert [line for line in lines if line != line.rstrip() or not line or "─" in line] == []
+    assert len(lines) == 1 + len(SETTINGS)
+    assert [cell(value) for value in (0.050742999999999996, 1e6, 7, 1.5)] == ["0.051", "1000000", "7", "1.5"]
+    # Values stand below their titles.
+    assert {line.rindex("default") for line in lines[1:] if line.endswith(" default")} == {
+        lines[0].index("Origin")
+    }
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_lines_that_fit() -> None:
+    with at_terminal("config", environment={"COLUMNS": str(WIDTH)}) as child:
+        child.expect(pexpect.EOF)
+        lines = child.before.replace("\r", "").splitlines()
+    assert set(lines[1]) == {"─", " "}
+    assert max(map(len, lines)) <= WIDTH
+    assert [line for line in lines if line != line.rstrip()] == []
+    # A name that is too long goes on below itself.
+    at = next(number for number, line in enumerate(lines) if line.startswith("log.message.timestamp.b"))
+    assert lines[at].split()[0] + lines[at + 1].split()[0] == "log.message.timestamp.before.max.ms"

@@ -107,25 +107,6 @@ def test_a_file_of_another_form_is_a_mistake(content: str, message: str, tmp_pat
     assert f"{file}: {message}; its form is " in refused("topics", "reassign", "--file", str(file))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["reassign"],
-        ["reassign", "--list", "a:0=1"],
-        ["reassign", "a=1"],
-        ["reassign", "a:0="],
-        ["reassign", "a:0=1", "a:0=2"],
-        ["reassign", "a:0=x"],
-        ["reassign", "--file", "not-there"],
-        ["elect-leaders"],
-        ["elect-leaders", "a", "--all-topics"],
-        ["elect-leaders", "a:x"],
-    ],
-)
-def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
-    refused("topics", *arguments)
-
-
 def test_preferred_leaders_stay(brokers: list[Broker], topic: str) -> None:
     printed = done(topics(brokers, "elect-leaders", topic))
     assert printed == "".join(f"{topic}:{index} stays\n" for index in range(3))

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.cli.commands import at_broker, done, done_as_json, failed, refused
+from tests.cli.commands import at_broker, done, done_as_json, failed
 from tests.support.in_process import InProcessBroker
 
 quotas = partial(at_broker, "quotas")
@@ -55,23 +55,6 @@ def test_names_and_defaults_belong_to_types_in_their_order(
     assert title in done(quotas(broker, "describe"))
     done(quotas(broker, "alter", *types, *names, "--delete", "consumer_byte_rate"))
     assert title not in done(quotas(broker, "describe"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--set", "producer_byte_rate=1"), "give --entity-type"),
-        (("--entity-type", "users", "--set", "a=1"), "one --entity-name or --entity-default for each"),
-        (("--entity-type", "users", "--entity-type", "users"), "each type once"),
-        (("--entity-type", "users", "--entity-default"), "give --set or --delete"),
-        (("--entity-type", "users", "--entity-default", "--set", "a=x"), "x is not a number"),
-        (("--entity-type", "users", "--entity-default", "--set", "a=nan"), "nan is not a number"),
-        (("--entity-type", "users", "--entity-default", "--set", "a=1", "--delete", "a"), "one way only"),
-        (("--entity-type", "topics"), "'topics' is not one of"),
-    ],
-)
-def test_what_makes_no_sense_is_a_mistake_in_the_flags(arguments: tuple[str, ...], said: str) -> None:
-    assert said in refused("quotas", "alter", *arguments)
 
 
 def test_a_broker_says_why_it_refuses_a_quota(broker: InProcessBroker, name: str) -> None:

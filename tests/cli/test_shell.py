@@ -169,10 +169,7 @@ def test_tab_completes_commands_flags_choices_and_names_in_the_cluster(
             child.expect(f"{re.escape(typed)}.*?{rest}")
             child.send(CTRL_C)
             prompted(child, broker.bootstrap)
-
-
-def test_a_completed_word_is_followed_by_a_space(broker: InProcessBroker, tmp_path: Path) -> None:
-    with shell(broker.bootstrap, tmp_path) as child:
+        # A space follows a word that is complete.
         child.send("gro" + TAB)
         child.expect("gro.*?ups")
         child.send("list --help\r")

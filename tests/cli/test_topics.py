@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from functools import partial
 
-import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
 from confluent_kafka.admin._config import ConfigResource
 
@@ -22,7 +21,6 @@ from tests.cli.commands import (
     failed,
     json_at_broker,
     korvet,
-    refused,
     table,
 )
 from tests.support.in_process import InProcessBroker
@@ -185,25 +183,3 @@ def test_topics_are_deleted_once_that_is_confirmed_and_unknown_ones_are_reported
     assert result.stdout == f"deleted {topic}\ndeleted {topic}-2\n"
     assert (partitions(broker, topic), committed(broker, topic, topic)) == (0, [])
     assert as_json(broker, "delete", "--yes", "--if-exists", "nothing") == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["create"],
-        ["create", "a", "--partitions", "0"],
-        ["create", "a", "--replication-factor", "0"],
-        ["create", "a", "--partitions", "1", "--replica-assignment", "0"],
-        ["create", "a", "--replica-assignment", "0,,1"],
-        ["create", "a", "-c", "novalue"],
-        ["create", "a", "-c", "a=1", "-c", "a=2"],
-        ["describe"],
-        ["describe", "a", "--all-topics"],
-        ["alter", "a"],
-        ["alter", "a", "-c", "a=1", "-d", "a"],
-        ["delete"],
-        ["list", "surplus"],
-    ],
-)
-def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
-    refused("topics", *arguments)

@@ -161,7 +161,7 @@ def test_records_that_retention_deletes_meanwhile_are_left_out(
     planned = TopicCopy(admin, name, f"{name}-copy", {})
     settled(admin.topics.delete_records({TopicPartition(name, 0): 2}))
     planned.create()
-    planned.run(lambda *_: None)
+    list(planned.run())
     assert [record.value for record in records_of(admin, TopicPartition(f"{name}-copy", 0))] == [b"three"]
 
 
@@ -227,8 +227,8 @@ def test_a_copy_whose_source_has_changed_fails(
     passed.create()
     commit(broker, name, name, 1)
     with pytest.raises(CopyError, match=f"^group {name} has committed: stop its members$"):
-        passed.run(lambda *_: None)
+        list(passed.run())
     client.append(name, b"two")
     with pytest.raises(CopyError, match=r"has grown from offset 1 to 2: stop its writers$"):
-        grown.run(lambda *_: None)
+        list(grown.run())
     assert committed(broker, name, f"{name}-1") == committed(broker, name, f"{name}-2") == []
