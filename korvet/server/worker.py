@@ -106,7 +106,6 @@ def serve(
     certificates = [*(each.tls for each in bound), ops_tls(settings)]
     CLOCK.spawn(watch_certificates, [listener for listener in certificates if listener])
     watching = CLOCK.spawn(_watch_registry, settings, storage, services)
-    REQUEST_METRICS.on_flush(services.traffic.publish)
     CLOCK.spawn(_beat, link)
     link.report_ready()
     stopping.wait()
@@ -125,7 +124,7 @@ def serve(
     gevent.killall([keeping, watching])
     storage.close()
     REQUEST_METRICS.flush()
-    services.traffic.publish(now=True)
+    services.traffic.flush(now=True)
 
 
 def _copies(services: Services) -> list[registry_watcher.Refresh]:
@@ -169,12 +168,11 @@ def _watch_registry(settings: Settings, storage: Storage, services: Services) ->
         for lane in (storage.redis, storage.appends, storage.reads):
             services.epochs.refresh_all(lane)
 
-    def exists(name: str, topic_id: str) -> bool:
-        topic = topics.get_cached(name)
-        return topic is not None and id_text(topic.id) == topic_id
-
     def forget_deleted() -> None:
-        services.traffic.keep(exists)
+        rows = [(row, topics.get_cached(row.topic)) for row in services.traffic.rows()]
+        services.traffic.forget(
+            [row for row, topic in rows if topic is None or id_text(topic.id) != row.topic_id]
+        )
         REQUEST_METRICS.flush_soon()
 
     refreshes = [ask_the_master, *_copies(services), forget_deleted]

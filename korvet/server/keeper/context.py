@@ -17,7 +17,7 @@ from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.telemetry.request_metrics import REDIS_METRICS
+from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.store import TopicStore
@@ -56,7 +56,7 @@ class Context:
             settings.redis_url,
             timeout_ms=settings.redis_timeout_ms,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
-            observer=REDIS_METRICS,
+            observer=REQUEST_METRICS,
         )
         self.lease_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
         self.log_store = LogStore(self.redis, self.redis, self.keys)
