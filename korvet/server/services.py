@@ -201,8 +201,7 @@ def build_services(
 def _authorizer(settings: Settings, redis: Redis, epochs: LeaderEpochs) -> Authorizer | None:
     if not settings.authorizer_class_name:
         return None
-    keys = Keys(settings.namespace)
-    return Authorizer(AclStore(redis, keys), settings, partial(epochs.current, keys.topics))
+    return Authorizer(AclStore(redis, Keys(settings.namespace), epochs), settings)
 
 
 def _log_store(settings: Settings, storage: Storage, keys: Keys) -> LogStore:

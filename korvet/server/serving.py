@@ -32,11 +32,6 @@ def serve_clients(
         else:
             core.forget_topic(topic)
 
-    def trust(until: float, changed: bool) -> None:  # noqa: FBT001 - as the authorizer says it
-        if changed:
-            core.forget_rights()
-        core.trust_rights(until)
-
     def press(node: int, state: BackpressureState, due: float, until: float) -> None:
         core.put_pressure(node, state.throttle_ms, state.refusal or None, due, until)
 
@@ -44,9 +39,9 @@ def serve_clients(
     services.fetches.clients = FetchDecisions(services, throttle)
     services.topics.follow(forget)
     if services.authorizer is not None:
-        services.authorizer.follow(trust)
-    lease.follow(core.set_lease)
-    throttle.follow(core.set_metered)
+        services.authorizer.report_to(core)
+    lease.report_to(core)
+    throttle.report_to(core)
     pressure.on_reading = press
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)
     live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
