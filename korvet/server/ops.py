@@ -151,7 +151,7 @@ class Ops:
         return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry))
 
     def _redis_state(self) -> list[dict[str, Any]]:
-        return redis_state(self._masters, metrics_page.replicas_wanted(self._settings))
+        return redis_state(self._masters, self._settings.replicas_wanted)
 
     def _builds(self) -> dict[int, dict[str, Any]]:
         """Return the version and format of each registered broker by its id; nothing if Redis does not answer."""

@@ -55,7 +55,16 @@ GC_THRESHOLD = 200_000
 """Containers allocated, beyond those freed, before the collector examines the young generation."""
 
 
-def main(
+def tune_process() -> None:
+    """Make the most of a process that is a worker alone."""
+    _raise_descriptor_limit()
+    _collect_less()
+    _keep_freed_memory()
+    # By this signal the supervisor asks for the stack of a loop that hangs.
+    faulthandler.register(signal.SIGUSR1)
+
+
+def serve(
     settings: Settings,
     link: SupervisorLink,
     listeners: Sequence[Bound],
@@ -67,22 +76,6 @@ def main(
     `data_dir` is the directory of the embedded server, `lake` the socket of the process that reads the lake.
     Raises StorageUnavailableError if Redis is away at the start.
     """
-    _raise_descriptor_limit()
-    _collect_less()
-    _keep_freed_memory()
-    # By this signal the supervisor asks for the stack of a loop that hangs.
-    faulthandler.register(signal.SIGUSR1)
-    serve(settings, link, listeners, data_dir, lake)
-
-
-def serve(
-    settings: Settings,
-    link: SupervisorLink,
-    listeners: Sequence[Bound],
-    data_dir: Path | None,
-    lake: Path | None,
-) -> None:
-    """Do the same in any process, on the event loop of the calling thread."""
     stopping = link.stop_event()
     storage = Storage.of(settings, lake)
     pressure = Backpressure(storage.appends, settings, data_dir)

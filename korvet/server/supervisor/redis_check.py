@@ -57,11 +57,10 @@ def prepare_all(settings: Settings, start: Registration, progress: Progress, *, 
     facts = check(settings, progress, settings.redis_connect_timeout_ms)
     cluster_id = prepare(settings).cluster_id
     broker_id = register(settings, start, own=own)
-    altered = [dict[str, str](), dict[str, str]()]
-    with contextlib.suppress(ConfigError):  # the master that has them is away
-        altered = altered_rows(settings, broker_id)
-    refused: list[str] = []
-    with contextlib.suppress(redis.RedisError, OSError), connected(settings) as masters:
+    altered, refused = [dict[str, str](), dict[str, str]()], list[str]()
+    with contextlib.suppress(ConfigError, OSError), connected(settings) as masters:
+        with contextlib.suppress(ConfigError, redis.RedisError):  # the master that has them is away
+            altered = altered_rows(masters, settings, broker_id)
         data_dir = Path(settings.data_dir).expanduser() if own else None
         refused = refusals.of_masters(masters, merge_valid(settings, *altered)[0].settings, data_dir)
     return Prepared(facts, cluster_id, broker_id, altered, refused)
@@ -355,17 +354,11 @@ def prepare(settings: Settings) -> Settings:
     return dataclasses.replace(settings, cluster_id=cluster_id)
 
 
-def altered_rows(settings: Settings, broker_id: int) -> list[dict[str, str]]:
+def altered_rows(masters: Masters, settings: Settings, broker_id: int) -> list[dict[str, str]]:
     """Return what clients have altered, for all brokers and for this one; nothing of a row that cannot be read.
 
-    Raises ConfigError.
+    Raises ConfigError and redis.RedisError.
     """
-    with connected(settings) as masters:
-        return altered_rows_in(masters, settings, broker_id)
-
-
-def altered_rows_in(masters: Masters, settings: Settings, broker_id: int) -> list[dict[str, str]]:
-    """Return the same over connections that are open; raises redis.RedisError too."""
     key = Keys(settings.namespace).broker_configs
     texts: list[bytes | None] = [None, None]
     with contextlib.suppress(redis.ResponseError):  # no hash
@@ -375,7 +368,7 @@ def altered_rows_in(masters: Masters, settings: Settings, broker_id: int) -> lis
 
 def in_effect(masters: Masters, settings: Settings) -> Settings:
     """Return the settings with those that clients have altered; raises ConfigError and redis.RedisError."""
-    rows = altered_rows_in(masters, settings, settings.broker_id)
+    rows = altered_rows(masters, settings, settings.broker_id)
     return merge_valid(settings, *rows)[0].settings
 
 
@@ -394,9 +387,10 @@ def altered_layers(settings: Settings) -> Layers | None:
     url = settings.redis_url or running_url(Path(settings.data_dir))
     if url is None:
         return None
-    check_kind(dataclasses.replace(settings, redis_url=url))
-    rows = altered_rows(dataclasses.replace(settings, redis_url=url), settings.broker_id)
-    return merge_valid(settings, *rows)[0]
+    reached = dataclasses.replace(settings, redis_url=url)
+    check_kind(reached)
+    with connected(reached) as masters:
+        return merge_valid(settings, *altered_rows(masters, reached, settings.broker_id))[0]
 
 
 def register(settings: Settings, start: Registration, *, own: bool) -> int:
