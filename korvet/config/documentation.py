@@ -269,19 +269,20 @@ group.streams.max.standby.replicas: Largest `streams.num.standby.replicas` that 
 group.streams.initial.rebalance.delay.ms: How long the first assignment of an empty streams group waits for more
     members.
 """
-"""Groups and their settings; a line that is indented goes on with the text before it."""
 
 
-def _groups() -> dict[str, dict[str, str]]:
+def by_group(text: str) -> dict[str, dict[str, str]]:
+    """Read what things are, by their names, under the headings of `text`; a line that is indented goes on."""
     groups: dict[str, dict[str, str]] = {}
-    for line in _TEXT.replace("\n    ", " ").splitlines():
+    group: dict[str, str] = {}
+    for line in text.replace("\n    ", " ").splitlines():
         if line.startswith("# "):
             group = groups[line.removeprefix("# ")] = {}
         elif line:
-            name, _, text = line.partition(": ")
-            group[name] = text
+            name, _, said = line.partition(": ")
+            group[name] = said
     return groups
 
 
-GROUPS = _groups()
+GROUPS = by_group(_TEXT)
 DOCUMENTATION = {name: text for group in GROUPS.values() for name, text in group.items()}

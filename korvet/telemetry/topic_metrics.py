@@ -31,30 +31,12 @@ Topic = tuple[str, str]
 Counts = Counter[str]
 """Records and bytes received and sent, by their names in TopicTraffic."""
 
-_NAMED = " Above metrics.partitions.max topics, topic (other) is the sum of all others."
-
 TOPICS = MetricTable(
     ("topic",),
-    counter(
-        "korvet_topic_received_records",
-        f"Number of records appended to the topic by producers.{_NAMED}",
-        itemgetter("received_records"),
-    ),
-    counter(
-        "korvet_topic_received_bytes",
-        "Size of the batches of these records as producers sent them.",
-        itemgetter("received_bytes"),
-    ),
-    counter(
-        "korvet_topic_sent_records",
-        f"Number of records of the topic sent to consumers.{_NAMED}",
-        itemgetter("sent_records"),
-    ),
-    counter(
-        "korvet_topic_sent_bytes",
-        "Size of the batches of these records as they were sent.",
-        itemgetter("sent_bytes"),
-    ),
+    counter("korvet_topic_received_records", itemgetter("received_records")),
+    counter("korvet_topic_received_bytes", itemgetter("received_bytes")),
+    counter("korvet_topic_sent_records", itemgetter("sent_records")),
+    counter("korvet_topic_sent_bytes", itemgetter("sent_bytes")),
 )
 
 
