@@ -80,17 +80,19 @@ def serve(
     storage = Storage.of(settings, lake)
     pressure = Backpressure(storage.appends, settings, data_dir)
     services = build_services(settings, storage, listeners, data_dir, link.usage.worker(link.row))
-    live, quotas, authorizer = services.live, services.quotas, services.authorizer
+    live = services.live
     for refresh in _copies(services):
         refresh()
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
-    dispatcher = Dispatcher(HANDLERS, services, services.replicas, lease, quotas, authorizer)
+    dispatcher = Dispatcher(HANDLERS, services, lease)
     live.follow(pressure.use)
     serve_clients(services, pressure, lease, dispatcher.throttle)
     bound = _bind(listeners, settings, services.users)
     path = services.appends.core
-    acceptor = Acceptor(bound, dispatcher, settings, quotas, path=path, may_all=authorizer is None)
+    acceptor = Acceptor(
+        bound, dispatcher, settings, services.quotas, path=path, may_all=services.authorizer is None
+    )
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
