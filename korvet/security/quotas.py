@@ -175,17 +175,19 @@ class QuotaStore:
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._rows = RowStore(redis, keys, keys.quotas, FEED_MEMBER, Values)
-        self.changed = self._rows.changed
         self._ignored: set[tuple[str, str]] = set()
 
-    def load(self) -> dict[Entity, Values]:
-        """Return what is set on each entity.
+    def load_if_changed(self) -> dict[Entity, Values] | None:
+        """Return what is set on each entity, None if nothing has changed since the last call.
 
         What cannot be read, or be set by a request, counts as not set, with one log line.
         """
+        rows = self._rows.load_if_changed()
+        if rows is None:
+            return None
         found = {}
         ignored = set()
-        for name, values in self._rows.load_all().items():
+        for name, values in rows.items():
             try:
                 names = msgspec.json.decode(name, type=dict[str, str | None])
                 entity = parse_entity(list(names.items()))
