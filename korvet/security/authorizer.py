@@ -100,7 +100,7 @@ class StoredRule(msgspec.Struct, frozen=True):
         return Rule(self.principal, self.host, AclOperation[self.operation], permission)
 
 
-class Epochs(Protocol):
+class HistorySource(Protocol):
     """The histories of Redis' nodes."""
 
     def current(self, key: str, /) -> object:
@@ -113,7 +113,7 @@ class AclStore:
     Every method raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
     """
 
-    def __init__(self, redis: Redis, keys: Keys, epochs: Epochs | None = None) -> None:
+    def __init__(self, redis: Redis, keys: Keys, epochs: HistorySource | None = None) -> None:
         self._rows = RowStore(redis, keys, keys.acls, FEED_MEMBER, list[StoredRule], by_row=True)
         self._keys = keys
         self._epochs = epochs

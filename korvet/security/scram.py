@@ -99,7 +99,7 @@ def is_password(mechanism: ScramMechanism, credential: ScramCredential, password
     return hmac.compare_digest(made.stored_key, credential.stored_key)
 
 
-class Users(Protocol):
+class CredentialSource(Protocol):
     """Whose credentials are known."""
 
     def get_or_stand_in(self, user: str, mechanism: ScramMechanism, /) -> ScramCredential:
@@ -112,7 +112,7 @@ class Users(Protocol):
 class ScramServer(Exchange):
     """An exchange of SCRAM."""
 
-    def __init__(self, mechanism: ScramMechanism, users: Users) -> None:
+    def __init__(self, mechanism: ScramMechanism, users: CredentialSource) -> None:
         super().__init__()
         self._mechanism = mechanism
         self._users = users

@@ -30,7 +30,7 @@ class _Answers:
         self.stages: list[Sequence[float]] = []
 
 
-class Counts(Protocol):
+class CountSource(Protocol):
     """Counts that are kept elsewhere and handed over with those of requests."""
 
     def flush(self) -> bool:
@@ -47,7 +47,7 @@ class RequestMetrics(Observer):
 
     def __init__(self, *, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self.others: list[Counts] = []
+        self.others: list[CountSource] = []
         """What each flush begins with."""
         self._parked: Counter[str] = Counter()
         self._answers: dict[str, _Answers] = defaultdict(_Answers)
