@@ -108,7 +108,6 @@ class RowStore(Generic[R]):
         ]
 
     def load_all(self) -> dict[str, R]:
-        """Return every row that can be read, by name."""
         with errors_about(self._key):
             found = listed(self._key, self._redis.call("HGETALL", self._key))
         pairs = cast("list[bytes]", found)

@@ -191,7 +191,6 @@ _SHOWN: dict[type[Snapshot], Sequence[tuple[MetricTable, Callable[[Any], Iterabl
 
 
 def families_of(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield what a snapshot reports."""
     for table, rows in _SHOWN[type(snapshot)]:
         yield from table.families(rows(snapshot))
 
@@ -203,7 +202,6 @@ class SnapshotCollector(Collector):
         self._directory = directory
 
     def collect(self) -> Iterator[Family]:
-        """Yield the families of every snapshot."""
         for kind in _SHOWN:
             if snapshot := read(self._directory / kind.FILE, kind):
                 yield from families_of(snapshot)

@@ -29,7 +29,6 @@ class Durations(Histogram):
     """A histogram that adds many observations at once, at less cost than one by one."""
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Add observations."""
         self._sum.inc(sum(seconds))
         ordered = sorted(seconds)
         below = 0

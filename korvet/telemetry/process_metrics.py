@@ -38,7 +38,6 @@ class ProcessCollector(Collector):
         self._supervisor = supervisor
 
     def collect(self) -> Iterator[Family]:
-        """Yield restarts, workers by state, versions, and what each process uses."""
         workers = self._table.workers()
         count = Counter(row.state for row in workers)
         states = (ProcessState.STARTING, ProcessState.ACCEPTING, ProcessState.DRAINING)

@@ -65,7 +65,6 @@ class RequestMetrics(Observer):
             self.flush_soon()
 
     def ended(self) -> None:
-        """Count a request as no longer in progress."""
         self._in_flight -= 1
         if not self._due:
             self.flush_soon()
@@ -82,7 +81,6 @@ class RequestMetrics(Observer):
         self.flush_soon()
 
     def answered(self, api: str, error: str, seconds: float, stages: Sequence[float] = ()) -> None:
-        """Count an answered request, its duration and that of its stages."""
         answers = self._answers[api]
         answers.by_error[error] += 1
         answers.seconds.append(seconds)
@@ -90,11 +88,9 @@ class RequestMetrics(Observer):
             answers.stages.append(stages)
 
     def sent(self, size_bytes: int) -> None:
-        """Count bytes of responses."""
         self._sent += size_bytes
 
     def round_trip(self, operation: str, seconds: float) -> None:
-        """Count a round trip; see Observer."""
         self._trips[operation].append(seconds)
         if not self._due:
             self.flush_soon()
@@ -108,12 +104,10 @@ class RequestMetrics(Observer):
         metrics.REDIS_CONNECT_FAILURES.inc()
 
     def script_failed(self, script: str, error: str) -> None:
-        """Count an error of a script; see Observer."""
         self._failures[script, error] += 1
         self.flush_soon()
 
     def flush(self) -> None:
-        """Hand over what was counted since the last flush."""
         self._due = False
         for counts in self.others:
             if not counts.flush():

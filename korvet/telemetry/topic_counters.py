@@ -60,7 +60,6 @@ class TopicCounters:
         self._changed = True
 
     def sent(self, topic: str, topic_id: str, records: int, size_bytes: int) -> None:
-        """Count records that are sent to a consumer."""
         row = self._by_id.get(topic_id) or self._new(topic, topic_id)
         row.sent_records += records
         row.sent_bytes += size_bytes
@@ -73,7 +72,6 @@ class TopicCounters:
             self._changed = True
 
     def rows(self) -> list[TopicTraffic]:
-        """Return all counts."""
         return list(self._by_id.values())
 
     def flush(self, *, now: bool = False) -> bool:

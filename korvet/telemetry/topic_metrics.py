@@ -82,7 +82,6 @@ class TopicCollector(Collector):
         yield from TOPICS.families(counts.items())
 
     def _existing(self) -> dict[Topic, Counts]:
-        """Return the counts of every topic that exists."""
         living = {f"worker{row.index}" for row in self._table.workers() if row.lives}
         total: dict[Topic, Counts] = {}
         confirmed: set[Topic] = set()

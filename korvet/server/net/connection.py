@@ -222,7 +222,6 @@ class ClientConnection:
         self._sockets.handle(events)
 
     def _take_token(self, sasl: Authenticator, frame: Frame) -> None:
-        """Answer a token that came without a header."""
         try:
             token, _ = sasl.authenticate(bytes(frame.data))
             answer: list[Buffer] = [len(token).to_bytes(SIZE_BYTES, "big"), token]

@@ -64,7 +64,6 @@ class Child:
     kill_at: float | None = None
 
     def worked_s(self) -> float:
-        """Return for how many seconds it has been ready."""
         return 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
 
 

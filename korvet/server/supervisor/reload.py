@@ -27,7 +27,6 @@ class Reloads:
     def __init__(
         self, configuration: BrokerConfig, runtime: Runtime, pool: ProcessPool, manager: ServiceManager
     ) -> None:
-        """Take the configuration of the start."""
         self.stopping = False
         self._configuration, self._configured = configuration, configuration.settings
         self._runtime, self._pool, self._manager = runtime, pool, manager
