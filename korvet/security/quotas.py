@@ -17,6 +17,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import product
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -260,17 +261,8 @@ def _levels(user: str, client_id: str) -> Iterable[tuple[str | None, str | None]
     No default is meant for a client that gives no id, as in Kafka.
     """
     if not client_id:
-        return ((user, _ANY), (None, _ANY))
-    return (
-        (user, client_id),
-        (user, None),
-        (user, _ANY),
-        (None, client_id),
-        (None, None),
-        (None, _ANY),
-        (_ANY, client_id),
-        (_ANY, None),
-    )
+        return product((user, None), (_ANY,))
+    return product((user, None, _ANY), (client_id, None, _ANY))
 
 
 def _address(text: str | None) -> str | None:
