@@ -49,12 +49,7 @@ PROBES = ("/healthz", "/readyz")
 # A broker that listens on all addresses is reached at the loopback one.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to
 
-_WORKER_STATES = (
-    ProcessState.STARTING,
-    ProcessState.ACCEPTING,
-    ProcessState.DRAINING,
-    ProcessState.DEAD,
-)
+_WORKER_STATES = (ProcessState.STARTING, ProcessState.ACCEPTING, ProcessState.DRAINING, ProcessState.DEAD)
 
 _MECHANISM = "token"
 """What stands for the mechanism of a login, in the metric and in the audit log."""

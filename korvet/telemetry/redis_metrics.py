@@ -86,10 +86,7 @@ class RedisCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield what Redis reports; of a server that does not answer, only that."""
-        try:
-            answers = self._masters.each(_info_and_slowlog)
-        except redis.RedisError as error:
-            answers = {"": error}
+        answers = _info_and(self._masters, "slowlog_get", 1)
         states = [self._state(node, answer) for node, answer in answers.items()]
         yield from redis_families(states, self._replicas_wanted)
 
@@ -111,11 +108,22 @@ class RedisCollector(Collector):
         return slow
 
 
-def _info_and_slowlog(client: redis.Redis) -> list[Any]:
-    with client.pipeline(transaction=False) as pipeline:
-        pipeline.info()
-        pipeline.slowlog_get(1)
-        return pipeline.execute(raise_on_error=False)
+Answers = Mapping[str, list[Any] | redis.RedisError]
+
+
+def _info_and(masters: Masters, command: str, argument: object) -> Answers:
+    """Return what each master answers to INFO and to another command, by the name of the node."""
+
+    def ask(client: redis.Redis) -> list[Any]:
+        with client.pipeline(transaction=False) as pipeline:
+            pipeline.info()
+            getattr(pipeline, command)(argument)
+            return pipeline.execute(raise_on_error=False)
+
+    try:
+        return masters.each(ask)
+    except redis.RedisError as error:
+        return {"": error}
 
 
 def redis_state(masters: Masters, replicas_wanted: int) -> list[dict[str, Any]]:
@@ -123,18 +131,8 @@ def redis_state(masters: Masters, replicas_wanted: int) -> list[dict[str, Any]]:
 
     Of one that does not tell them, only its name, `node`; the name of one Redis is empty.
     """
-    try:
-        answers = masters.each(_info_and_fsync)
-    except redis.RedisError as error:
-        answers = {"": error}
+    answers = _info_and(masters, "config_get", "appendfsync")
     return [{"node": node, **_shown(answer, replicas_wanted)} for node, answer in answers.items()]
-
-
-def _info_and_fsync(client: redis.Redis) -> list[Any]:
-    with client.pipeline(transaction=False) as pipeline:
-        pipeline.info()
-        pipeline.config_get("appendfsync")
-        return pipeline.execute(raise_on_error=False)
 
 
 def _shown(answer: list[Any] | redis.RedisError, replicas_wanted: int) -> dict[str, Any]:
