@@ -75,7 +75,6 @@ STILL_WAIT = {
     "tests/server/test_bad_input.py",
     "tests/server/test_dispatch.py",
     "tests/server/test_serving_lease.py",
-    "tests/server/test_tls.py",
 }
 
 # Of mypy and ruff: the name of the check, and then a reason.

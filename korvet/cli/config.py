@@ -6,6 +6,7 @@ their own, and `--set` reaches all of them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import string
@@ -140,7 +141,8 @@ def _as_altered(configuration: BrokerConfig) -> BrokerConfig:
             click.echo(f"Values that clients have altered are not shown: {reason}", err=True)
         return configuration
     origins = {name: f"clients ({layer})" for name, layer in altered(layers).items()}
-    return BrokerConfig(layers.settings, {**configuration.origins, **origins})
+    origins = {**configuration.origins, **origins}
+    return dataclasses.replace(configuration, settings=layers.settings, origins=origins)
 
 
 @click.command("redis-acl")

@@ -38,9 +38,9 @@ def serve(load: Loader) -> int:
     korvet reload.
     """
     configuration = load()
-    from korvet.server.supervisor import supervisor  # noqa: PLC0415 -- only this command needs the broker's modules
+    from korvet.server.supervisor.supervisor import Supervisor  # noqa: PLC0415 -- only this command needs a broker
 
-    return supervisor.run(configuration, reload=load)
+    return Supervisor(configuration).run()
 
 
 @click.command()

@@ -56,14 +56,12 @@ class GroupConfigs:
         self._rows = RowStore(redis, keys, keys.group_configs, FEED_MEMBER, GroupRow)
         self._settings = settings
         self._by_group: dict[str, GroupRow] = {}
-        self._seen: tuple[bytes | None, bytes | None] = None, None
 
     def refresh(self) -> None:
         """Read Redis if configs of groups have changed, which one small command finds out."""
-        seen = self._rows.changed()
-        if seen != self._seen:
-            rows = self._rows.load_all()
-            self._by_group, self._seen = {decode_group_id(name): row for name, row in rows.items()}, seen
+        rows = self._rows.load_if_changed()
+        if rows is not None:
+            self._by_group = {decode_group_id(name): row for name, row in rows.items()}
 
     def groups(self) -> list[str]:
         return sorted(self._by_group)

@@ -50,6 +50,7 @@ class RowStore(Generic[R]):
         self._member = member
         self._by_row = by_row
         self._row_type = row_type
+        self._seen: object = None
         self.unreadable: dict[bytes, bytes] = {}
         """Rows that could not be read when they were last loaded: name and content."""
 
@@ -61,6 +62,16 @@ class RowStore(Generic[R]):
             at, dropped = (cast("bytes | None", value_of(reply)) for reply in replies)
         # Topics may have pushed the member out of the feed.
         return at, None if at else dropped
+
+    def load_if_changed(self) -> dict[str, R] | None:
+        """Return every row that can be read if the hash has changed since the last call, which one command says."""
+        # Asked for first: a change between the two is seen the next time.
+        changed = self.changed()
+        if changed == self._seen:
+            return None
+        rows = self.load_all()
+        self._seen = changed
+        return rows
 
     def changed_since(self, epoch: bytes | None) -> list[str] | None:
         """Return the names of the rows changed after an epoch of `changed`; None if that is not known."""
@@ -97,7 +108,6 @@ class RowStore(Generic[R]):
         ]
 
     def load_all(self) -> dict[str, R]:
-        """Return every row that can be read, by name."""
         with errors_about(self._key):
             found = listed(self._key, self._redis.call("HGETALL", self._key))
         pairs = cast("list[bytes]", found)

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from itertools import combinations
 from typing import NamedTuple
 
-from korvet.config.values import WILDCARDS, Address, listed, parse_address
+from korvet.config.values import WILDCARDS, Address, listed, parse_address, read_by
 from korvet.errors import ConfigError
 
 DEFAULT_LISTENER = "PLAINTEXT"
@@ -88,16 +88,6 @@ def advertised_listeners(text: str) -> str:
     return f"{_FORM}, with addresses that clients can connect to and each name once"
 
 
-def protocol_map(text: str) -> str:
-    try:
-        parse_protocol_map(text)
-    except ValueError:
-        return (
-            f"NAME:PROTOCOL, comma-separated, each name once, with {', '.join(SecurityProtocol)} as protocols"
-        )
-    return ""
-
-
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
     """Read `NAME:PROTOCOL,...`, without case as Kafka does; raises ValueError."""
     pairs = [part.partition(":") for part in listed(text)]
@@ -105,6 +95,12 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
     if len(found) != len(pairs) or "" in found:
         raise ValueError("not NAME:PROTOCOL, comma-separated, each name once")
     return found
+
+
+protocol_map = read_by(
+    parse_protocol_map,
+    f"NAME:PROTOCOL, comma-separated, each name once, with {', '.join(SecurityProtocol)} as protocols",
+)
 
 
 def split_override(name: str) -> tuple[str, str] | None:

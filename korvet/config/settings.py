@@ -248,6 +248,11 @@ class Settings:
     def security_protocol(self, listener: str) -> SecurityProtocol:
         return parse_protocol_map(self.listener_security_protocol_map)[listener]
 
+    @property
+    def replicas_wanted(self) -> int:
+        """How many replicas Redis must have by `replicas` and `min.insync.replicas`."""
+        return max(self.replicas, self.min_insync_replicas - 1)
+
     def for_listener(self, listener: str) -> Settings:
         given: Mapping[str, Any] = self.overrides.get(listener, {})
         return replace(self, **given) if given else self

@@ -80,7 +80,8 @@ _IN_ORDER = (
 """Settings of which the first may not be more than the second."""
 
 
-class BrokerConfig(msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerConfig:
     """The settings, and for each name where its value came from, those of single listeners included.
 
     An origin is "default", "environment", "command line" or the configuration file's path as it was given.
@@ -88,6 +89,12 @@ class BrokerConfig(msgspec.Struct, frozen=True):
 
     settings: Settings
     origins: Mapping[str, str]
+    sources: tuple[Path | None, Mapping[str, str], Mapping[str, str]] = dataclasses.field(repr=False)
+    """The arguments of `load`, which may hold passwords."""
+
+    def read_again(self) -> BrokerConfig:
+        """Return what the same sources say now; the environment is that of the start. Raises ConfigError."""
+        return load(*self.sources)
 
 
 def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> BrokerConfig:
@@ -110,7 +117,7 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
     origins = dict.fromkeys(SETTINGS, DEFAULT) | {name: origin for name, (_, origin) in found.items()}
     _check_listeners(settings, origins)
     check_together(settings, origins)
-    return BrokerConfig(settings, origins)
+    return BrokerConfig(settings, origins, (config_file, environ, overrides))
 
 
 def with_password(redis_url: str, password_file: str) -> str:

@@ -16,43 +16,36 @@ from korvet.config.broker_configs import BROKER_CONFIGS
 from korvet.config.definition import ConfigDef
 from korvet.protocol.types import ConfigType
 
-# Config of a topic -> setting of the broker.
+_SAME = (
+    "compression.gzip.level compression.lz4.level compression.type compression.zstd.level min.insync.replicas "
+    "offset.encoding offset.sequence.bits redis.placement storage.compression storage.format "
+    "unclean.leader.election.enable"
+)
+"""Configs of a topic that are called as the broker's setting."""
+_OF_LOG = (
+    "cleanup.policy local.retention.bytes local.retention.ms message.timestamp.after.max.ms "
+    "message.timestamp.before.max.ms message.timestamp.type preallocate retention.bytes retention.ms segment.bytes"
+)
+"""Those whose setting begins with `log.`."""
 _INHERITED = {
-    "cleanup.policy": "log.cleanup.policy",
-    "compression.gzip.level": "compression.gzip.level",
-    "compression.lz4.level": "compression.lz4.level",
-    "compression.type": "compression.type",
-    "compression.zstd.level": "compression.zstd.level",
+    **{name: name for name in _SAME.split()},
+    **{name: f"log.{name}" for name in _OF_LOG.split()},
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
     "index.interval.bytes": "log.index.interval.bytes",
-    "local.retention.bytes": "log.local.retention.bytes",
-    "local.retention.ms": "log.local.retention.ms",
     "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
     "max.message.bytes": "message.max.bytes",
     "max.message.records": "message.max.records",
-    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
-    "message.timestamp.type": "log.message.timestamp.type",
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "min.insync.replicas": "min.insync.replicas",
-    "offset.encoding": "offset.encoding",
-    "offset.sequence.bits": "offset.sequence.bits",
-    "preallocate": "log.preallocate",
-    "redis.placement": "redis.placement",
-    "retention.bytes": "log.retention.bytes",
-    "retention.ms": "log.retention.ms",
-    "segment.bytes": "log.segment.bytes",
     "segment.index.bytes": "log.index.size.max.bytes",
     "segment.jitter.ms": "log.roll.jitter.ms",
     "segment.ms": "log.roll.ms",
-    "storage.compression": "storage.compression",
-    "storage.format": "storage.format",
-    "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
+"""The broker's setting that counts for a topic on which a config is not set."""
+
 _OWN_LEAST = {"retention.ms": -1}
 _OWN_DOC = {
     "local.retention.bytes": (

@@ -88,6 +88,19 @@ def _list_of(pattern: str, allowed: str) -> Form:
     return lambda text: "" if all(map(expression.fullmatch, listed(text))) else allowed
 
 
+def read_by(parse: Callable[[str], object], allowed: str) -> Form:
+    """Return the form of what `parse` reads without a ValueError."""
+
+    def form(text: str) -> str:
+        try:
+            parse(text)
+        except ValueError:
+            return allowed
+        return ""
+
+    return form
+
+
 def optional(form: Form) -> Form:
 
     def allowed(text: str) -> str:
@@ -96,13 +109,10 @@ def optional(form: Form) -> Form:
     return allowed
 
 
-def listen_address(text: str) -> str:
-    """Allow HOST:PORT; port 0 lets the kernel choose."""
-    try:
-        parse_address(text)
-    except ValueError:
-        return f"HOST:PORT with a port from 0 to {_PORT_MAX}, for instance 127.0.0.1:9092 or [::1]:9092"
-    return ""
+listen_address = read_by(
+    parse_address, f"HOST:PORT with a port from 0 to {_PORT_MAX}, for instance 127.0.0.1:9092 or [::1]:9092"
+)
+"""Port 0 lets the kernel choose."""
 
 
 def advertised_address(text: str) -> str:
@@ -147,15 +157,6 @@ format_patterns = _list_of(
 )
 
 
-def connection_limits(text: str) -> str:
-    """Allow ADDRESS:COUNT, comma-separated, or nothing."""
-    try:
-        parse_connection_limits(text)
-    except ValueError:
-        return "ADDRESS:COUNT, comma-separated, each address once, as in 10.0.0.7:100; names are not resolved"
-    return ""
-
-
 def parse_connection_limits(text: str) -> dict[str, int]:
     """Read `ADDRESS:COUNT,...`, an IPv6 address with or without brackets. Raises ValueError."""
     parts = [part.rpartition(":") for part in listed(text)]
@@ -171,6 +172,10 @@ def canonical_address(text: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
+connection_limits = read_by(
+    parse_connection_limits,
+    "ADDRESS:COUNT, comma-separated, each address once, as in 10.0.0.7:100; names are not resolved",
+)
 log_levels = _list_of(
     rf"[A-Za-z_][A-Za-z0-9_.]*=({'|'.join(LOG_LEVELS)})",
     f"LOGGER=LEVEL, comma-separated, as in korvet.groups=debug, with {', '.join(LOG_LEVELS)} as levels",
@@ -202,15 +207,6 @@ _DURATION = re.compile(
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
-def share_reset(text: str) -> str:
-    """Allow earliest, latest, or by_duration: and a time in the form of ISO 8601."""
-    try:
-        parse_share_reset(text)
-    except ValueError:
-        return "latest, earliest, or by_duration:PnDTnHnMn.nS"
-    return ""
-
-
 def parse_share_reset(text: str) -> str | int:
     """Read share.auto.offset.reset: earliest, latest, or the time of by_duration in ms. Raises ValueError."""
     if text in (EARLIEST, LATEST):
@@ -222,17 +218,13 @@ def parse_share_reset(text: str) -> str | int:
     return sum(round(float(part.replace(",", ".")) * unit) for part, unit in parts if part)
 
 
+share_reset = read_by(parse_share_reset, "latest, earliest, or by_duration:PnDTnHnMn.nS")
+storage_options = read_by(key_values, "NAME=VALUE, comma-separated, each name once, or nothing")
+
+
 def pem(text: str) -> str:
     """Allow PEM blocks, with line ends or, as in a file of Java properties, with blanks in their place."""
     return "" if not text or _PEM.fullmatch(text.strip()) else "-----BEGIN ...----- PEM -----END ...-----"
-
-
-def storage_options(text: str) -> str:
-    try:
-        key_values(text)
-    except ValueError:
-        return "NAME=VALUE, comma-separated, each name once, or nothing"
-    return ""
 
 
 def without_option_secrets(text: str) -> str:

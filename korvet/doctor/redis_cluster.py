@@ -48,7 +48,7 @@ def examine(masters: Masters, settings: Settings) -> Iterator[Finding]:
                 yield error("nodes", said, "correct this: brokers may be unable to use it")
     nodes = {name: each for name, each in found.items() if isinstance(each, _Node)}
     yield ok("nodes", f"{len(nodes)} of {len(found)} masters answer")
-    awaited = max(settings.replicas, settings.min_insync_replicas - 1)
+    awaited = settings.replicas_wanted
     limits = [(_size(node, limit), limit) for node in nodes.values() for limit in _LIMITS]
     smallest = min(filter(all, limits), default=None)
     for name, node in nodes.items():

@@ -112,7 +112,7 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
         if info.get(field) == "err":
             yield error(what, "the last write failed, and Redis may refuse writes", "make room on its disk")
     replicas = int(info.get("connected_slaves", 0))
-    awaited = max(settings.replicas, settings.min_insync_replicas - 1)
+    awaited = settings.replicas_wanted
     if info.get("aof_enabled") == 0 and (replicas or awaited):
         said = (
             "appendonly is no: a master that restarts comes back with less data, and its replicas copy that"

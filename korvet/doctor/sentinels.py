@@ -45,7 +45,7 @@ def examine(target: RedisTarget, settings: Settings) -> Iterator[Finding]:
     if len(target.addresses) == 1 and others:
         said = f"redis.url names one of {others + 1}: without it no connection finds the master"
         yield warning("sentinels", said, "name all of them in redis.url")
-    yield _failover(replicas, max(settings.replicas, settings.min_insync_replicas - 1))
+    yield _failover(replicas, settings.replicas_wanted)
 
 
 def _failover(replicas: int, awaited: int) -> Finding:

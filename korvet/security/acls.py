@@ -26,44 +26,25 @@ CLUSTER_NAME = "kafka-cluster"
 TEXT_CHARS_MAX = 1_000
 """Of a principal, a host or a resource name; a topic's name has 249 at the most."""
 
-OPERATIONS: dict[AclResourceType, tuple[AclOperation, ...]] = {
-    AclResourceType.TOPIC: (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
+
+def _operations(names: str) -> tuple[AclOperation, ...]:
+    return tuple(AclOperation[name] for name in names.split())
+
+
+OPERATIONS = {
+    AclResourceType.TOPIC: _operations(
+        "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS"
     ),
-    AclResourceType.GROUP: (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ),
-    AclResourceType.CLUSTER: (
-        AclOperation.CREATE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-        AclOperation.IDEMPOTENT_WRITE,
+    AclResourceType.GROUP: _operations("READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS"),
+    AclResourceType.CLUSTER: _operations(
+        "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE"
     ),
 }
 """What Kafka knows for each kind of resource whose authorized operations clients may ask for (KIP-430)."""
 
 _IMPLIED_BY = {
-    AclOperation.DESCRIBE: (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-    ),
-    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
+    AclOperation.DESCRIBE: _operations("READ WRITE DELETE ALTER"),
+    AclOperation.DESCRIBE_CONFIGS: _operations("ALTER_CONFIGS"),
 }
 
 

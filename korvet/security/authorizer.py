@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
 import msgspec
 from gevent.lock import RLock
+from korvet_core import DataPath
 
 from korvet.clock import CLOCK, Clock
 from korvet.cluster.rows import RowStore
@@ -99,17 +100,29 @@ class StoredRule(msgspec.Struct, frozen=True):
         return Rule(self.principal, self.host, AclOperation[self.operation], permission)
 
 
+class HistorySource(Protocol):
+    """The histories of Redis' nodes."""
+
+    def current(self, key: str, /) -> object:
+        """Return what differs once the node that has a key has another history."""
+
+
 class AclStore:
     """The ACLs of one namespace: a row for each resource pattern, its rules in order.
 
     Every method raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
     """
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, epochs: HistorySource | None = None) -> None:
         self._rows = RowStore(redis, keys, keys.acls, FEED_MEMBER, list[StoredRule], by_row=True)
-        self._key = keys.acls
+        self._keys = keys
+        self._epochs = epochs
         self._misnamed: set[str] = set()
-        self.changed = self._rows.changed
+
+    def changed(self) -> tuple[tuple[bytes | None, bytes | None], object]:
+        """Return what differs after each change, and the history of Redis, which differs if changes may be lost."""
+        history = self._epochs.current(self._keys.topics) if self._epochs else None
+        return self._rows.changed(), history
 
     def load(self) -> list[Acl]:
         """Return all ACLs; what cannot be read counts as one that denies everybody everything."""
@@ -125,7 +138,7 @@ class AclStore:
             else:
                 acls += [Acl(resource, each.rule()) for each in in_turns(rules)]
         for name in sorted(misnamed - self._misnamed):
-            _log.error("ACLs with an unknown name: everything is denied", key=self._key, row=name)
+            _log.error("ACLs with an unknown name: everything is denied", key=self._keys.acls, row=name)
         self._misnamed = misnamed
         if misnamed:
             acls += [
@@ -205,17 +218,8 @@ def _parse_row_name(name: str) -> ResourcePattern | None:
 class Authorizer:
     """Decides, in one worker, what principals may do; and changes the ACLs for all."""
 
-    def __init__(
-        self,
-        store: AclStore,
-        settings: Settings,
-        history: Callable[[], object] = lambda: None,
-        *,
-        clock: Clock = CLOCK,
-    ) -> None:
-        """`history` differs as soon as Redis may have lost changes: then all ACLs are read again."""
+    def __init__(self, store: AclStore, settings: Settings, *, clock: Clock = CLOCK) -> None:
         self._store = store
-        self._history = history
         self._clock = clock
         self._max_age_s = settings.authorizer_cache_max_age_ms / 1000
         self._allow_without_acl = settings.allow_everyone_if_no_acl_found
@@ -226,21 +230,19 @@ class Authorizer:
         self._decisions: dict[tuple[Principal, str], Decisions] = defaultdict(dict)
         self._decision_count = 0
         self._refreshing = RLock()
-        self._followers: list[Callable[[float, bool], object]] = []
+        self._core: DataPath[Any] | None = None
 
-    def follow(self, call: Callable[[float, bool], object]) -> None:
-        """Call `call`, which must not wait, after each refresh: until when rights count, and whether they changed.
-
-        The time is that of the clock's `monotonic`.
-        """
-        self._followers.append(call)
-        call(self._fresh_until, True)  # noqa: FBT003 - whatever it knows may be old
+    def report_to(self, core: DataPath[Any]) -> None:
+        """Report after each refresh until when rights count, and forget those that the core knows if they changed."""
+        self._core = core
+        core.forget_rights()
+        core.trust_rights(self._fresh_until)
 
     def refresh(self) -> None:
         """Read the ACLs if they have changed, with one small command if not."""
         with self._refreshing:
             asked_at = self._clock.monotonic()
-            at, former = (self._store.changed(), self._history()), self._read_at
+            at, former = self._store.changed(), self._read_at
             if at != former:
                 # Not all of them, if it can be helped: a hundred thousand take seconds.
                 epoch = former[0][0] if former is not None and former[1] == at[1] else None
@@ -253,8 +255,10 @@ class Authorizer:
                 self._forget_decisions()
                 self._read_at = at
             self._fresh_until = asked_at + self._max_age_s
-            for call in self._followers:
-                call(self._fresh_until, at != former)
+            if self._core is not None:
+                if at != former:
+                    self._core.forget_rights()
+                self._core.trust_rights(self._fresh_until)
 
     def rights(self, session: Session, api: str) -> Rights:
         if session.principal in self._super_users:

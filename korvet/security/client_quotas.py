@@ -33,7 +33,6 @@ class ClientQuotas:
         # All processes of a machine share its monotonic time.
         self._clock = clock
         self.table = QuotaTable({})
-        self._seen: object = None
         self._followers: list[Callable[[QuotaTable], object]] = []
 
     def follow(self, use: Callable[[QuotaTable], object]) -> None:
@@ -43,12 +42,10 @@ class ClientQuotas:
 
     def refresh(self) -> None:
         """Read Redis if quotas have changed; raises KafkaError and StorageUnavailableError if that fails."""
-        # Asked for first: a change between the two is seen the next time.
-        changed = self._store.changed()
-        if changed == self._seen:
+        entities = self._store.load_if_changed()
+        if entities is None:
             return
-        self.table = QuotaTable(self._store.load())
-        self._seen = changed
+        self.table = QuotaTable(entities)
         for use in self._followers:
             use(self.table)
 

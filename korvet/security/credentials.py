@@ -70,18 +70,16 @@ class UserCredentials:
         """Nothing is read from Redis yet."""
         self._rows = RowStore(redis, keys, keys.users, FEED_MEMBER, UserRow)
         self._users: dict[str, UserRow] = {}
-        self._seen: object = None
         self._secret = secrets.token_bytes(32)
         self._usual = dict.fromkeys(MECHANISMS, ITERATIONS_MIN)
 
     def refresh(self) -> None:
         """Read Redis if users have changed, which one small command finds out."""
-        seen = self._rows.changed()
-        if seen == self._seen:
+        users = self._rows.load_if_changed()
+        if users is None:
             return
-        users = self._rows.load_all()
         self._secret = users.pop(_SECRET, {}).get(_SECRET, _secret(self._secret)).salt
-        self._users, self._seen = users, seen
+        self._users = users
         for mechanism in MECHANISMS:
             counts = Counter(
                 found.iterations for name in users if (found := self.get(name, mechanism)) is not None

@@ -12,7 +12,7 @@ import json
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http.client import HTTPException
 from math import inf
 from typing import Any, NamedTuple
@@ -67,9 +67,7 @@ class SigningKey(NamedTuple):
 class SigningKeys:
     """The provider's keys by their ids, as they were when they were last fetched."""
 
-    def __init__(
-        self, settings: Settings, fetch: Callable[[str], bytes] | None = None, *, clock: Clock = CLOCK
-    ) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock = CLOCK) -> None:
         """Nothing is fetched before the first token comes."""
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url
         self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
@@ -77,7 +75,6 @@ class SigningKeys:
         self._pauses = Backoff(
             first_s=settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000, max_s=self._pause_max_s
         )
-        self._fetch = fetch or fetch_jwks
         self._clock = clock
         self._keys: dict[str | None, SigningKey] = {}
         self._fetched_at = self._not_before = -inf
@@ -110,7 +107,7 @@ class SigningKeys:
                 self._pauses.reset()
             try:
                 with self._clock.timeout(JWKS_SECONDS_MAX, TimeoutError("no answer in time")):
-                    self._keys = _parse(self._threads.apply(_outcome, (self._fetch, self._url)))
+                    self._keys = _parse(self._threads.apply(_outcome, (self._url,)))
                 self._fetched_at = self._clock.monotonic()
             except _FETCH_ERRORS as error:
                 _log.error(self._url, "cannot fetch the keys of tokens", url=self._url, reason=str(error))
@@ -156,10 +153,10 @@ def fetch_jwks(url: str) -> bytes:
     return b"".join(parts)
 
 
-def _outcome(fetch: Callable[[str], bytes], url: str) -> bytes | Exception:
-    """Return what `fetch` returns or raises: gevent prints a traceback of what is raised in a thread."""
+def _outcome(url: str) -> bytes | Exception:
+    """Return the document or its error: gevent prints a traceback of what is raised in a thread."""
     try:
-        return fetch(url)
+        return fetch_jwks(url)
     except _FETCH_ERRORS as error:
         return error
 

@@ -17,6 +17,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import product
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -175,17 +176,19 @@ class QuotaStore:
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._rows = RowStore(redis, keys, keys.quotas, FEED_MEMBER, Values)
-        self.changed = self._rows.changed
         self._ignored: set[tuple[str, str]] = set()
 
-    def load(self) -> dict[Entity, Values]:
-        """Return what is set on each entity.
+    def load_if_changed(self) -> dict[Entity, Values] | None:
+        """Return what is set on each entity, None if nothing has changed since the last call.
 
         What cannot be read, or be set by a request, counts as not set, with one log line.
         """
+        rows = self._rows.load_if_changed()
+        if rows is None:
+            return None
         found = {}
         ignored = set()
-        for name, values in self._rows.load_all().items():
+        for name, values in rows.items():
             try:
                 names = msgspec.json.decode(name, type=dict[str, str | None])
                 entity = parse_entity(list(names.items()))
@@ -258,17 +261,8 @@ def _levels(user: str, client_id: str) -> Iterable[tuple[str | None, str | None]
     No default is meant for a client that gives no id, as in Kafka.
     """
     if not client_id:
-        return ((user, _ANY), (None, _ANY))
-    return (
-        (user, client_id),
-        (user, None),
-        (user, _ANY),
-        (None, client_id),
-        (None, None),
-        (None, _ANY),
-        (_ANY, client_id),
-        (_ANY, None),
-    )
+        return product((user, None), (_ANY,))
+    return product((user, None, _ANY), (client_id, None, _ANY))
 
 
 def _address(text: str | None) -> str | None:

@@ -83,7 +83,7 @@ def _exchanges(name: str, settings: Settings, users: UserCredentials) -> Callabl
         validator = TokenValidator(settings, SigningKeys(settings))
         return lambda: OAuthServer(validator)
     mechanism = ScramMechanism[name.replace("-", "_")]
-    return lambda: ScramServer(mechanism, users.get_or_stand_in)
+    return lambda: ScramServer(mechanism, users)
 
 
 class Authenticator:

@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -99,21 +99,23 @@ def is_password(mechanism: ScramMechanism, credential: ScramCredential, password
     return hmac.compare_digest(made.stored_key, credential.stored_key)
 
 
-class ScramServer(Exchange):
-    """An exchange of SCRAM."""
+class CredentialSource(Protocol):
+    """Whose credentials are known."""
 
-    def __init__(
-        self,
-        mechanism: ScramMechanism,
-        credential_of: Callable[[str, ScramMechanism], ScramCredential],
-    ) -> None:
-        """`credential_of` returns a credential for every name: one that no password fits for an unknown user.
+    def get_or_stand_in(self, user: str, mechanism: ScramMechanism, /) -> ScramCredential:
+        """Return a credential for every name: one that no password fits for an unknown user.
 
         So no exchange shows which users there are: it takes as many messages and as much work for each.
         """
+
+
+class ScramServer(Exchange):
+    """An exchange of SCRAM."""
+
+    def __init__(self, mechanism: ScramMechanism, users: CredentialSource) -> None:
         super().__init__()
         self._mechanism = mechanism
-        self._credential_of = credential_of
+        self._users = users
         self._credential: ScramCredential | None = None
         self._header = self._nonce = self._messages = b""
 
@@ -136,7 +138,7 @@ class ScramServer(Exchange):
             raise another_authorization_id(self.user)
         if b",tokenauth=true" in found["extensions"]:
             raise AuthenticationError("delegation tokens are not supported", user=self.user)
-        self._credential = self._credential_of(self.user, self._mechanism)
+        self._credential = self._users.get_or_stand_in(self.user, self._mechanism)
         self._header = found["header"]
         self._nonce = found["nonce"] + new_nonce()
         salt = base64.b64encode(self._credential.salt)

@@ -49,12 +49,7 @@ PROBES = ("/healthz", "/readyz")
 # A broker that listens on all addresses is reached at the loopback one.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to
 
-_WORKER_STATES = (
-    ProcessState.STARTING,
-    ProcessState.ACCEPTING,
-    ProcessState.DRAINING,
-    ProcessState.DEAD,
-)
+_WORKER_STATES = (ProcessState.STARTING, ProcessState.ACCEPTING, ProcessState.DRAINING, ProcessState.DEAD)
 
 _MECHANISM = "token"
 """What stands for the mechanism of a login, in the metric and in the audit log."""
@@ -151,7 +146,7 @@ class Ops:
         return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry))
 
     def _redis_state(self) -> list[dict[str, Any]]:
-        return redis_state(self._masters, metrics_page.replicas_wanted(self._settings))
+        return redis_state(self._masters, self._settings.replicas_wanted)
 
     def _builds(self) -> dict[int, dict[str, Any]]:
         """Return the version and format of each registered broker by its id; nothing if Redis does not answer."""

@@ -46,7 +46,7 @@ def by_server(
         reasons.append(f"{name} could not write its append-only file, and takes no writes until it can")
     if info.get("role") == "slave":
         reasons.append(f"{name} is a replica, and takes no writes")
-    elif info and (wanted := max(settings.replicas, settings.min_insync_replicas - 1)):
+    elif info and (wanted := settings.replicas_wanted):
         in_sync = insync_in(info) - 1
         if in_sync < wanted:
             reasons.append(f"acks=all needs {wanted} replicas, and {name} has {in_sync} in sync")

@@ -64,7 +64,7 @@ from korvet.share.positions import Positions
 from korvet.share.sessions import ShareSessions
 from korvet.share.store import SharePartitions
 from korvet.telemetry import metrics
-from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
+from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.snapshot import own_file
 from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
 from korvet.topics.config_admin import ConfigAdmin
@@ -97,7 +97,7 @@ class Storage(msgspec.Struct, frozen=True):
             timeout_ms=settings.redis_timeout_ms,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             reply_bytes_max=settings.redis_read_max_bytes,
-            observer=REDIS_METRICS,
+            observer=REQUEST_METRICS,
             operation="commands",
         )
         lanes = [redis]
@@ -201,8 +201,7 @@ def build_services(
 def _authorizer(settings: Settings, redis: Redis, epochs: LeaderEpochs) -> Authorizer | None:
     if not settings.authorizer_class_name:
         return None
-    keys = Keys(settings.namespace)
-    return Authorizer(AclStore(redis, keys), settings, partial(epochs.current, keys.topics))
+    return Authorizer(AclStore(redis, Keys(settings.namespace), epochs), settings)
 
 
 def _log_store(settings: Settings, storage: Storage, keys: Keys) -> LogStore:

@@ -15,7 +15,7 @@ from korvet.server.decisions import FetchDecisions, ProduceDecisions
 from korvet.server.net.throttle import Throttle
 from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
-from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
+from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.topic_counters import TopicCounters
 
 
@@ -32,11 +32,6 @@ def serve_clients(
         else:
             core.forget_topic(topic)
 
-    def trust(until: float, changed: bool) -> None:  # noqa: FBT001 - as the authorizer says it
-        if changed:
-            core.forget_rights()
-        core.trust_rights(until)
-
     def press(node: int, state: BackpressureState, due: float, until: float) -> None:
         core.put_pressure(node, state.throttle_ms, state.refusal or None, due, until)
 
@@ -44,14 +39,14 @@ def serve_clients(
     services.fetches.clients = FetchDecisions(services, throttle)
     services.topics.follow(forget)
     if services.authorizer is not None:
-        services.authorizer.follow(trust)
-    lease.follow(core.set_lease)
-    throttle.follow(core.set_metered)
+        services.authorizer.report_to(core)
+    lease.report_to(core)
+    throttle.report_to(core)
     pressure.on_reading = press
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)
     live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
     live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
-    REQUEST_METRICS.on_flush(CoreMetrics(core, services.traffic).flush)
+    REQUEST_METRICS.others += [CoreMetrics(core, services.traffic), services.traffic]
     appends.on_noted = REQUEST_METRICS.flush_soon
 
 
@@ -64,7 +59,7 @@ class CoreMetrics:
         self._parked = self._evictions = 0
 
     def flush(self) -> bool:
-        """Take what was counted since the last time (RequestMetrics.on_flush)."""
+        """Take what was counted since the last time (RequestMetrics)."""
         self._flush_produce()
         self._flush_fetch()
         return True
@@ -76,10 +71,10 @@ class CoreMetrics:
             REQUEST_METRICS.answered("Produce", ErrorCode.NONE.name, whole, stages)
         for script, seconds, counts in zip(APPEND_SCRIPTS, trips, errors, strict=True):
             for trip in seconds:
-                REDIS_METRICS.round_trip(script.name, trip)
+                REQUEST_METRICS.round_trip(script.name, trip)
             for code, count in counts.items():
                 for _ in range(count):
-                    REDIS_METRICS.script_failed(script.name, ErrorCode(code).name)
+                    REQUEST_METRICS.script_failed(script.name, ErrorCode(code).name)
         for topic, topic_id, records, size_bytes in traffic:
             self._traffic.received(topic, topic_id, records, size_bytes)
         by_code, away, reason, succeeds = failed
@@ -93,7 +88,7 @@ class CoreMetrics:
         for whole, stages, error in answered:
             REQUEST_METRICS.answered("Fetch", ErrorCode(error).name, whole, stages)
         for seconds in trips:
-            REDIS_METRICS.round_trip("XRANGE", seconds)
+            REQUEST_METRICS.round_trip("XRANGE", seconds)
         for topic, topic_id, records, size_bytes in traffic:
             self._traffic.sent(topic, topic_id, records, size_bytes)
         if away:

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import gevent
 from gevent.event import Event
+from korvet_core import DataPath
 
 from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError, StorageUnavailableError
@@ -72,16 +73,12 @@ class ServingLease:
         # The last one that came late: what came before this (monotonic seconds) may be older than the look before it.
         self._late_until = -math.inf
         self._late_since_ms = 0
-        self._followers: list[Callable[[float, float, float], object]] = []
+        self._core: DataPath[Any] | None = None
 
-    def follow(self, call: Callable[[float, float, float], object]) -> None:
-        """Call `call`, which must not wait, with the end of the lease, now and after each renewal.
-
-        It is by the clock's `boot_time`; then follow the time before which what came may be late (`monotonic`), and the
-        length of a lease, all in seconds.
-        """
-        self._followers.append(call)
-        call(self._end, self._late_until, self._lease_ms / 1000)
+    def report_to(self, core: DataPath[Any]) -> None:
+        """Report the lease to the core, now and after each renewal."""
+        self._core = core
+        core.set_lease(self._end, self._late_until, self._lease_ms / 1000)
 
     def keep(self) -> None:
         """Renew the lease in time, until the greenlet is ended."""
@@ -184,8 +181,8 @@ class ServingLease:
             self._late_until = self._clock.monotonic()
             self._late_since_ms = min(look.ms for look in before.values())
             _log.warning("lease renewed late", lease_ms=self._lease_ms, after_ms=gap_ms)
-        for call in self._followers:
-            call(self._end, self._late_until, self._lease_ms / 1000)
+        if self._core is not None:
+            self.report_to(self._core)
 
 
 def gap_of(before: Mapping[RedisNode, Look], looks: Mapping[RedisNode, Look]) -> int:

@@ -55,7 +55,16 @@ GC_THRESHOLD = 200_000
 """Containers allocated, beyond those freed, before the collector examines the young generation."""
 
 
-def main(
+def tune_process() -> None:
+    """Make the most of a process that is a worker alone."""
+    _raise_descriptor_limit()
+    _collect_less()
+    _keep_freed_memory()
+    # By this signal the supervisor asks for the stack of a loop that hangs.
+    faulthandler.register(signal.SIGUSR1)
+
+
+def serve(
     settings: Settings,
     link: SupervisorLink,
     listeners: Sequence[Bound],
@@ -67,37 +76,23 @@ def main(
     `data_dir` is the directory of the embedded server, `lake` the socket of the process that reads the lake.
     Raises StorageUnavailableError if Redis is away at the start.
     """
-    _raise_descriptor_limit()
-    _collect_less()
-    _keep_freed_memory()
-    # By this signal the supervisor asks for the stack of a loop that hangs.
-    faulthandler.register(signal.SIGUSR1)
-    serve(settings, link, listeners, data_dir, lake)
-
-
-def serve(
-    settings: Settings,
-    link: SupervisorLink,
-    listeners: Sequence[Bound],
-    data_dir: Path | None,
-    lake: Path | None,
-) -> None:
-    """Do the same in any process, on the event loop of the calling thread."""
     stopping = link.stop_event()
     storage = Storage.of(settings, lake)
     pressure = Backpressure(storage.appends, settings, data_dir)
     services = build_services(settings, storage, listeners, data_dir, link.usage.worker(link.row))
-    live, quotas, authorizer = services.live, services.quotas, services.authorizer
+    live = services.live
     for refresh in _copies(services):
         refresh()
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
-    dispatcher = Dispatcher(HANDLERS, services, services.replicas, lease, quotas, authorizer)
+    dispatcher = Dispatcher(HANDLERS, services, lease)
     live.follow(pressure.use)
     serve_clients(services, pressure, lease, dispatcher.throttle)
     bound = _bind(listeners, settings, services.users)
     path = services.appends.core
-    acceptor = Acceptor(bound, dispatcher, settings, quotas, path=path, may_all=authorizer is None)
+    acceptor = Acceptor(
+        bound, dispatcher, settings, services.quotas, path=path, may_all=services.authorizer is None
+    )
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
@@ -106,7 +101,6 @@ def serve(
     certificates = [*(each.tls for each in bound), ops_tls(settings)]
     CLOCK.spawn(watch_certificates, [listener for listener in certificates if listener])
     watching = CLOCK.spawn(_watch_registry, settings, storage, services)
-    REQUEST_METRICS.on_flush(services.traffic.publish)
     CLOCK.spawn(_beat, link)
     link.report_ready()
     stopping.wait()
@@ -125,7 +119,7 @@ def serve(
     gevent.killall([keeping, watching])
     storage.close()
     REQUEST_METRICS.flush()
-    services.traffic.publish(now=True)
+    services.traffic.flush(now=True)
 
 
 def _copies(services: Services) -> list[registry_watcher.Refresh]:
@@ -169,12 +163,11 @@ def _watch_registry(settings: Settings, storage: Storage, services: Services) ->
         for lane in (storage.redis, storage.appends, storage.reads):
             services.epochs.refresh_all(lane)
 
-    def exists(name: str, topic_id: str) -> bool:
-        topic = topics.get_cached(name)
-        return topic is not None and id_text(topic.id) == topic_id
-
     def forget_deleted() -> None:
-        services.traffic.keep(exists)
+        rows = [(row, topics.get_cached(row.topic)) for row in services.traffic.rows()]
+        services.traffic.forget(
+            [row for row, topic in rows if topic is None or id_text(topic.id) != row.topic_id]
+        )
         REQUEST_METRICS.flush_soon()
 
     refreshes = [ask_the_master, *_copies(services), forget_deleted]

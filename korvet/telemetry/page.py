@@ -51,15 +51,10 @@ def registry(settings: Settings, table: ProcessTable, directory: Path) -> Collec
     result = CollectorRegistry()
     result.register(CountedByProcesses(directory))
     result.register(ProcessCollector(table, os.getppid()))
-    result.register(RedisCollector(masters, replicas_wanted=replicas_wanted(settings)))
+    result.register(RedisCollector(masters, replicas_wanted=settings.replicas_wanted))
     result.register(TopicCollector(directory, settings.metrics_partitions_max, table, masters, topics_key))
     result.register(SnapshotCollector(directory))
     return result
-
-
-def replicas_wanted(settings: Settings) -> int:
-    """Return the number of replicas that Redis must have by `replicas` and `min.insync.replicas`."""
-    return max(settings.replicas, settings.min_insync_replicas - 1)
 
 
 def hurried(settings: Settings) -> Settings:

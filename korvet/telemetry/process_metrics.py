@@ -19,39 +19,15 @@ from korvet.telemetry.process_table import NAMES, ProcessState, ProcessTable
 _STARTED = "process_start_time_seconds"
 PROCESSES = MetricTable(
     ("process",),
-    gauge(
-        "korvet_process_start_time_seconds",
-        "Time when each process of this broker started: supervisor, keeper, ops, lake, archiver, worker-N.",
-        _STARTED,
-    ),
-    counter(
-        "korvet_process_cpu_seconds",
-        "CPU time that each process has used, including system calls.",
-        "process_cpu_seconds_total",
-    ),
-    gauge(
-        "korvet_process_resident_bytes",
-        "Resident memory of each process; pages shared with others count for each.",
-        "process_resident_memory_bytes",
-    ),
-    gauge(
-        "korvet_process_open_files", "Number of open file descriptors of each process.", "process_open_fds"
-    ),
+    gauge("korvet_process_start_time_seconds", _STARTED),
+    counter("korvet_process_cpu_seconds", "process_cpu_seconds_total"),
+    gauge("korvet_process_resident_bytes", "process_resident_memory_bytes"),
+    gauge("korvet_process_open_files", "process_open_fds"),
 )
-BROKER = MetricTable(
-    (), gauge("korvet_start_time_seconds", "Time when the supervisor of this broker started.", _STARTED)
-)
-RESTARTS = MetricTable(
-    (), counter("korvet_child_restarts", "Number of processes started to replace one that died.")
-)
-WORKERS = MetricTable(("state",), gauge("korvet_workers", "Number of workers by state."))
-BUILD = MetricTable(
-    ("version", "format", "python"),
-    gauge(
-        "korvet_build_info",
-        "Always 1; the version of Korvet, its highest format of data, and Python's version.",
-    ),
-)
+BROKER = MetricTable((), gauge("korvet_start_time_seconds", _STARTED))
+RESTARTS = MetricTable((), counter("korvet_child_restarts"))
+WORKERS = MetricTable(("state",), gauge("korvet_workers"))
+BUILD = MetricTable(("version", "format", "python"), gauge("korvet_build_info"))
 
 
 class ProcessCollector(Collector):
@@ -62,7 +38,6 @@ class ProcessCollector(Collector):
         self._supervisor = supervisor
 
     def collect(self) -> Iterator[Family]:
-        """Yield restarts, workers by state, versions, and what each process uses."""
         workers = self._table.workers()
         count = Counter(row.state for row in workers)
         states = (ProcessState.STARTING, ProcessState.ACCEPTING, ProcessState.DRAINING)

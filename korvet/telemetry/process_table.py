@@ -77,19 +77,15 @@ class ProcessTable:
         row.started_at_ms = int(time.time() * 1000)
 
     def started(self, index: int, pid: int) -> None:
-        """Note the process of the row `index`; called by the child."""
         self._shared.rows[index].pid = pid
 
     def beat(self, index: int) -> None:
-        """Count a heartbeat of the row `index`; called by the child."""
         self._shared.rows[index].beats += 1
 
     def beats(self, index: int) -> int:
-        """Return how many heartbeats the child of the row `index` has sent."""
         return int(self._shared.rows[index].beats)
 
     def set(self, index: int, state: ProcessState) -> None:
-        """Set what the child of the row `index` is doing."""
         self._shared.rows[index].state = state
 
     def workers(self) -> list[ProcessRow]:
@@ -98,7 +94,6 @@ class ProcessTable:
         return [row for row in rows if row.state is not ProcessState.EMPTY]
 
     def row(self, index: int) -> ProcessRow:
-        """Return one row."""
         process_row = self._shared.rows[index]
         return ProcessRow(index, ProcessState(process_row.state), process_row.pid, process_row.started_at_ms)
 
@@ -108,7 +103,6 @@ class ProcessTable:
         return bool(self._shared.draining)
 
     def set_draining(self) -> None:
-        """Note that the supervisor is shutting down."""
         self._shared.draining = 1
 
     @property

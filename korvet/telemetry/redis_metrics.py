@@ -28,112 +28,33 @@ def _cpu_seconds(info: Info) -> float | None:
 
 FIELDS = MetricTable(
     ("node",),
-    gauge("korvet_redis_uptime_seconds", "Time since Redis started.", "uptime_in_seconds"),
-    gauge("korvet_redis_memory_used_bytes", "Memory that Redis has allocated.", "used_memory"),
-    gauge(
-        "korvet_redis_memory_max_bytes", "Memory limit of Redis (maxmemory); 0 without a limit.", "maxmemory"
-    ),
-    gauge("korvet_redis_memory_resident_bytes", "Resident memory of the Redis process.", "used_memory_rss"),
-    counter(
-        "korvet_redis_evicted_keys",
-        "Number of keys that Redis evicted: each is lost data, and maxmemory-policy must be noeviction.",
-        "evicted_keys",
-    ),
-    gauge(
-        "korvet_redis_aof_enabled",
-        "1 if Redis writes an append-only file; without one a restart loses records.",
-        "aof_enabled",
-    ),
-    gauge("korvet_redis_aof_size_bytes", "Size of the append-only file.", "aof_current_size"),
-    counter(
-        "korvet_redis_aof_delayed_fsyncs",
-        "Number of writes that Redis delayed because an fsync was still in progress: the disk is too slow.",
-        "aof_delayed_fsync",
-    ),
-    gauge(
-        "korvet_redis_aof_rewrite_in_progress",
-        "1 while Redis rewrites the append-only file.",
-        "aof_rewrite_in_progress",
-    ),
-    gauge(
-        "korvet_redis_last_fork_seconds",
-        "Duration of the last fork of Redis, for a snapshot or a rewrite; it answers no client meanwhile.",
-        "latest_fork_usec",
-        divisor=1e6,
-    ),
-    gauge(
-        "korvet_redis_unsaved_changes",
-        "Number of changes since the last snapshot (RDB).",
-        "rdb_changes_since_last_save",
-    ),
-    gauge(
-        "korvet_redis_last_save_timestamp_seconds",
-        "Time of the last successful snapshot (RDB).",
-        "rdb_last_save_time",
-    ),
-    gauge(
-        "korvet_redis_connected_clients",
-        "Number of client connections of Redis, those of Korvet and of others.",
-        "connected_clients",
-    ),
-    gauge("korvet_redis_max_clients", "Connection limit of Redis (maxclients).", "maxclients"),
-    counter(
-        "korvet_redis_rejected_connections",
-        "Number of connections that Redis rejected because of maxclients.",
-        "rejected_connections",
-    ),
-    gauge("korvet_redis_connected_replicas", "Number of replicas of this Redis.", "connected_slaves"),
-    gauge(
-        "korvet_redis_is_master",
-        "1 if this Redis accepts writes, 0 if it is a replica.",
-        lambda info: float(info["role"] == "master") if "role" in info else None,
-    ),
-    counter(
-        "korvet_redis_commands",
-        "Number of commands that Redis has run, including those in scripts.",
-        "total_commands_processed",
-    ),
-    counter(
-        "korvet_redis_received_bytes", "Bytes that Redis has read from its clients.", "total_net_input_bytes"
-    ),
-    counter(
-        "korvet_redis_sent_bytes", "Bytes that Redis has written to its clients.", "total_net_output_bytes"
-    ),
-    counter(
-        "korvet_redis_cpu_seconds",
-        "CPU time of the Redis process, including system calls, without its child processes.",
-        _cpu_seconds,
-    ),
+    gauge("korvet_redis_uptime_seconds", "uptime_in_seconds"),
+    gauge("korvet_redis_memory_used_bytes", "used_memory"),
+    gauge("korvet_redis_memory_max_bytes", "maxmemory"),
+    gauge("korvet_redis_memory_resident_bytes", "used_memory_rss"),
+    counter("korvet_redis_evicted_keys", "evicted_keys"),
+    gauge("korvet_redis_aof_enabled", "aof_enabled"),
+    gauge("korvet_redis_aof_size_bytes", "aof_current_size"),
+    counter("korvet_redis_aof_delayed_fsyncs", "aof_delayed_fsync"),
+    gauge("korvet_redis_aof_rewrite_in_progress", "aof_rewrite_in_progress"),
+    gauge("korvet_redis_last_fork_seconds", "latest_fork_usec", divisor=1e6),
+    gauge("korvet_redis_unsaved_changes", "rdb_changes_since_last_save"),
+    gauge("korvet_redis_last_save_timestamp_seconds", "rdb_last_save_time"),
+    gauge("korvet_redis_connected_clients", "connected_clients"),
+    gauge("korvet_redis_max_clients", "maxclients"),
+    counter("korvet_redis_rejected_connections", "rejected_connections"),
+    gauge("korvet_redis_connected_replicas", "connected_slaves"),
+    gauge("korvet_redis_is_master", lambda info: float(info["role"] == "master") if "role" in info else None),
+    counter("korvet_redis_commands", "total_commands_processed"),
+    counter("korvet_redis_received_bytes", "total_net_input_bytes"),
+    counter("korvet_redis_sent_bytes", "total_net_output_bytes"),
+    counter("korvet_redis_cpu_seconds", _cpu_seconds),
 )
-REPLICAS_WANTED = MetricTable(
-    ("node",),
-    gauge(
-        "korvet_redis_replicas_wanted",
-        "Number of replicas that Redis must have by the settings replicas and min.insync.replicas.",
-    ),
-)
-UP = MetricTable(
-    ("node",),
-    gauge("korvet_redis_up", "1 if Redis answered the process that serves this page within a second."),
-)
-PERSISTENCE = MetricTable(
-    ("node", "action"),
-    gauge(
-        "korvet_redis_persistence_ok",
-        "1 if the last attempt of Redis to persist its data succeeded: snapshot, aof_write, aof_rewrite.",
-    ),
-)
-SLOW_COMMANDS = MetricTable(
-    ("node",),
-    counter(
-        "korvet_redis_slow_commands",
-        "Number of commands and scripts that took longer than slowlog-log-slower-than, by the ids in SLOWLOG;"
-        " absent if the user may not read it.",
-    ),
-)
-VERSION = MetricTable(
-    ("node", "server", "version"), gauge("korvet_redis_info", "Always 1; the server and its version.")
-)
+REPLICAS_WANTED = MetricTable(("node",), gauge("korvet_redis_replicas_wanted"))
+UP = MetricTable(("node",), gauge("korvet_redis_up"))
+PERSISTENCE = MetricTable(("node", "action"), gauge("korvet_redis_persistence_ok"))
+SLOW_COMMANDS = MetricTable(("node",), counter("korvet_redis_slow_commands"))
+VERSION = MetricTable(("node", "server", "version"), gauge("korvet_redis_info"))
 
 _STATUSES = {
     "snapshot": "rdb_last_bgsave_status",
@@ -165,10 +86,7 @@ class RedisCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield the figures of each Redis server; for one without an answer, only that it is down."""
-        try:
-            answers = self._masters.each(_info_and_slowlog)
-        except redis.RedisError as error:
-            answers = {"": error}
+        answers = _info_and(self._masters, "slowlog_get", 1)
         states = [self._state(node, answer) for node, answer in answers.items()]
         yield from redis_families(states, self._replicas_wanted)
 
@@ -190,11 +108,22 @@ class RedisCollector(Collector):
         return slow
 
 
-def _info_and_slowlog(client: redis.Redis) -> list[Any]:
-    with client.pipeline(transaction=False) as pipeline:
-        pipeline.info()
-        pipeline.slowlog_get(1)
-        return pipeline.execute(raise_on_error=False)
+Answers = Mapping[str, list[Any] | redis.RedisError]
+
+
+def _info_and(masters: Masters, command: str, argument: object) -> Answers:
+    """Return what each master answers to INFO and to another command, by the name of the node."""
+
+    def ask(client: redis.Redis) -> list[Any]:
+        with client.pipeline(transaction=False) as pipeline:
+            pipeline.info()
+            getattr(pipeline, command)(argument)
+            return pipeline.execute(raise_on_error=False)
+
+    try:
+        return masters.each(ask)
+    except redis.RedisError as error:
+        return {"": error}
 
 
 def redis_state(masters: Masters, replicas_wanted: int) -> list[dict[str, Any]]:
@@ -202,18 +131,8 @@ def redis_state(masters: Masters, replicas_wanted: int) -> list[dict[str, Any]]:
 
     Of one that does not tell them, only its name, `node`; the name of one Redis is empty.
     """
-    try:
-        answers = masters.each(_info_and_fsync)
-    except redis.RedisError as error:
-        answers = {"": error}
+    answers = _info_and(masters, "config_get", "appendfsync")
     return [{"node": node, **_shown(answer, replicas_wanted)} for node, answer in answers.items()]
-
-
-def _info_and_fsync(client: redis.Redis) -> list[Any]:
-    with client.pipeline(transaction=False) as pipeline:
-        pipeline.info()
-        pipeline.config_get("appendfsync")
-        return pipeline.execute(raise_on_error=False)
 
 
 def _shown(answer: list[Any] | redis.RedisError, replicas_wanted: int) -> dict[str, Any]:

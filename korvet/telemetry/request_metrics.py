@@ -7,8 +7,9 @@ and nothing runs while there are no requests.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Protocol
 
 from korvet.clock import CLOCK, Clock
 from korvet.redis.observer import Observer
@@ -29,22 +30,32 @@ class _Answers:
         self.stages: list[Sequence[float]] = []
 
 
-class RequestMetrics:
-    """The requests of one process."""
+class CountSource(Protocol):
+    """Counts that are kept elsewhere and handed over with those of requests."""
 
-    __slots__ = ("_answers", "_clock", "_due", "_in_flight", "_on_flush", "_parked", "_received", "_sent")
+    def flush(self) -> bool:
+        """Hand over what was counted; returns False if there must be another flush soon."""
+
+
+class RequestMetrics(Observer):
+    """The requests of one process, and its round trips to Redis."""
+
+    __slots__ = (
+        *("_answers", "_clock", "_due", "_failures", "_in_flight", "_parked", "_received", "_sent", "_trips"),
+        "others",
+    )
 
     def __init__(self, *, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self._on_flush: list[Callable[[], bool]] = []
+        self.others: list[CountSource] = []
+        """What each flush begins with."""
         self._parked: Counter[str] = Counter()
-        self._answers: dict[str, _Answers] = {}
+        self._answers: dict[str, _Answers] = defaultdict(_Answers)
+        # By operation, the seconds of each since the last flush.
+        self._trips: dict[str, list[float]] = defaultdict(list)
+        self._failures: Counter[tuple[str, str]] = Counter()
         self._received = self._sent = self._in_flight = 0
         self._due = False
-
-    def on_flush(self, call: Callable[[], bool]) -> None:
-        """Call `call` at the begin of each flush; if it returns False there will be another one soon."""
-        self._on_flush.append(call)
 
     def begun(self, size_bytes: int) -> None:
         """Count a request of this size that has arrived and is now in progress."""
@@ -54,7 +65,6 @@ class RequestMetrics:
             self.flush_soon()
 
     def ended(self) -> None:
-        """Count a request as no longer in progress."""
         self._in_flight -= 1
         if not self._due:
             self.flush_soon()
@@ -71,26 +81,40 @@ class RequestMetrics:
         self.flush_soon()
 
     def answered(self, api: str, error: str, seconds: float, stages: Sequence[float] = ()) -> None:
-        """Count an answered request, its duration and that of its stages."""
-        answers = self._answers.get(api)
-        if answers is None:
-            answers = self._answers[api] = _Answers()
+        answers = self._answers[api]
         answers.by_error[error] += 1
         answers.seconds.append(seconds)
         if stages:
             answers.stages.append(stages)
 
     def sent(self, size_bytes: int) -> None:
-        """Count bytes of responses."""
         self._sent += size_bytes
 
+    def round_trip(self, operation: str, seconds: float) -> None:
+        self._trips[operation].append(seconds)
+        if not self._due:
+            self.flush_soon()
+
+    def reconnected(self) -> None:
+        """Count a reconnect, at once since it is rare."""
+        metrics.REDIS_RECONNECTS.inc()
+
+    def connect_failed(self) -> None:
+        """Count a failed connect, at once: back-off makes it rare."""
+        metrics.REDIS_CONNECT_FAILURES.inc()
+
+    def script_failed(self, script: str, error: str) -> None:
+        self._failures[script, error] += 1
+        self.flush_soon()
+
     def flush(self) -> None:
-        """Hand over what was counted since the last flush."""
         self._due = False
-        for call in self._on_flush:
-            if not call():
+        for counts in self.others:
+            if not counts.flush():
                 self.flush_soon()
-        answers, self._answers = self._answers, {}
+        answers, self._answers = self._answers, defaultdict(_Answers)
+        trips, self._trips = self._trips, defaultdict(list)
+        failures, self._failures = self._failures, Counter()
         received, self._received = self._received, 0
         sent, self._sent = self._sent, 0
         for api, count in self._parked.items():
@@ -103,6 +127,10 @@ class RequestMetrics:
             metrics.REQUEST_DURATION.labels(api).add(of_api.seconds)
             for error, count in of_api.by_error.items():
                 metrics.REQUESTS.labels(api, error).inc(count)
+        for operation, seconds in trips.items():
+            metrics.REDIS_ROUND_TRIP.labels(operation).add(seconds)
+        for (script, error), count in failures.items():
+            metrics.SCRIPT_ERRORS.labels(script, error).inc(count)
         metrics.RECEIVED_BYTES.inc(received)
         metrics.SENT_BYTES.inc(sent)
         metrics.REQUESTS_IN_FLIGHT.set(self._in_flight)
@@ -114,48 +142,5 @@ class RequestMetrics:
             self._clock.spawn_later(FLUSH_SECONDS, self.flush)
 
 
-class RedisMetrics(Observer):
-    """The round trips to Redis of one process; flushed with its requests."""
-
-    def __init__(self, requests: RequestMetrics) -> None:
-        self._requests = requests
-        # By operation, the seconds of each since the last flush.
-        self._trips: dict[str, list[float]] = {}
-        self._failures: Counter[tuple[str, str]] = Counter()
-        requests.on_flush(self.flush)
-
-    def round_trip(self, operation: str, seconds: float) -> None:
-        """Count a round trip; see Observer."""
-        trips = self._trips.get(operation)
-        if trips is None:
-            trips = self._trips[operation] = []
-            self._requests.flush_soon()
-        trips.append(seconds)
-
-    def reconnected(self) -> None:
-        """Count a reconnect, at once since it is rare."""
-        metrics.REDIS_RECONNECTS.inc()
-
-    def connect_failed(self) -> None:
-        """Count a failed connect, at once: back-off makes it rare."""
-        metrics.REDIS_CONNECT_FAILURES.inc()
-
-    def script_failed(self, script: str, error: str) -> None:
-        """Count an error of a script; see Observer."""
-        self._failures[script, error] += 1
-        self._requests.flush_soon()
-
-    def flush(self) -> bool:
-        """Hand over what was counted since the last flush."""
-        trips, self._trips = self._trips, {}
-        failures, self._failures = self._failures, Counter()
-        for operation, seconds in trips.items():
-            metrics.REDIS_ROUND_TRIP.labels(operation).add(seconds)
-        for (script, error), count in failures.items():
-            metrics.SCRIPT_ERRORS.labels(script, error).inc(count)
-        return True
-
-
-# Those of this process.
 REQUEST_METRICS = RequestMetrics()
-REDIS_METRICS = RedisMetrics(REQUEST_METRICS)
+"""Those of this process."""

@@ -5,7 +5,7 @@ Topics that are deleted leave with their counts. The next worker in the slot con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -60,24 +60,22 @@ class TopicCounters:
         self._changed = True
 
     def sent(self, topic: str, topic_id: str, records: int, size_bytes: int) -> None:
-        """Count records that are sent to a consumer."""
         row = self._by_id.get(topic_id) or self._new(topic, topic_id)
         row.sent_records += records
         row.sent_bytes += size_bytes
         self._changed = True
 
-    def keep(self, exists: Callable[[str, str], bool]) -> None:
-        """Drop the topics that do not exist, by name and id."""
-        kept = {key: row for key, row in self._by_id.items() if exists(row.topic, row.topic_id)}
-        self._changed |= len(kept) < len(self._by_id)
-        self._by_id = kept
+    def forget(self, topics: Collection[TopicTraffic]) -> None:
+        """Drop rows, of topics that were deleted."""
+        for row in topics:
+            del self._by_id[row.topic_id]
+            self._changed = True
 
     def rows(self) -> list[TopicTraffic]:
-        """Return all counts."""
         return list(self._by_id.values())
 
-    def publish(self, *, now: bool = False) -> bool:
-        """Write what has changed; False if it is too soon for that unless `now`, and a later call must do it."""
+    def flush(self, *, now: bool = False) -> bool:
+        """Publish what has changed; False if it is too soon for that unless `now`, and a later call must do it."""
         if self._path is None or not self._changed:
             return True
         begun = self._clock.monotonic()

@@ -8,9 +8,10 @@ drop them by themselves, and topics that only ended workers have counted are loo
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import redis
@@ -27,37 +28,15 @@ Topic = tuple[str, str]
 """Name and id of a topic."""
 
 
-class Counts(NamedTuple):
-    """Records and bytes received and sent."""
-
-    received_records: int = 0
-    received_bytes: int = 0
-    sent_records: int = 0
-    sent_bytes: int = 0
-
-
-_NAMED = " Above metrics.partitions.max topics, topic (other) is the sum of all others."
+Counts = Counter[str]
+"""Records and bytes received and sent, by their names in TopicTraffic."""
 
 TOPICS = MetricTable(
     ("topic",),
-    counter(
-        "korvet_topic_received_records",
-        f"Number of records appended to the topic by producers.{_NAMED}",
-        "received_records",
-    ),
-    counter(
-        "korvet_topic_received_bytes",
-        "Size of the batches of these records as producers sent them.",
-        "received_bytes",
-    ),
-    counter(
-        "korvet_topic_sent_records",
-        f"Number of records of the topic sent to consumers.{_NAMED}",
-        "sent_records",
-    ),
-    counter(
-        "korvet_topic_sent_bytes", "Size of the batches of these records as they were sent.", "sent_bytes"
-    ),
+    counter("korvet_topic_received_records", itemgetter("received_records")),
+    counter("korvet_topic_received_bytes", itemgetter("received_bytes")),
+    counter("korvet_topic_sent_records", itemgetter("sent_records")),
+    counter("korvet_topic_sent_bytes", itemgetter("sent_bytes")),
 )
 
 
@@ -103,14 +82,14 @@ class TopicCollector(Collector):
         yield from TOPICS.families(counts.items())
 
     def _existing(self) -> dict[Topic, Counts]:
-        """Return the counts of every topic that exists."""
         living = {f"worker{row.index}" for row in self._table.workers() if row.lives}
         total: dict[Topic, Counts] = {}
         confirmed: set[Topic] = set()
         for process, rows in traffic(self._directory).items():
             for row in rows:
-                topic = (row.topic, row.topic_id)
-                total[topic] = _plus(total.get(topic, Counts()), Counts(*msgspec.structs.astuple(row)[2:]))
+                counts = msgspec.structs.asdict(row)
+                topic = (counts.pop("topic"), counts.pop("topic_id"))
+                total.setdefault(topic, Counts()).update(counts)
                 if process in living:
                     confirmed.add(topic)
         unconfirmed = total.keys() - confirmed
@@ -131,16 +110,17 @@ class TopicCollector(Collector):
     def _limited(self, counts: Mapping[Topic, Counts]) -> dict[str, Counts]:
         """Return the counts by the name under which they are shown."""
         self._named &= counts.keys()
-        waiting = sorted(counts.keys() - self._named, key=lambda topic: (-sum(counts[topic]), topic))
+        waiting = sorted(counts.keys() - self._named, key=lambda topic: (-counts[topic].total(), topic))
         room = max(self._topics_max - len(self._named), 0)
         self._named |= set(waiting[:room])
         for topic in waiting[room:]:
-            self._others = _plus(self._others, _grown(counts[topic], self._summed.get(topic, Counts())))
+            # Only what has grown: a worker that crashed may have lost the last of its counts.
+            self._others.update(counts[topic] - self._summed.get(topic, Counts()))
         self._summed = {topic: counts[topic] for topic in waiting[room:]}
         shown: dict[str, Counts] = {}
         for topic in sorted(self._named):
-            shown[topic[0]] = _plus(shown.get(topic[0], Counts()), counts[topic])
-        return shown | ({OTHER: self._others} if any(self._others) else {})
+            shown.setdefault(topic[0], Counts()).update(counts[topic])
+        return shown | ({OTHER: self._others} if self._others.total() else {})
 
 
 def _exists(topic: Topic, row: object) -> bool:
@@ -149,12 +129,3 @@ def _exists(topic: Topic, row: object) -> bool:
     except msgspec.DecodeError:
         return False
     return stored is not None and stored.id == topic[1] and stored.state == "live"
-
-
-def _plus(one: Counts, other: Counts) -> Counts:
-    return Counts(*(a + b for a, b in zip(one, other, strict=True)))
-
-
-def _grown(now: Counts, before: Counts) -> Counts:
-    # A worker that crashed may have lost the last of its counts.
-    return Counts(*(max(a - b, 0) for a, b in zip(now, before, strict=True)))

@@ -19,7 +19,6 @@ from korvet.groups.offsets import Commit, Committer, ProducerTransaction
 from korvet.groups.schedule import LOOK_AGAIN_MS
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
-from korvet.redis.keys import Keys
 from korvet.server.keeper.due import UNLIST_AFTER_MS, TakenNames
 from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
@@ -265,7 +264,7 @@ def test_a_turn_that_fails_in_its_middle_is_followed_by_one_that_looks_at_all_gr
 def test_a_group_that_is_taken_again_while_it_is_looked_at_is_looked_at_again(
     worker: Stores, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, taken = Keeper(settings).context, TakenNames(Keys.group_state)
+    context, taken = Keeper(settings).context, TakenNames("group")
     clock = VirtualClock()
     turn = partial(ExpireGroups(taken, clock=clock), context, lambda: None)
     turn()

@@ -15,7 +15,6 @@ from korvet.cluster.brokers import BrokerStore
 from korvet.cluster.registration import Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
-from korvet.config.values import Address
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
 from korvet.protocol.messages.fetch import FetchRequest
@@ -26,18 +25,16 @@ from korvet.redis.keys import Keys
 from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, ResourcePattern, Rule
 from korvet.security.sasl import Authenticator
 from korvet.security.session import Principal, Session
-from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.sockets import Sockets
-from korvet.server.services import Storage, build_services
+from korvet.server.services import Storage
 from korvet.server.serving import serve_clients
 from korvet.server.serving_lease import ServingLease
-from korvet.server.supervisor.ports import Bound
 from tests.handlers import apis
 from tests.handlers.table import codes, message
 from tests.support import redis_servers
 from tests.support.batches import Record, batch
-from tests.support.dispatching import TIMEOUT_MS, Present, connected, received, served
+from tests.support.dispatching import TIMEOUT_MS, Present, connected, received, served, services_on
 from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
 ROOT = Session("10.0.0.1:1", principal=Principal("User", "root"))
@@ -72,22 +69,12 @@ class Scene:
         }
         self.settings = Settings(**given | settings)
         self.storage = Storage.of(self.settings, None)
-        address = Address("127.0.0.1", 9092)
-        self.services = build_services(
-            self.settings,
-            self.storage,
-            [Bound(DEFAULT_LISTENER, address, address)],
-            None,
-            UsageTable.of(self.settings, workers=1).worker(0),
-            clock=clock,
-        )
+        self.services = services_on(self.storage, self.settings, clock)
         self.acls = self.services.authorizer
         if self.acls is not None:
             self.acls.refresh()
-        lease, quotas = ServingLease(self.storage.redis, TIMEOUT_MS), self.services.quotas
-        self.dispatcher = Dispatcher(
-            HANDLERS, self.services, self.services.replicas, lease, quotas, self.acls
-        )
+        lease = ServingLease(self.storage.redis, TIMEOUT_MS)
+        self.dispatcher = Dispatcher(HANDLERS, self.services, lease)
         pressure, path = Backpressure(self.storage.appends, self.settings), self.services.appends.core
         serve_clients(self.services, pressure, lease, self.dispatcher.throttle)
         self.sockets = Sockets(self.settings, path, may_all=self.acls is None)

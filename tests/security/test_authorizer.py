@@ -192,15 +192,21 @@ def test_rights_hold_for_a_stated_time_while_redis_is_away(
 
 
 def test_acls_are_read_again_when_redis_may_have_lost_changes(redis: Redis, raw_redis: Any) -> None:
-    history = [1]
-    authorizer = Authorizer(AclStore(redis, KEYS), Settings(), lambda: history[0])
+    class Epochs:
+        history = 1
+
+        def current(self, _key: str) -> int:
+            return self.history
+
+    epochs = Epochs()
+    authorizer = Authorizer(AclStore(redis, KEYS, epochs), Settings())
     authorizer.add([READ_ORDERS])
     assert may(authorizer)
     # The new master has the feed at the same place, and never had the row.
     raw_redis.delete(KEYS.acls)
     authorizer.refresh()
     assert may(authorizer)
-    history[0] = 2
+    epochs.history = 2
     authorizer.refresh()
     assert not may(authorizer)
 

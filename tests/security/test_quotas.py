@@ -77,8 +77,10 @@ def of_workers(redis: Redis, number: int, clock: VirtualClock) -> list[ClientQuo
     usage = UsageTable(number, 1, Windows(11, 1000))
     for row in range(number):
         usage.start(row)
-    store = QuotaStore(redis, Keys("korvet"))
-    return [ClientQuotas(store, usage.worker(row), Windows(11, 1000), clock=clock) for row in range(number)]
+    return [
+        ClientQuotas(QuotaStore(redis, Keys("korvet")), usage.worker(row), Windows(11, 1000), clock=clock)
+        for row in range(number)
+    ]
 
 
 def test_two_workers_share_one_quota(redis: Redis) -> None:

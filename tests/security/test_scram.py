@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
@@ -26,9 +27,17 @@ def credential(
     return scram.make_credential(mechanism, salted, salt, iterations)
 
 
+class OneCredential(NamedTuple):
+    """Users who all have the same credential."""
+
+    credential: ScramCredential
+
+    def get_or_stand_in(self, _user: str, _mechanism: ScramMechanism) -> ScramCredential:
+        return self.credential
+
+
 def server(mechanism: ScramMechanism = SHA_256, stored: ScramCredential | None = None) -> ScramServer:
-    found = stored or credential(mechanism)
-    return ScramServer(mechanism, lambda _user, _mechanism: found)
+    return ScramServer(mechanism, OneCredential(stored or credential(mechanism)))
 
 
 def refused(call: Callable[[], object]) -> str:

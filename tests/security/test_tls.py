@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import pytest
-from korvet_core import ClientSockets, TlsServer
+from korvet_core import TlsServer
 
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError
@@ -19,6 +19,7 @@ from korvet.security import tls as tls_module
 from korvet.security.session import ANONYMOUS, Principal
 from korvet.security.tls import ListenerTls, NoPrincipalError, listeners_tls
 from tests.support.authority import Authority, Issued, openssl
+from tests.support.client_sockets import client_sockets
 
 pytestmark = pytest.mark.slow
 
@@ -51,19 +52,7 @@ class RefusedError(Exception):
 
 def connect(server: ListenerTls, client: ssl.SSLContext) -> Agreed:
     """Do a handshake; raises RefusedError."""
-    sockets: ClientSockets[str] = ClientSockets(
-        idle_s=None,
-        receive_s=30,
-        produce_frame_max=1000,
-        other_frame_max=1000,
-        frames_max=5,
-        ahead_bytes=1000,
-        budget_bytes=1_000_000,
-        login_budget_bytes=1_000_000,
-        half_budget_bytes=1_000_000,
-        handshakes_max=10,
-        now_s=0.0,
-    )
+    sockets = client_sockets()
     ours, theirs = socket.socketpair()
     sockets.adopt(ours.detach(), "client", None, server.server)
     theirs.settimeout(0)

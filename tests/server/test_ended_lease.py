@@ -7,9 +7,7 @@ from typing import Any
 import gevent
 import pytest
 
-from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
-from korvet.config.values import Address
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
 from korvet.handlers.common import each_done
 from korvet.handlers.registry import HANDLERS
@@ -25,14 +23,12 @@ from korvet.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from korvet.protocol.schema import Message
-from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
-from korvet.server.services import Storage, build_services
+from korvet.server.services import Storage
 from korvet.server.serving_lease import ServingLease
-from korvet.server.supervisor.ports import Bound
 from korvet.topics.registry import TopicSpec
 from tests.handlers.configs import APPEND, TOPIC, altered, reset
-from tests.support.dispatching import TIMEOUT_MS, answer
+from tests.support.dispatching import TIMEOUT_MS, answer, services_on
 from tests.support.proxy import Proxy, until
 
 LEASE_MS = 1000
@@ -62,11 +58,9 @@ def test_a_change_that_came_to_redis_after_the_lease_is_done_by_a_second_try(
         redis_url=network.url, redis_timeout_ms=TIMEOUT_MS, redis_connect_timeout_ms=TIMEOUT_MS
     )
     storage = Storage.of(settings, None)
-    address = Address("127.0.0.1", 9092)
-    usage = UsageTable.of(settings, workers=1).worker(0)
-    services = build_services(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
+    services = services_on(storage, settings)
     lease = ServingLease(storage.redis, LEASE_MS)
-    served = Dispatcher(HANDLERS, services, storage.replicas, lease, services.quotas)
+    served = Dispatcher(HANDLERS, services, lease)
     services.topics.create(TopicSpec(name="there", partitions=1))
     committed = [OffsetCommitRequestTopic(name="there", partitions=[COMMITTED])]
     assert not failed(answer(served, OffsetCommitRequest(group_id="billing", topics=committed), 8))

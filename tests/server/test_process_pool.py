@@ -33,14 +33,14 @@ class Watched:
         for each in self.workers:
             self.table.start(each.row)
             self.table.beat(each.row)
-        self.watch = HangWatch(self.table.beats, lambda: self.now)
+        self.watch = HangWatch(self.table, self.now)
 
     def check(self, *beating: int, after: float = HANG_CHECK_SECONDS) -> list[str]:
         """Let time pass, in which some rows beat; returns the names of those found then."""
         self.now += after
         for index in beating:
             self.table.beat(index)
-        return [child.name for child in self.watch.hung(self.workers)]
+        return [child.name for child in self.watch.hung(self.workers, self.now)]
 
 
 @pytest.fixture

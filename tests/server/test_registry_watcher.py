@@ -13,9 +13,7 @@ import redis as redis_py
 from korvet.cluster.dynamic_settings import BrokerConfigStore
 from korvet.cluster.features import FeatureUpdate
 from korvet.config.dynamic import DEFAULT
-from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
-from korvet.config.values import Address
 from korvet.errors import StorageUnavailableError
 from korvet.handlers.registry import Services
 from korvet.protocol.types import (
@@ -33,12 +31,11 @@ from korvet.security.acls import Acl, AclFilter, ResourcePattern, Rule
 from korvet.security.credentials import Deletion, Upsertion
 from korvet.security.quotas import Quota
 from korvet.security.session import Principal, Session
-from korvet.security.usage import UsageTable
 from korvet.server.registry_watcher import Refresh, watch
-from korvet.server.services import Storage, build_services
-from korvet.server.supervisor.ports import Bound
+from korvet.server.services import Storage
 from korvet.server.worker import _watch_registry
 from korvet.topics.registry import TopicSpec
+from tests.support.dispatching import services_on
 from tests.support.domain import Domain
 from tests.support.proxy import Proxy, until
 
@@ -67,10 +64,7 @@ def watching(
 
 
 def worker(storage: Storage) -> Services:
-    settings = Settings(authorizer_class_name="StandardAuthorizer")
-    address = Address("127.0.0.1", 9092)
-    usage = UsageTable.of(settings, workers=1).worker(0)
-    return build_services(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
+    return services_on(storage, Settings(authorizer_class_name="StandardAuthorizer"))
 
 
 def allows(services: Services) -> bool:

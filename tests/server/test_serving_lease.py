@@ -16,7 +16,6 @@ from korvet_core import RespReader
 from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.handlers.registry import HANDLERS, Caller, Handler
-from korvet.log.replication import Replicas
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis, RedisNode
@@ -24,9 +23,8 @@ from korvet.redis.keys import Keys
 from korvet.redis.replies import time_ms
 from korvet.redis.slots import SLOTS
 from korvet.server import serving_lease
-from korvet.server.net.dispatch import Dispatcher
 from korvet.server.serving_lease import Look, ServingLease, gap_of
-from tests.support.dispatching import client_quotas, connected, opened_sockets
+from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, until
 from tests.support.redis_cluster import redis_cluster
@@ -73,9 +71,7 @@ def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_re
         return DescribeClusterResponse(cluster_id="")
 
     handler = Handler(DescribeClusterRequest, handle, HANDLERS[60].refuse)
-    replicas = Replicas(lambda: redis, redis, KEYS, replicas=0, timeout_ms=LEASE_MS)
-    services: Any = None
-    by = Dispatcher({60: handler}, services, replicas, lease, client_quotas(redis))
+    by = dispatcher(redis, {60: handler}, lease=lease)
     request = request_frame(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
     with opened_sockets() as sockets, contextlib.ExitStack() as opened:
         clients = [opened.enter_context(connected(by, sockets))[1] for _ in range(200)]

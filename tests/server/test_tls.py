@@ -26,6 +26,7 @@ from tests.support import ops, processes
 from tests.support.authority import Authority
 from tests.support.batches import values
 from tests.support.broker import Broker, korvet_broker
+from tests.support.client_sockets import client_sockets
 from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.peers import lines_about
 from tests.support.topic_client import Client
@@ -255,20 +256,7 @@ def core(site: Site) -> tuple[ClientSockets[str], TlsServer]:
     key_store = site.authority.issue("/CN=broker").store.read_text()
     versions = ["TLSv1.2", "TLSv1.3"]
     server = TlsServer(key_store=key_store, trust_store="", client_auth="none", versions=versions, suites=[])
-    sockets: ClientSockets[str] = ClientSockets(
-        idle_s=None,
-        receive_s=60.0,
-        produce_frame_max=1_000_000,
-        other_frame_max=1_000_000,
-        frames_max=5,
-        ahead_bytes=1_000_000,
-        budget_bytes=10_000_000,
-        login_budget_bytes=1_000_000,
-        half_budget_bytes=1_000_000,
-        handshakes_max=HANDSHAKES_MAX,
-        now_s=time.monotonic(),
-    )
-    return sockets, server
+    return client_sockets(), server
 
 
 def test_everybody_else_is_served_between_two_handshakes(core: tuple[ClientSockets[str], TlsServer]) -> None:

@@ -26,23 +26,28 @@ class Owner:
         self.worker: Worker | None = None
 
 
+def client_sockets(**limits: Any) -> ClientSockets[Any]:
+    """Return sockets with room for everything, but for other `limits`."""
+    options: dict[str, Any] = {
+        "idle_s": 600.0,
+        "receive_s": 300.0,
+        "produce_frame_max": 16 << 20,
+        "other_frame_max": 16 << 20,
+        "frames_max": 5,
+        "ahead_bytes": 1 << 20,
+        "budget_bytes": 64 << 20,
+        "login_budget_bytes": 8 << 20,
+        "half_budget_bytes": 8 << 20,
+        "handshakes_max": 1000,
+    }
+    return ClientSockets(**options | limits, now_s=time.monotonic())
+
+
 class Worker:
     """The sockets of one worker, in the test's own process."""
 
     def __init__(self, **limits: Any) -> None:
-        options: dict[str, Any] = {
-            "idle_s": 600.0,
-            "receive_s": 300.0,
-            "produce_frame_max": 16 << 20,
-            "other_frame_max": 16 << 20,
-            "frames_max": 5,
-            "ahead_bytes": 1 << 20,
-            "budget_bytes": 64 << 20,
-            "login_budget_bytes": 8 << 20,
-            "half_budget_bytes": 8 << 20,
-            "handshakes_max": 1000,
-        }
-        self.core: ClientSockets[Owner] = ClientSockets(**options | limits, now_s=time.monotonic())
+        self.core: ClientSockets[Owner] = client_sockets(**limits)
         self.timers = 0
 
     def adopt(self, fd: int, tls: Any = None) -> Owner:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -14,8 +15,10 @@ from gevent import socket as gevent_socket
 from korvet_core import DataPath
 
 from korvet.clock import CLOCK, Clock
+from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
-from korvet.handlers.registry import Handler
+from korvet.config.values import Address
+from korvet.handlers.registry import Handler, Services
 from korvet.log.replication import Replicas
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
@@ -33,7 +36,9 @@ from korvet.server.net.budget import Frame
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.sockets import Sockets
+from korvet.server.services import Storage, build_services
 from korvet.server.serving_lease import ServingLease
+from korvet.server.supervisor.ports import Bound
 from korvet.turns import SHORTEST_SECONDS
 from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
@@ -52,13 +57,27 @@ class Present:
 
 
 def dispatcher(
-    redis: Redis, handlers: Mapping[int, Handler], quotas: ClientQuotas | None = None
+    redis: Redis,
+    handlers: Mapping[int, Handler],
+    quotas: ClientQuotas | None = None,
+    lease: ServingLease | None = None,
 ) -> Dispatcher:
     """Return a dispatcher of handlers that call no services, of a worker without replicas, whose lease is long."""
-    replicas = Replicas(lambda: redis, redis, Keys("korvet"), replicas=0, timeout_ms=TIMEOUT_MS)
-    lease = ServingLease(redis, TIMEOUT_MS)
-    services: Any = None
-    return Dispatcher(handlers, services, replicas, lease, quotas or client_quotas(redis))
+    services: Any = SimpleNamespace(
+        replicas=Replicas(lambda: redis, redis, Keys("korvet"), replicas=0, timeout_ms=TIMEOUT_MS),
+        quotas=quotas or client_quotas(redis),
+        authorizer=None,
+    )
+    return Dispatcher(handlers, services, lease or ServingLease(redis, TIMEOUT_MS))
+
+
+def services_on(storage: Storage, settings: Settings, clock: Clock = CLOCK) -> Services:
+    """Return the services of the only worker of a broker."""
+    address = Address("127.0.0.1", 9092)
+    usage = UsageTable.of(settings, workers=1).worker(0)
+    return build_services(
+        settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage, clock=clock
+    )
 
 
 def client_quotas(redis: Redis, clock: Clock = CLOCK) -> ClientQuotas:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from pathlib import Path
 
 from korvet.config.settings import Settings
-from korvet.config.sources import BrokerConfig, load
+from korvet.config.sources import load
 from korvet.errors import ConfigError
 from korvet.server.supervisor import roles
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.startup import Runtime
-from korvet.server.supervisor.supervisor import run
+from korvet.server.supervisor.supervisor import Supervisor
 
 _DELAYS_S = {"slow": 1.0, "late": 30.0}
 
@@ -74,9 +73,8 @@ def main(arguments: list[str]) -> int:
         config, arguments = Path(arguments[1]), arguments[2:]
     overrides = dict(argument.split("=", 1) for argument in arguments)
     roles.run_worker = worker
-    reload: partial[BrokerConfig] = partial(load, config, {}, overrides)
     try:
-        return run(reload(), reload)
+        return Supervisor(load(config, {}, overrides)).run()
     except ConfigError as error:
         sys.stderr.write(f"korvet: {error}\n")
         return 2

@@ -13,7 +13,7 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions
 from korvet.redis.replies import RespError
-from korvet.telemetry.request_metrics import RedisMetrics, RequestMetrics
+from korvet.telemetry.request_metrics import RequestMetrics
 from tests.support import redis_servers
 from tests.support.proxy import until
 
@@ -26,18 +26,18 @@ def sample(name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def observer() -> RedisMetrics:
-    return RedisMetrics(RequestMetrics())
+def observer() -> RequestMetrics:
+    return RequestMetrics()
 
 
 @pytest.fixture
-def redis(redis_url: str, observer: RedisMetrics) -> Iterator[Redis]:
+def redis(redis_url: str, observer: RequestMetrics) -> Iterator[Redis]:
     made = Redis(redis_url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer, operation="test")
     yield made
     made.close()
 
 
-def moved(observer: RedisMetrics, name: str, act: Callable[[], object], **labels: str) -> float:
+def moved(observer: RequestMetrics, name: str, act: Callable[[], object], **labels: str) -> float:
     """Return by how much a metric moves while something is done."""
     observer.flush()
     before = sample(name, **labels)
@@ -47,7 +47,7 @@ def moved(observer: RedisMetrics, name: str, act: Callable[[], object], **labels
 
 
 def test_each_exchange_is_one_round_trip_by_its_script_or_connection(
-    redis: Redis, observer: RedisMetrics, raw_redis: Any
+    redis: Redis, observer: RequestMetrics, raw_redis: Any
 ) -> None:
     raw_redis.script_flush()
     assert moved(observer, TRIPS, lambda: redis.call("PING"), operation="test") == 1
@@ -63,7 +63,7 @@ def test_each_exchange_is_one_round_trip_by_its_script_or_connection(
     assert moved(observer, TRIPS, look, operation="group/commit") == 1
 
 
-def test_round_trips_are_a_histogram(observer: RedisMetrics) -> None:
+def test_round_trips_are_a_histogram(observer: RequestMetrics) -> None:
     name = "korvet_redis_round_trip_seconds"
     for seconds in (0.0001, 0.25, 60.0):
         observer.round_trip("a histogram", seconds)
@@ -81,7 +81,7 @@ def commit(redis: Redis, generation: int) -> None:
 
 
 def test_errors_of_scripts_are_counted_by_script_and_error(
-    redis: Redis, observer: RedisMetrics, raw_redis: Any
+    redis: Redis, observer: RequestMetrics, raw_redis: Any
 ) -> None:
     name = "korvet_redis_script_errors_total"
 
@@ -104,7 +104,7 @@ def test_errors_of_scripts_are_counted_by_script_and_error(
 
 
 @pytest.mark.slow
-def test_a_redis_without_memory_is_an_error_of_its_own(observer: RedisMetrics) -> None:
+def test_a_redis_without_memory_is_an_error_of_its_own(observer: RequestMetrics) -> None:
     create = scripts.get("topic/create")
     with redis_servers.server() as url:
         redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer)
@@ -120,7 +120,7 @@ def test_a_redis_without_memory_is_an_error_of_its_own(observer: RedisMetrics) -
 
 
 @pytest.mark.slow
-def test_connections_that_replace_others_and_those_that_fail_are_counted(observer: RedisMetrics) -> None:
+def test_connections_that_replace_others_and_those_that_fail_are_counted(observer: RequestMetrics) -> None:
     reconnects, failures = "korvet_redis_reconnects_total", "korvet_redis_connect_failures_total"
     with redis_servers.server() as url:
         redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer)

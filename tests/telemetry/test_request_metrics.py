@@ -65,16 +65,17 @@ def test_parked_requests_are_a_gauge() -> None:
         assert sample("korvet_requests_parked", api="TestOfParking") == expected
 
 
-def test_a_callback_runs_first_and_may_request_another_flush() -> None:
+def test_other_counts_come_first_and_may_ask_for_another_flush() -> None:
     clock = VirtualClock()
     requests = RequestMetrics(clock=clock)
     seen: list[float] = []
 
-    def callback() -> bool:
-        seen.append(sample("korvet_requests_total", api="TestOfCallbacks", error="NONE"))
-        return len(seen) > 1
+    class Others:
+        def flush(self) -> bool:
+            seen.append(sample("korvet_requests_total", api="TestOfCallbacks", error="NONE"))
+            return len(seen) > 1
 
-    requests.on_flush(callback)
+    requests.others.append(Others())
     requests.begun(1)
     requests.answered("TestOfCallbacks", "NONE", 0.5)
     clock.advance(FLUSH_SECONDS)

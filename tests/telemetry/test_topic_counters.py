@@ -50,7 +50,7 @@ def test_a_topic_that_was_created_again_is_another_one() -> None:
     counters = TopicCounters()
     counters.received("orders", "first", 2, 100)
     counters.received("orders", "second", 1, 30)
-    counters.keep(lambda name, topic_id: (name, topic_id) == ("orders", "second"))
+    counters.forget(counters.rows()[:1])
     assert counters.rows() == [TopicTraffic("orders", "second", 1, 30)]
 
 
@@ -58,7 +58,7 @@ def test_the_next_worker_in_the_slot_continues_the_counts(path: Path) -> None:
     for turn in (1, 2):
         counters = TopicCounters(path)
         counters.received("orders", "one", 2, 100)
-        assert counters.publish()
+        assert counters.flush()
         assert published(path) == [TopicTraffic("orders", "one", 2 * turn, 100 * turn)]
 
 
@@ -66,9 +66,9 @@ def test_deleted_topics_leave_the_file(path: Path) -> None:
     counters = TopicCounters(path, clock=VirtualClock())
     counters.received("orders", "one", 1, 1)
     counters.received("bills", "two", 1, 1)
-    counters.publish()
-    counters.keep(lambda _name, topic_id: topic_id == "two")
-    counters.publish()
+    counters.flush()
+    counters.forget(counters.rows()[:1])
+    counters.flush()
     assert published(path) == [TopicTraffic("bills", "two", 1, 1)]
 
 
@@ -76,14 +76,14 @@ def test_publishing_takes_no_more_than_a_thousandth_of_the_time(path: Path) -> N
     clock = SteppingClock(0.002)
     counters = TopicCounters(path, clock=clock)
     counters.received("orders", "one", 1, 1)
-    assert counters.publish()
+    assert counters.flush()
     counters.received("orders", "one", 1, 1)
-    assert not counters.publish()
+    assert not counters.flush()
     assert published(path) == [TopicTraffic("orders", "one", 1, 1)]
     clock.advance(2)
-    assert counters.publish()
+    assert counters.flush()
     counters.received("orders", "one", 1, 1)
-    assert counters.publish(now=True)
+    assert counters.flush(now=True)
     assert published(path) == [TopicTraffic("orders", "one", 3, 3)]
 
 
@@ -92,15 +92,15 @@ def test_a_write_that_was_interrupted_delays_the_next_one_by_seconds_only(path: 
     counters = TopicCounters(path, clock=clock)
     for records in (1, 2):
         counters.received("orders", "one", 1, 1)
-        assert counters.publish()
+        assert counters.flush()
         assert published(path) == [TopicTraffic("orders", "one", records, records)]
 
 
 def test_nothing_is_written_without_a_change(path: Path) -> None:
     counters = TopicCounters(path)
-    assert counters.publish()
-    counters.keep(lambda _name, _topic_id: False)
-    assert counters.publish()
+    assert counters.flush()
+    counters.forget(counters.rows())
+    assert counters.flush()
     assert not path.exists()
 
 
@@ -115,9 +115,9 @@ def test_a_failed_write_is_logged_once_and_loses_no_count(
     counters = TopicCounters(path.parent / "missing" / path.name, clock=VirtualClock())
     for _ in range(2):
         counters.received("orders", "one", 1, 1)
-        counters.publish()
+        counters.flush()
     assert sum("cannot publish" in record.getMessage() for record in caplog.records) == 1
     (path.parent / "missing").mkdir()
     counters.received("orders", "one", 1, 1)
-    counters.publish()
+    counters.flush()
     assert published(path.parent / "missing" / path.name) == [TopicTraffic("orders", "one", 3, 3)]

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
-from korvet.redis.keys import Keys
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.server.keeper.due import TakenNames
 from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, expire_offsets
@@ -61,13 +60,13 @@ def every(settings: Settings, metrics_directory: Path | None = None, *, clock: C
         Task("finish_deletions", lambda: finish_deletions, lambda _context: FINISH_TOPICS_MS),
         Task(
             "expire_groups",
-            partial(ExpireGroups, TakenNames(Keys.group_state), clock=clock),
+            partial(ExpireGroups, TakenNames("group"), clock=clock),
             lambda _context: EXPIRE_GROUPS_MS,
             on_nodes=True,
         ),
         Task(
             "finish_transactions",
-            partial(FinishTransactions, TakenNames(Keys.transaction), clock=clock),
+            partial(FinishTransactions, TakenNames("transactional id"), clock=clock),
             attrgetter("settings.transaction_abort_timed_out_transaction_cleanup_interval_ms"),
             on_nodes=True,
         ),

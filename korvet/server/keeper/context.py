@@ -17,8 +17,7 @@ from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.telemetry.request_metrics import REDIS_METRICS
-from korvet.topics.config import TopicConfig
+from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition
@@ -56,7 +55,7 @@ class Context:
             settings.redis_url,
             timeout_ms=settings.redis_timeout_ms,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
-            observer=REDIS_METRICS,
+            observer=REQUEST_METRICS,
         )
         self.lease_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
         self.log_store = LogStore(self.redis, self.redis, self.keys)
@@ -92,17 +91,12 @@ class Context:
         part.node = name
         return part
 
-    def logs(
-        self, concerned: Callable[[TopicConfig], bool] = lambda _config: True
-    ) -> Iterator[tuple[Topic, Partition]]:
-        """Yield every partition of the topics whose configs are `concerned`, of those that the run is for."""
-        for topic in self.topics.list_all():
-            for partition in topic.partitions if concerned(topic.config) else ():
-                if self.has(partition.stream):
-                    yield topic, partition
+    def partitions_of(self, topic: Topic) -> list[Partition]:
+        """Return the partitions of a topic that the run is for."""
+        return [partition for partition in topic.partitions if self.has(partition.stream)]
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
-        return in_steps(partition for _, partition in self.logs())
+        return in_steps(each for topic in self.topics.list_all() for each in self.partitions_of(topic))
 
     def has(self, key: str) -> bool:
         """Whether the run is for what lies at a key."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import gevent
 
@@ -38,6 +38,10 @@ The second argument is which of the names were due while their node was away, or
 """
 
 
+Kind = Literal["group", "transactional id"]
+"""What is listed, as log lines call it."""
+
+
 class _Taken(NamedTuple):
     """A name taken off the list: its entry in `DueGroups`, and when, by the keeper's clock."""
 
@@ -54,14 +58,17 @@ class TakenNames:
     when names were taken last, by Redis' clock.
     """
 
-    def __init__(self, key_of: Callable[[Keys, str], str]) -> None:
-        """`key_of` gives the key of a name, whose node it is for."""
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
         self.losses = self.now_ms = 0
-        self._key_of = key_of
         self._at: dict[str, dict[bytes, _Taken]] = {}
 
     def has(self, context: Context, name: str) -> bool:
-        return context.has(self._key_of(context.keys, name))
+        return context.has(self._key(context.keys, name))
+
+    def _key(self, keys: Keys, name: str) -> str:
+        """Return a key of a name, whose node it is for."""
+        return keys.group_state(name) if self.kind == "group" else keys.transaction(name)
 
     def take(self, context: Context, schedule: Schedule, now: float) -> bool:
         """Take the most urgent names; returns whether there were any. Raises StorageUnavailableError."""
@@ -90,7 +97,7 @@ class TakenNames:
             self._put(context, name, taken._replace(at=-math.inf))
 
     def _put(self, context: Context, name: bytes, taken: _Taken) -> None:
-        node = context.node and context.node_of_key(self._key_of(context.keys, _decoded(name)))
+        node = context.node and context.node_of_key(self._key(context.keys, _decoded(name)))
         there = self._at.setdefault(node, {})
         known = there.get(name, taken)  # it was due again meanwhile
         latest = max(known, taken, key=lambda each: each.again_ms)
@@ -100,10 +107,9 @@ class TakenNames:
 class DueNames:
     """The names of one run whose time has come, turn by turn."""
 
-    def __init__(self, kind: str, taken: TakenNames, *, clock: Clock = CLOCK) -> None:
-        """`kind` is what log lines call one of them; runs of other nodes share `taken`."""
+    def __init__(self, taken: TakenNames, *, clock: Clock = CLOCK) -> None:
+        """Share `taken` with runs of other nodes."""
         self.taken = taken
-        self._kind = kind
         self._clock = clock
         # Names whose errors were logged.
         self._logged: set[str] = set()
@@ -154,8 +160,9 @@ class DueNames:
                 away.add(name)
             elif isinstance(outcome, KafkaError):
                 if decoded not in self._logged and decoded not in logged:
-                    named = {self._kind.replace(" ", "_"): decoded}
-                    _log.warning(f"{self._kind} not advanced", **named, reason=outcome)
+                    kind = self.taken.kind
+                    named = {kind.replace(" ", "_"): decoded}
+                    _log.warning(f"{kind} not advanced", **named, reason=outcome)
                 logged.add(decoded)
                 next_turn[name] = taken.time_ms
             elif outcome > taken.now_ms:

@@ -16,7 +16,6 @@ from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.groups.store import GroupStore
 from korvet.redis.client import RedisNode
-from korvet.redis.keys import Keys
 from korvet.redis.replies import time_ms
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.server.keeper.due import OUTAGE_MS, DueNames, TakenNames
@@ -48,7 +47,7 @@ class ExpireGroups:
 
     def __init__(self, taken: TakenNames | None = None, *, clock: Clock = CLOCK) -> None:
         """Share `taken` with the runs of other nodes of a cluster: each takes groups of any node off the one list."""
-        self._due = DueNames("group", taken or TakenNames(Keys.group_state), clock=clock)
+        self._due = DueNames(taken or TakenNames("group"), clock=clock)
         self._clock = clock
         self._last_turn: float | None = None
         # How many connections to each node there had been at the last turn.

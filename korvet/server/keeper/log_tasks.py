@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from operator import attrgetter
 
 from korvet import logs
 from korvet.errors import KafkaError, StorageUnavailableError
@@ -98,8 +97,9 @@ class CompactLogs:
 
 
 def _compacted(context: Context) -> Iterator[tuple[Partition, TopicConfig]]:
-    for topic, partition in context.logs(attrgetter("compact")):
-        yield partition, topic.config
+    for topic in context.topics.list_all():
+        if topic.config.compact:
+            yield from ((partition, topic.config) for partition in context.partitions_of(topic))
 
 
 class EnforceRetention:
@@ -127,8 +127,10 @@ class EnforceRetention:
 
 
 def _limited(context: Context) -> Iterator[RetainedLog]:
-    for topic, partition in context.logs(lambda config: policy_of(config).limited):
-        yield RetainedLog(partition, policy_of(topic.config))
+    for topic in context.topics.list_all():
+        policy = policy_of(topic.config)
+        if policy.limited:
+            yield from (RetainedLog(partition, policy) for partition in context.partitions_of(topic))
 
 
 def reindex(context: Context, check_lease: CheckLease) -> None:
@@ -159,7 +161,8 @@ class TakeIn:
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         warnings: set[str] = set()
         ends: dict[str, int] = {}
-        for partitions in in_steps(partition for _, partition in context.logs(self._concerns)):
+        topics = (topic for topic in context.topics.list_all() if self._concerns(topic.config))
+        for partitions in in_steps(each for topic in topics for each in context.partitions_of(topic)):
             check_lease()
             left = self._grown(context, partitions) if self._quick else partitions
             ends |= {partition.stream: self._ends.get(partition.stream, 0) for partition in partitions}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -186,8 +185,8 @@ class CollectLakeLag:
         reader.begin_round()
 
         def read(of_node: Context) -> Iterator[LakeLag]:
-            archived = (partition for _, partition in of_node.logs(attrgetter("remote_copy")))
-            for some in in_steps(archived):
+            topics = (topic for topic in of_node.topics.list_all() if topic.config.remote_copy)
+            for some in in_steps(each for topic in topics for each in of_node.partitions_of(topic)):
                 check_lease()
                 lags, errors = reader.read(some, int(context.clock.time() * 1000))
                 _warn("lag of an archive unavailable", errors)

@@ -10,7 +10,6 @@ from korvet.errors import KafkaError
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
 from korvet.log.markers import MarkerWriter
 from korvet.redis.client import RedisNode
-from korvet.redis.keys import Keys
 from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.server.keeper.due import DueNames, TakenNames
 from korvet.server.keeper.group_tasks import connect
@@ -29,7 +28,7 @@ class FinishTransactions:
 
     def __init__(self, taken: TakenNames | None = None, *, clock: Clock = CLOCK) -> None:
         """Share `taken` with the runs of other nodes of a cluster: each takes ids of any node off the one list."""
-        self._due = DueNames("transactional id", taken or TakenNames(Keys.transaction), clock=clock)
+        self._due = DueNames(taken or TakenNames("transactional id"), clock=clock)
         self._connections: dict[RedisNode, int] = {}
         self._losses = 0
         self._clocks = RedisClocks(clock=clock)

@@ -105,9 +105,11 @@ class ClientConnection:
         reason, said = "fault", ""  # by any other error, which is raised
         sasl = self.sasl
         try:
-            while not self._reason and (
-                self._serve_next() if sasl is None or sasl.complete else self._log_in(sasl)
-            ):
+            while not self._reason and (frame := self._next_frame()) is not None:
+                if sasl is not None and sasl.raw and not sasl.complete:
+                    self._take_token(sasl, frame)
+                else:
+                    self._serve_frame(frame)
                 give_turn()
             reason = ""
         except ProtocolError as error:
@@ -219,14 +221,7 @@ class ClientConnection:
         events = self._core.leave(self.number, LEAVING_SECONDS_MAX, self._ending == "draining")
         self._sockets.handle(events)
 
-    def _log_in(self, sasl: Authenticator) -> bool:
-        """Serve one request, or token, of a client that has to log in; False if there is none."""
-        frame = self._next_frame()
-        if frame is None:
-            return False
-        if not sasl.raw:
-            self._serve_frame(frame)
-            return True
+    def _take_token(self, sasl: Authenticator, frame: Frame) -> None:
         try:
             token, _ = sasl.authenticate(bytes(frame.data))
             answer: list[Buffer] = [len(token).to_bytes(SIZE_BYTES, "big"), token]
@@ -234,8 +229,7 @@ class ClientConnection:
             answer = []  # there is no form for an error
         finally:
             frame.close()
-        self._send([(frame.number, answer)])
-        return True
+        self._send(frame.number, answer)
 
     def _note_login(self, sasl: Authenticator) -> None:
         """Let the core know how far the login has come: once this is answered it judges the next frame by that."""
@@ -249,6 +243,7 @@ class ClientConnection:
             self._core.set_login(self.number, size_max, sasl.raw, sasl.seconds_left)
 
     def _next_frame(self) -> Frame | None:
+        """Return the next request or token; None if there is none for Python: Produce is the core's."""
         taken = self._core.next_frame(self.number)
         if taken is None:
             return None
@@ -257,14 +252,6 @@ class ClientConnection:
 
     def is_gone(self) -> bool:
         return self._core.is_gone(self.number)
-
-    def _serve_next(self) -> bool:
-        """Serve the next request; False if there is none for Python: Produce is the core's."""
-        frame = self._next_frame()
-        if frame is None:
-            return False
-        self._serve_frame(frame)
-        return True
 
     def _serve_frame(self, frame: Frame) -> None:
         REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
@@ -278,7 +265,7 @@ class ClientConnection:
         if throttle_ms:
             self._mute(throttle_ms, throttled_by)
         self._unsent.append(frame.fetched)
-        self._send([(frame.number, chunks)])
+        self._send(frame.number, chunks)
 
     def _mute(self, throttle_ms: int, reason: str) -> None:
         """Leave the peer's next request unread until the throttle is over, or the connection is to end.
@@ -289,16 +276,15 @@ class ClientConnection:
         metrics.THROTTLE_SECONDS.labels(reason).inc(throttle_ms / 1000)
         self._core.mute(self.number, throttle_ms / 1000)
 
-    def _send(self, answers: Sequence[tuple[int, Sequence[Buffer]]]) -> None:
+    def _send(self, number: int, chunks: Sequence[Buffer]) -> None:
         sasl = self.sasl
         if sasl is not None and not (sasl.complete and self._is_logged_in):
             self._note_login(sasl)
-        is_written, events = self._core.answer(self.number, answers)
+        is_written, events = self._core.answer(self.number, [(number, chunks)])
         if is_written:
             self._release()
-        for _, chunks in answers:
-            if chunks and not self._is_closed:
-                REQUEST_METRICS.sent(sum(map(len, chunks)))
+        if chunks and not self._is_closed:
+            REQUEST_METRICS.sent(sum(map(len, chunks)))
         if events:
             self._sockets.handle(events)
 

@@ -19,15 +19,13 @@ from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError,
 from korvet.handlers import audit, authorization
 from korvet.handlers.api_versions import unsupported
 from korvet.handlers.registry import Answer, Caller, Handler, Reply, Services
-from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.frame import response_frame
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message, RequestHeader
 from korvet.protocol.wire import Buffer
-from korvet.security.authorizer import ALL_RIGHTS, Authorizer
-from korvet.security.client_quotas import ClientQuotas
+from korvet.security.authorizer import ALL_RIGHTS
 from korvet.security.quotas import Quota
 from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
@@ -116,7 +114,7 @@ class _Serving:
         call, handler = self._call, self._handler
         unconfirmed = handler.unconfirmed if handler.confirms(self._request) else ErrorCode.NONE
         if unconfirmed is not ErrorCode.NONE and not getattr(self._request, "validate_only", False):
-            call = partial(self._by.replicas.confirm_call, call, unconfirmed)
+            call = partial(self._by.services.replicas.confirm_call, call, unconfirmed)
         try:
             answer: Answer = call()
         except LeaseEndedError:
@@ -209,22 +207,10 @@ class _Serving:
 class Dispatcher:
     """Begins the requests of a worker's clients."""
 
-    def __init__(
-        self,
-        handlers: Mapping[int, Handler],
-        services: Services,
-        replicas: Replicas,
-        lease: ServingLease,
-        quotas: ClientQuotas,
-        authorizer: Authorizer | None = None,
-    ) -> None:
-        """`replicas` confirm changes, `lease` is the worker's, `quotas` are its clients' quotas.
-
-        Without an `authorizer` every client may do everything.
-        """
-        self.services, self.replicas, self.lease = services, replicas, lease
-        self.throttle = Throttle(quotas)
-        self._authorizer = authorizer
+    def __init__(self, handlers: Mapping[int, Handler], services: Services, lease: ServingLease) -> None:
+        """Without an authorizer among the services every client may do everything."""
+        self.services, self.lease = services, lease
+        self.throttle = Throttle(services.quotas)
         self._handlers = handlers
         apis = [handler.request.api for handler in handlers.values()]
         self._flexible_from = {api.key: api.flexible for api in apis if api.flexible is not None}
@@ -243,7 +229,8 @@ class Dispatcher:
         timer = request_timer(frame.arrived) if handler.timed else NO_TIMER
         timer.end_stage(QUEUE)
         request = decode(handler.request, header.api_version, frame.data, header.body, LongArray)
-        rights = ALL_RIGHTS if self._authorizer is None else self._authorizer.rights(session, handler.name)
+        authorizer = self.services.authorizer
+        rights = ALL_RIGHTS if authorizer is None else authorizer.rights(session, handler.name)
         caller = Caller(
             header.client_id,
             session,

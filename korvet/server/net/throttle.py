@@ -9,12 +9,13 @@ Greenlets are watched only while somebody has a quota of time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
 import greenlet
 import msgspec
+from korvet_core import DataPath
 
 from korvet.config.definition import INT32_MAX
 from korvet.handlers.registry import Caller
@@ -37,16 +38,16 @@ class Throttle:
 
     def __init__(self, quotas: ClientQuotas) -> None:
         self.active = False
-        self._followers: list[Callable[[bool], object]] = []
+        self._core: DataPath[Any] | None = None
         self._quotas = quotas
         self.watches = False
         self._since = 0.0
         quotas.follow(self._use)
 
-    def follow(self, call: Callable[[bool], object]) -> None:
-        """Call `call`, which must not wait, with `active`, now and whenever quotas change."""
-        self._followers.append(call)
-        call(self.active)
+    def report_to(self, core: DataPath[Any]) -> None:
+        """Have the core ask for each request what it is charged, as long as the throttle is `active`."""
+        self._core = core
+        core.set_metered(self.active)
 
     def limited(self, caller: Caller, request: Message) -> Caller:
         """Return the caller of a request with what its quota lets it fetch at once."""
@@ -98,8 +99,8 @@ class Throttle:
 
     def _use(self, table: QuotaTable) -> None:
         self.active = bool(table.quotas)
-        for call in self._followers:
-            call(self.active)
+        if self._core is not None:
+            self._core.set_metered(self.active)
         watches = Quota.REQUEST_PERCENTAGE in table.quotas
         if watches != self.watches:
             self.watches, self._since = watches, monotonic()

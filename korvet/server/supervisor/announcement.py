@@ -53,23 +53,19 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
         _reached(first, settings, counted, named=bool(others)),
         *(_reached(each, settings, named=True) for each in others),
     ]
-    where = lake(settings)
-    lacks = system.shortcomings()
     scheme = "https" if settings.ops_ssl_keystore_location else "http"
-    return {
+    refused = "; ".join(runtime.prepared.refused)
+    described = {
         "bootstrap": "\n".join(reached),
         "broker": f"{settings.broker_id} of cluster {settings.cluster_id}",
         "data": f"{runtime.data}, {redis.name} {redis.version}",
         "durability": redis.durability(),
-        **(
-            {"producers": f"refused: {'; '.join(runtime.prepared.refused)}"}
-            if runtime.prepared.refused
-            else {}
-        ),
-        **({"lake": where} if where else {}),
+        "producers": refused and f"refused: {refused}",
+        "lake": lake(settings),
         "ops": f"{scheme}://{ops} (console, /healthz /readyz /metrics)" if ops else "off",
-        **({"system": "\n".join(lacks)} if lacks else {}),
+        "system": "\n".join(system.shortcomings()),
     }
+    return {name: said for name, said in described.items() if said}
 
 
 def _secured(listener: Bound, settings: Settings) -> str:

@@ -16,7 +16,7 @@ from korvet.config.settings import Settings
 from korvet.config.values import listed
 from korvet.errors import ConfigError
 from korvet.security.password_file import read_passwords
-from korvet.security.tls import ListenerTls, listeners_tls, ops_tls
+from korvet.security.tls import listeners_tls, ops_tls
 from korvet.server.finding import Finding, error, fatal, ok, warning
 from korvet.server.supervisor import ports
 
@@ -96,41 +96,29 @@ def _login_problem(settings: Settings, listener: str) -> str:
 
 def tls(settings: Settings, listeners: Sequence[Listener]) -> Iterator[Finding]:
     """Yield what is true of the key stores of listeners with TLS, and of that of `ops.listen`."""
-    for name, _ in listeners:
+    for name in [*(listener.name for listener in listeners), "ops.listen"]:
+        is_ops = name == "ops.listen"
+        what = f"TLS ({name})"
         try:
-            found = listeners_tls([name], settings).get(name)
+            found = ops_tls(settings) if is_ops else listeners_tls([name], settings).get(name)
         except ConfigError as problem:
-            yield _unusable(name, problem)
+            yield fatal(what, str(problem), "make key and certificates readable by the broker's user")
+            continue
+        if found is None:
+            continue
+        days = int((found.expires_at - time.time()) // 86_400)
+        if days < 0:
+            said = "the certificate has expired: clients refuse to connect"
+            yield error(what, said, "renew the certificate, and replace the file")
+        elif days < CERTIFICATE_DAYS_MIN:
+            yield warning(what, f"the certificate expires in {days} days", "renew the certificate")
         else:
-            yield from _key_store(name, f"ssl.keystore.location ({name})", found)
-    try:
-        found = ops_tls(settings)
-    except ConfigError as problem:
-        yield _unusable("ops.listen", problem)
-    else:
-        yield from _key_store("ops.listen", "ops.ssl.keystore.location", found)
-
-
-def _unusable(listener: str, problem: ConfigError) -> Finding:
-    advice = "make key and certificates readable by the broker's user"
-    return fatal(f"TLS ({listener})", str(problem), advice)
-
-
-def _key_store(listener: str, setting: str, found: ListenerTls | None) -> Iterator[Finding]:
-    if found is None:
-        return
-    what = f"TLS ({listener})"
-    days = int((found.expires_at - time.time()) // 86_400)
-    if days < 0:
-        said = "the certificate has expired: clients refuse to connect"
-        yield error(what, said, "renew the certificate, and replace the file")
-    elif days < CERTIFICATE_DAYS_MIN:
-        yield warning(what, f"the certificate expires in {days} days", "renew the certificate")
-    else:
-        yield ok(what, f"the certificate is valid for {days} days")
-    if found.is_key_readable_by_all():
-        said = "every user of this machine can read the private key"
-        yield warning(setting, said, "chmod o-rwx the file")
+            yield ok(what, f"the certificate is valid for {days} days")
+        if found.is_key_readable_by_all():
+            setting = "ops.ssl.keystore.location" if is_ops else f"ssl.keystore.location ({name})"
+            yield warning(
+                setting, "every user of this machine can read the private key", "chmod o-rwx the file"
+            )
 
 
 def reach(settings: Settings, listeners: Sequence[Listener]) -> Iterator[Finding]:

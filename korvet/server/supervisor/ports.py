@@ -47,6 +47,13 @@ _PROGRAM = (
 )
 
 
+_BIND_REASONS = {
+    errno.EADDRINUSE: "the port is in use by another process",
+    errno.EADDRNOTAVAIL: "no interface of this machine has that address",
+    errno.EACCES: "this user may not bind that port",
+}
+
+
 class Reservation(AbstractContextManager["Reservation"]):
     """A bound port on which nothing listens: it takes no connection, and nobody else gets the port."""
 
@@ -151,19 +158,8 @@ def _bind(sock: socket.socket, what: str, address: Address) -> None:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise ConfigError(f"{what}{address}: {_bind_reason(error)}") from None
-
-
-def _bind_reason(error: OSError) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return "the port is in use by another process"
-        case errno.EADDRNOTAVAIL:
-            return "no interface of this machine has that address"
-        case errno.EACCES:
-            return "this user may not bind that port"
-        case _:
-            return error.strerror or str(error)
+        reason = _BIND_REASONS.get(error.errno or 0) or error.strerror or error
+        raise ConfigError(f"{what}{address}: {reason}") from None
 
 
 class Bound(NamedTuple):

@@ -64,7 +64,6 @@ class Child:
     kill_at: float | None = None
 
     def worked_s(self) -> float:
-        """Return for how many seconds it has been ready."""
         return 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
 
 
@@ -84,17 +83,15 @@ class Slot:
 
 
 class HangWatch:
-    """Compares heartbeats of workers, which `beats` returns by row; `clock` gives monotonic seconds."""
+    """Compares heartbeats of workers from time to time; `now` is in monotonic seconds."""
 
-    def __init__(self, beats: Callable[[int], int], clock: Callable[[], float] = time.monotonic) -> None:
-        self._beats = beats
-        self._clock = clock
+    def __init__(self, table: ProcessTable, now: float) -> None:
+        self._table = table
         self._seen: dict[int, tuple[int, int]] = {}
-        self.check_at = clock() + HANG_CHECK_SECONDS
+        self.check_at = now + HANG_CHECK_SECONDS
 
-    def hung(self, children: Iterable[Child]) -> list[Child]:
+    def hung(self, children: Iterable[Child], now: float) -> list[Child]:
         """Return those whose event loop hangs, each once; none before the next check is due."""
-        now = self._clock()
         if now < self.check_at:
             return []
         # If this process did not run either, as with a stopped terminal or machine, no worker had a chance to beat.
@@ -103,7 +100,7 @@ class HangWatch:
         former, self._seen = self._seen, {}
         found = []
         for child in children:
-            beats = self._beats(child.row)
+            beats = self._table.beats(child.row)
             before, checks = former.get(child.pid, (0, 0))
             # Without a single beat it is only starting.
             checks = checks + 1 if beats and beats == before and not late else 0
@@ -128,7 +125,7 @@ class ProcessPool:
         self._life_fd, self._alive_fd = os.pipe()
         self.ready_fd, self._note_fd = os.pipe()
         os.set_blocking(self.ready_fd, False)
-        self._hangs = HangWatch(self.table.beats)
+        self._hangs = HangWatch(self.table, time.monotonic())
 
     def close(self) -> None:
         for fd in (self._life_fd, self._alive_fd, self.ready_fd, self._note_fd):
@@ -234,7 +231,8 @@ class ProcessPool:
         for slot in self.slots:
             if slot.respawn_at is not None and slot.respawn_at <= now:
                 self._fill(slot)
-        for child in self._hangs.hung([each for each in self.living.values() if each.row < WORKER_ROWS]):
+        workers = [child for child in self.living.values() if child.row < WORKER_ROWS]
+        for child in self._hangs.hung(workers, now):
             _log.error(
                 "event loop hung, killing worker: its stack is on stderr", child=child.name, pid=child.pid
             )

@@ -12,11 +12,10 @@ import dataclasses
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import redis
@@ -40,8 +39,6 @@ from korvet.server.finding import Finding, warning
 from korvet.server.supervisor.preparation import Prepared
 from korvet.server.supervisor.server_facts import ServerFacts
 
-Result = TypeVar("Result")
-
 _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
 _PERMISSIONS = scripts.get("check/permissions")
 _REGISTER = scripts.get("broker/register")
@@ -60,11 +57,10 @@ def prepare_all(settings: Settings, start: Registration, progress: Progress, *, 
     facts = check(settings, progress, settings.redis_connect_timeout_ms)
     cluster_id = prepare(settings).cluster_id
     broker_id = register(settings, start, own=own)
-    altered = [dict[str, str](), dict[str, str]()]
-    with contextlib.suppress(ConfigError):  # the master that has them is away
-        altered = altered_rows(settings, broker_id)
-    refused: list[str] = []
-    with contextlib.suppress(redis.RedisError, OSError), connected(settings) as masters:
+    altered, refused = [dict[str, str](), dict[str, str]()], list[str]()
+    with contextlib.suppress(ConfigError, OSError), connected(settings) as masters:
+        with contextlib.suppress(ConfigError, redis.RedisError):  # the master that has them is away
+            altered = altered_rows(masters, settings, broker_id)
         data_dir = Path(settings.data_dir).expanduser() if own else None
         refused = refusals.of_masters(masters, merge_valid(settings, *altered)[0].settings, data_dir)
     return Prepared(facts, cluster_id, broker_id, altered, refused)
@@ -232,13 +228,13 @@ def _pings(masters: Masters) -> dict[str, object]:
     return dict(replies)
 
 
-def _at(masters: Masters, key: str, ask: Callable[[Any], Result]) -> Result:
-    """Return what `ask` returns for the master that has a key; in a cluster an error names both."""
+def _at(masters: Masters, key: str, command: str, *arguments: object) -> Any:  # noqa: ANN401 - as redis-py has it
+    """Return the answer to a command of the master that has a key; in a cluster an error names both."""
     name = ""
     for _ in range(_MOVING_TRIES):
         name = masters.name_of(key)
         try:
-            return ask(masters.all()[name])
+            return getattr(masters.all()[name], command)(*arguments)
         except AskError:  # MovedError is one
             time.sleep(_MOVING_PAUSE_SECONDS)
         except redis.ConnectionError as error:
@@ -344,11 +340,10 @@ def prepare(settings: Settings) -> Settings:
         try_out(masters, settings)
         key = keys.cluster_id
         # Read first: if memory is full, only commands that need none are allowed.
-        stored = _at(masters, key, lambda client: client.get(key))
+        stored = _at(masters, key, "get", key)
         if stored is None:
-            made = settings.cluster_id or random_cluster_id()
-            _at(masters, key, lambda client: client.setnx(key, made))
-            stored = _at(masters, key, lambda client: client.get(key))
+            _at(masters, key, "setnx", key, settings.cluster_id or random_cluster_id())
+            stored = _at(masters, key, "get", key)
     if not isinstance(stored, bytes) or not stored:
         raise ConfigError(f"redis.url: key {key} holds no cluster id")
     cluster_id = stored.decode(errors="replace")
@@ -361,27 +356,21 @@ def prepare(settings: Settings) -> Settings:
     return dataclasses.replace(settings, cluster_id=cluster_id)
 
 
-def altered_rows(settings: Settings, broker_id: int) -> list[dict[str, str]]:
+def altered_rows(masters: Masters, settings: Settings, broker_id: int) -> list[dict[str, str]]:
     """Return what clients have altered, for all brokers and for this one; nothing of a row that cannot be read.
 
-    Raises ConfigError.
+    Raises ConfigError and redis.RedisError.
     """
-    with connected(settings) as masters:
-        return altered_rows_in(masters, settings, broker_id)
-
-
-def altered_rows_in(masters: Masters, settings: Settings, broker_id: int) -> list[dict[str, str]]:
-    """Return the same over connections that are open; raises redis.RedisError too."""
     key = Keys(settings.namespace).broker_configs
     texts: list[bytes | None] = [None, None]
     with contextlib.suppress(redis.ResponseError):  # no hash
-        texts = _at(masters, key, lambda client: client.hmget(key, DEFAULT, str(broker_id)))
+        texts = _at(masters, key, "hmget", key, DEFAULT, str(broker_id))
     return [_row(text) for text in texts]
 
 
 def in_effect(masters: Masters, settings: Settings) -> Settings:
     """Return the settings with those that clients have altered; raises ConfigError and redis.RedisError."""
-    rows = altered_rows_in(masters, settings, settings.broker_id)
+    rows = altered_rows(masters, settings, settings.broker_id)
     return merge_valid(settings, *rows)[0].settings
 
 
@@ -400,9 +389,10 @@ def altered_layers(settings: Settings) -> Layers | None:
     url = settings.redis_url or running_url(Path(settings.data_dir))
     if url is None:
         return None
-    check_kind(dataclasses.replace(settings, redis_url=url))
-    rows = altered_rows(dataclasses.replace(settings, redis_url=url), settings.broker_id)
-    return merge_valid(settings, *rows)[0]
+    reached = dataclasses.replace(settings, redis_url=url)
+    check_kind(reached)
+    with connected(reached) as masters:
+        return merge_valid(settings, *altered_rows(masters, reached, settings.broker_id))[0]
 
 
 def register(settings: Settings, start: Registration, *, own: bool) -> int:
@@ -417,9 +407,7 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
     with connected(settings) as masters:
         check_format(masters, keys)
         try:
-            return int(
-                _at(masters, names[0], lambda client: client.evalsha(_REGISTER.sha, 2, *names, *asked))
-            )
+            return int(_at(masters, names[0], "evalsha", _REGISTER.sha, 2, *names, *asked))
         except redis.ResponseError as error:
             name, _, problem = one_line(error).partition(" ")
             if name == ErrorCode.UNSUPPORTED_VERSION.name:
@@ -433,11 +421,11 @@ def check_format(masters: Masters, keys: Keys) -> DataFormat | None:
     """Return who wrote the data, None if there is none; raises ConfigError if this version may not write it."""
     key = keys.data_format
     try:
-        stored = data_format.read(_at(masters, key, lambda client: client.hmget(key, data_format.FIELDS)))
+        stored = data_format.read(_at(masters, key, "hmget", key, data_format.FIELDS))
     except (ValueError, redis.ResponseError) as error:
         raise ConfigError(f"redis.url: {key} is malformed: {one_line(error)}") from None
     problem = stored.refusal(to_write=True) if stored else ""
-    if not problem and _at(masters, keys.topics, lambda client: client.exists(keys.topics)):
+    if not problem and _at(masters, keys.topics, "exists", keys.topics):
         problem = data_format.outdated(stored)
     if problem:
         raise ConfigError(f"redis.url: {problem}")
@@ -452,7 +440,8 @@ def try_out(masters: Masters, settings: Settings) -> None:
     for server, name in _probes(masters, settings):
         refused = _refusals(server, Keys(settings.namespace), name)
         if settings.replicas or settings.min_insync_replicas > 1:
-            refused |= _refusal("WAIT", partial(server.wait, 0, 1))
+            with _noted(refused, "WAIT"):
+                server.wait(0, 1)
         if refused:
             missing = "a permission is missing" if len(refused) == 1 else "permissions are missing"
             listed = ", ".join(name + (f" ({reason})" if reason else "") for name, reason in refused.items())
@@ -462,50 +451,41 @@ def try_out(masters: Masters, settings: Settings) -> None:
 def _refusals(client: redis.Redis, keys: Keys, name: str) -> dict[str, str]:
     """Return the commands that are refused, and why if it is not that the user may not run them."""
     untyped: Any = client  # redis-py's types leave these methods out
-
-    def load() -> None:
-        # In one round trip: 43 of them to a Redis 50 ms away would take two seconds.
-        with untyped.pipeline(transaction=False) as pipeline:
-            for script in scripts.all_scripts():
-                pipeline.script_load(script.source)
-            for reply in pipeline.execute(raise_on_error=False):
-                if isinstance(reply, Exception):
-                    raise reply
-
-    def in_script() -> None:
-        side = keys.probe_side.replace(keys.probe, name)
-        texts = [
-            text.decode(errors="replace") for text in untyped.evalsha(_PERMISSIONS.sha, 2, name, side, name)
-        ]
-        # The others may have failed for want of what one of these was to do.
-        causes = [text for text in texts if "permissions to" in text or "nknown" in text] or texts
-        refused.update(
-            (command, _reason(reason)) for command, _, reason in (text.partition(": ") for text in causes)
-        )
-
-    def transact() -> None:
-        # By hand: redis-py reports of a refused transaction only its EXEC.
-        with untyped.client() as single:
-            single.execute_command("MULTI")
-            single.execute_command("EXEC")
-
-    def subscribe() -> None:
-        with untyped.pubsub() as listener:
-            listener.ssubscribe(name)
-            listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
-            listener.sunsubscribe(name)
-
     refused: dict[str, str] = {}
-    refused |= _refusal("SCRIPT LOAD", load) or _refusal("EVALSHA", in_script)
-    return refused | _refusal("MULTI", transact) | _refusal("SSUBSCRIBE", subscribe)
+    # In one round trip: 43 of them to a Redis 50 ms away would take two seconds.
+    with _noted(refused, "SCRIPT LOAD"), untyped.pipeline(transaction=False) as pipeline:
+        for script in scripts.all_scripts():
+            pipeline.script_load(script.source)
+        for reply in pipeline.execute(raise_on_error=False):
+            if isinstance(reply, Exception):
+                raise reply
+    if not refused:
+        with _noted(refused, "EVALSHA"):
+            side = keys.probe_side.replace(keys.probe, name)
+            replies = untyped.evalsha(_PERMISSIONS.sha, 2, name, side, name)
+            texts = [reply.decode(errors="replace") for reply in replies]
+            # The others may have failed for want of what one of these was to do.
+            causes = [text for text in texts if "permissions to" in text or "nknown" in text] or texts
+            for command, _, reason in (text.partition(": ") for text in causes):
+                refused[command] = _reason(reason)
+    # By hand: redis-py reports of a refused transaction only its EXEC.
+    with _noted(refused, "MULTI"), untyped.client() as single:
+        single.execute_command("MULTI")
+        single.execute_command("EXEC")
+    with _noted(refused, "SSUBSCRIBE"), untyped.pubsub() as listener:
+        listener.ssubscribe(name)
+        listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
+        listener.sunsubscribe(name)
+    return refused
 
 
-def _refusal(command: str, run: Callable[[], object]) -> dict[str, str]:
+@contextlib.contextmanager
+def _noted(refused: dict[str, str], command: str) -> Iterator[None]:
+    """Note a command if the user may not run it."""
     try:
-        run()
+        yield
     except NoPermissionError as error:
-        return {command: _reason(one_line(error))}
-    return {}
+        refused[command] = _reason(one_line(error))
 
 
 def _reason(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from korvet import __version__, logs
@@ -25,16 +25,10 @@ class Reloads:
     """The reloads of one broker, one at a time; none begins once the broker is `stopping`."""
 
     def __init__(
-        self,
-        configured: Settings,
-        load: Callable[[], BrokerConfig],
-        runtime: Runtime,
-        pool: ProcessPool,
-        manager: ServiceManager,
+        self, configuration: BrokerConfig, runtime: Runtime, pool: ProcessPool, manager: ServiceManager
     ) -> None:
-        """Take the settings of the start, and `load`, which reads them again."""
         self.stopping = False
-        self._configured, self._load = configured, load
+        self._configuration, self._configured = configuration, configuration.settings
         self._runtime, self._pool, self._manager = runtime, pool, manager
         self._rollout: Rollout | None = None
         # What a reload that fails goes back to.
@@ -83,7 +77,7 @@ class Reloads:
         self.publish(busy=True)
         former = self._configured
         try:
-            loaded = self._load().settings
+            loaded = self._configuration.read_again().settings
             fixed = [setting for setting in SETTINGS.values() if not setting.reload]
             kept = [setting for setting in fixed if setting.value(loaded) != setting.value(former)]
             former_values: dict[str, Any] = {setting.attribute: setting.value(former) for setting in kept}

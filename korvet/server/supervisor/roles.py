@@ -48,7 +48,8 @@ def run_worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> No
     from korvet.server import worker  # noqa: PLC0415 - imports gevent, which the supervisor must not
 
     lake = runtime.metrics_directory / _LAKE_SOCKET if settings.lake_path else None
-    worker.main(settings, link, runtime.listeners(settings), _data_dir(runtime), lake)
+    worker.tune_process()
+    worker.serve(settings, link, runtime.listeners(settings), _data_dir(runtime), lake)
 
 
 def _data_dir(runtime: Runtime) -> Path | None:

@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from korvet import __version__, logs
@@ -33,21 +32,12 @@ _LAST = (OPS_ROW, LAKE_ROW)
 _LAST_SECONDS_MAX = 2.0
 
 
-def run(configuration: BrokerConfig, reload: Callable[[], BrokerConfig]) -> int:
-    """Serve until a signal ends it, and return the exit code: 0 when everything drained, 1 when a child was killed.
-
-    `reload` reads the configuration again, on SIGHUP. Raises ConfigError when Korvet cannot start as configured.
-    """
-    return Supervisor(configuration, reload).run()
-
-
 class Supervisor:
     """One `korvet serve`."""
 
-    def __init__(self, configuration: BrokerConfig, reload: Callable[[], BrokerConfig]) -> None:
+    def __init__(self, configuration: BrokerConfig) -> None:
+        self._configuration = configuration
         self._configured = configuration.settings
-        self._origins = configuration.origins
-        self._load = reload
         self._on_signal = {
             signal.SIGTERM: self.on_sigterm,
             signal.SIGINT: self.on_sigint,
@@ -60,6 +50,10 @@ class Supervisor:
         self._stop_at: float | None = None
 
     def run(self) -> int:
+        """Serve until a signal ends it, and return the exit code: 0 when everything drained, 1 when a child was killed.
+
+        Raises ConfigError when Korvet cannot start as configured.
+        """
         logs.configure(self._configured, "supervisor")
         # A core would hold the password of Redis, the keys of TLS and records. The limit of a process may be raised.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -76,7 +70,7 @@ class Supervisor:
             self._warn_of_altered(settings)
             self._pool = ProcessPool(slots, settings, self._runtime.metrics_directory)
             cleanup.callback(self._pool.close)
-            self._reloads = Reloads(self._configured, self._load, self._runtime, self._pool, self._manager)
+            self._reloads = Reloads(self._configuration, self._runtime, self._pool, self._manager)
             self._embedded = EmbeddedWatch(self._runtime.embedded)
             # What is there now stays shared with the children: the collector must not touch its pages.
             gc.collect()
@@ -88,12 +82,12 @@ class Supervisor:
 
     def _warn_of_altered(self, settings: Settings) -> None:
         layers, _ = merge_valid(settings, *self._runtime.prepared.altered)
-        for definition, layer in overridden(layers, self._origins):
+        for definition, layer in overridden(layers, self._configuration.origins):
             _log.warning(
                 "a setting was altered by clients, so its value at the start does not count",
                 setting=definition.name,
                 start=definition.format(definition.value(settings)),
-                origin=self._origins[definition.name],
+                origin=self._configuration.origins[definition.name],
                 in_effect=definition.format(definition.value(layers.settings)),
                 layer=layer,
             )
