@@ -168,6 +168,17 @@ class DataFiles:
         """Return the windows of a file, or of files that overlap, in the order of offsets; raises LakeError."""
         return self._cached_windows(tuple(file.path for file in files))
 
+    def windows_between(self, files: Iterable[TableFile], first: int, end: int) -> Iterator[Window]:
+        """Yield the windows with rows from offset `first` to just before `end`, in the order of offsets.
+
+        `files` are in the order of their first offsets. Raises LakeError.
+        """
+        wanted = [file for file in files if file.last_offset >= first and file.first_offset < end]
+        for overlapping in group_overlapping(wanted):
+            for window in self.windows(overlapping):
+                if window.last_offset >= first and window.first_offset < end:
+                    yield window
+
     def begin(self, window: Window) -> None:
         """Let another thread read the rows, if they are one row group that is not cached, until `rows` is asked."""
         [group, *others] = window.groups

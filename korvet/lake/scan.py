@@ -378,22 +378,15 @@ class PartReader:
         if table.unreadable:
             self._warn_of_kept(part, first, end)
         data = self._stores.lake.data_files(of, columns=self._columns)
-        files = [
-            file
-            for file in table.files_by_partition()[index]
-            if file.last_offset >= first and file.first_offset < end
-        ]
-        for overlapping in group_overlapping(files):
-            for window in data.windows(overlapping):
-                wanted = window.last_offset >= first and window.first_offset < end
-                if not wanted or (window.largest is not None and window.largest < part.times.first):
-                    continue
-                if not self._columns and first <= window.first_offset and window.last_offset < end:
-                    yield bare_rows(data.count(window)), window.last_offset + 1
-                    continue
-                rows = between(data.rows(window), first, end)
-                if rows.num_rows:
-                    yield rows, rows.column(OFFSET)[-1].as_py() + 1
+        for window in data.windows_between(table.files_by_partition()[index], first, end):
+            if window.largest is not None and window.largest < part.times.first:
+                continue
+            if not self._columns and first <= window.first_offset and window.last_offset < end:
+                yield bare_rows(data.count(window)), window.last_offset + 1
+                continue
+            rows = between(data.rows(window), first, end)
+            if rows.num_rows:
+                yield rows, rows.column(OFFSET)[-1].as_py() + 1
 
 
 def _warn_of_hole(part: ScanPart, first: int, end: int, where: str) -> None:
