@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -192,7 +192,7 @@ class DataFiles:
         """Return the rows in the order of their offsets; raises LakeError."""
         ordered = self._cache.get((self._uri, window))
         if ordered is None:
-            ordered = self._in_order(window, self.group_rows)
+            ordered = _in_order(window, [self.group_rows(group) for group in window.groups])
             # The rows of a whole row group are cached as such.
             if self._cache.get((self._uri, window.groups[0])) is not ordered:
                 self._cache.put((self._uri, window), ordered)
@@ -206,7 +206,7 @@ class DataFiles:
 
     def stamps(self, window: Window) -> pa.RecordBatch:
         """Return offsets and timestamps of the rows, in the order of offsets; raises LakeError."""
-        return self._in_order(window, self.group_stamps)
+        return _in_order(window, [self.group_stamps(group) for group in window.groups])
 
     def _read(self, group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
         try:
@@ -263,12 +263,13 @@ class DataFiles:
             ]
             yield _window(first, last, members)
 
-    def _in_order(self, window: Window, read: Callable[[RowGroup], pa.RecordBatch]) -> pa.RecordBatch:
-        parts = [read(group) for group in window.groups]
-        if len(parts) == 1 and window.is_whole(parts[0]):
-            return parts[0]
-        rows = pa.Table.from_batches([window.cut(part) for part in parts])
-        return rows.sort_by(OFFSET).combine_chunks().to_batches()[0]
+
+def _in_order(window: Window, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of a window's row groups that are within it, in the order of their offsets."""
+    if len(parts) == 1 and window.is_whole(parts[0]):
+        return parts[0]
+    rows = pa.Table.from_batches([window.cut(part) for part in parts])
+    return rows.sort_by(OFFSET).combine_chunks().to_batches()[0]
 
 
 def _row_groups(path: str, metadata: pq.FileMetaData) -> list[RowGroup]:
