@@ -74,22 +74,17 @@ def run(
 
     spec = load_range(file, first, last)
     tables = [location(place.source.lake.path, path) for path in spec.table_paths]
-    stopped, lost = threading.Event(), threading.Event()
-
-    def on_lost() -> None:
-        lost.set()
-        stopped.set()
-
+    stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     with (
         PipelineReporter(
-            place.source, spec.name, file=str(file.absolute()), tables=tables, on_lost=on_lost
+            place.source, spec.name, file=str(file.absolute()), tables=tables, stopped=stopped
         ) as reporter,
         spark_of(spec, master, place.source.lake) as session,
     ):
         Pipeline(PipelineContext(session, place.source, _brokers(cluster)), spec).run(stopped, reporter)
-        if lost.is_set():
+        if reporter.is_lost:
             raise PipelineError(f"pipeline {spec.name} runs elsewhere now")
         completed = not stopped.is_set()
         reporter.stopped(completed=completed)

@@ -40,7 +40,7 @@ from korvet.lake.files import (
 from korvet.lake.row_groups import DataFiles, group_overlapping
 from korvet.lake.schema import OFFSET, SCHEMA
 from korvet.lake.source import LakeSource
-from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, Lake, LakeTopic
+from korvet.lake.table import CommitConflictError, Lake, LakeTopic
 
 FILE_BYTES_MIN = 64 * 1024 * 1024
 """A file of this size or more stays as it is."""
@@ -227,30 +227,26 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
         outcome, files_after=len(merged.written), bytes_after=size_bytes, done=True
     )
     before, after = {file.path for file in merge.files}, {each.path for each in merged.written}
-    error = f"{lake.uri(task.of)}: others committed before each of {COMMITS_MAX} tries"
     number = 0
-    for _ in range(COMMITS_MAX):
-        try:
-            table = lake.open(task.of)
-            active = set() if table is None else {file.path for file in table.files()}
+    try:
+        for table in lake.attempts(task.of):
+            active = {file.path for file in table.files()}
             if number and after <= active:
                 # The answer to a former commit was lost, or deltalake took its own for another writer's.
                 return done if _seal(lake, task.of, number) else outcome
-            if table is None or not before <= active:
+            if not before <= active:
                 # After a try the files may have come into the table, and been compacted once more since.
-                if not number and table is not None:
+                if not number:
                     discard(lake.filesystem(task.of), merged.written)
-                return outcome
+                break
             number = table.version + 1
-            table.replace(merge.files, merged.written, time.time_ns() // 1_000_000)
-            return done if _seal(lake, task.of, number) else outcome
-        except CommitConflictError:
-            continue
-        except LakeError as failure:
-            # It is unknown whether the commit is there: the new files stay, and vacuum deletes what no commit names.
-            error = str(failure)
-            break
-    return msgspec.structs.replace(outcome, error=error)
+            with contextlib.suppress(CommitConflictError):
+                table.replace(merge.files, merged.written, time.time_ns() // 1_000_000)
+                return done if _seal(lake, task.of, number) else outcome
+    except LakeError as failure:
+        # It is unknown whether the commit is there: the new files stay, and vacuum deletes what no commit names.
+        return msgspec.structs.replace(outcome, error=str(failure))
+    return outcome
 
 
 def _seal(lake: Lake, of: LakeTopic, number: int) -> bool:
@@ -258,7 +254,11 @@ def _seal(lake: Lake, of: LakeTopic, number: int) -> bool:
 
     Raises LakeError. Then, as after a crash, the next compaction does it.
     """
-    sealed = _committed(lake, of, lambda table: table.seal())
+    sealed = 0
+    for table in lake.attempts(of):
+        with contextlib.suppress(CommitConflictError):
+            sealed = table.seal()
+            break
     crossed = _removed(lake, of, range(number + 1, sealed))
     before, after = (lake.open(of, version) if crossed else None for version in (number - 1, number))
     if before is None or after is None:
@@ -268,27 +268,16 @@ def _seal(lake: Lake, of: LakeTopic, number: int) -> bool:
     kept = [file for file in old if name_of(file.path) not in crossed]
     if len(kept) == len(old):
         return True
-
-    def undo(table: ArchiveTable) -> int:
+    for table in lake.attempts(of):
         if not new <= set(table.files()):
             # Another compactor has undone it.
-            return 0
-        at = table.version + 1
-        table.replace(list(new), kept, time.time_ns() // 1_000_000)
-        return at
-
-    if undone := _committed(lake, of, undo):
-        _seal(lake, of, undone)
-    return False
-
-
-def _committed(lake: Lake, of: LakeTopic, change: Callable[[ArchiveTable], int]) -> int:
-    """Return what `change` does, which is called until no other commit comes before its own; raises LakeError."""
-    for _ in range(COMMITS_MAX):
+            break
+        undone = table.version + 1
         with contextlib.suppress(CommitConflictError):
-            table = lake.open(of)
-            return 0 if table is None else change(table)
-    raise LakeError(f"{lake.uri(of)}: others committed before each of {COMMITS_MAX} tries")
+            table.replace(list(new), kept, time.time_ns() // 1_000_000)
+            _seal(lake, of, undone)
+            break
+    return False
 
 
 def _removed(lake: Lake, of: LakeTopic, numbers: Iterable[int]) -> set[str]:

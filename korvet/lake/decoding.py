@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 from korvet_core import Fetched
 
-from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, Ints, ints, timestamp_columns
+from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, ints, timestamp_columns
 from korvet.protocol.records.compression import refusals
 
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 """Of all batches of one call, uncompressed, if it is more than one: a small batch may expand to many bytes."""
 
-
+_HEADERS_TYPE = SCHEMA.field(HEADERS).type
 _Binaries = tuple[bytes | None, bytes, memoryview]
 
 
@@ -44,15 +44,18 @@ def to_arrow(
             headers=HEADERS in columns,
             log_append_time=log_append_time,
         )
-    own = [
-        pa.nulls(count, pa.binary()) if column is None else _array(pa.binary(), count, *column)
-        for column in (keys, values)
-    ]
-    own.append(_no_headers(count) if headers is None else _header_column(count, *headers))
+    times, times_ms = timestamp_columns(np.frombuffer(timestamps, dtype=np.int64))
     arrays = [
         ints(np.full(count, partition, dtype=np.int32)),
         _array(pa.int64(), count, None, offsets),
-        *_with_rest(np.frombuffer(timestamps, dtype=np.int64), _array(pa.int32(), count, None, kinds), *own),
+        times,
+        _array(pa.int32(), count, None, kinds),
+        *(
+            pa.nulls(count, pa.binary()) if column is None else _array(pa.binary(), count, *column)
+            for column in (keys, values)
+        ),
+        pa.nulls(count, _HEADERS_TYPE) if headers is None else _header_column(count, *headers),
+        times_ms,
     ]
     validity, *numbers = producers or [None] * (1 + len(SCHEMA) - len(arrays))
     for type_, buffer in zip(SCHEMA.types[len(arrays) :], numbers, strict=True):
@@ -77,14 +80,4 @@ def _header_column(
 ) -> pa.Array:
     parts = [_array(pa.string(), header_count, *names), _array(pa.binary(), header_count, *values)]
     pairs = _array(HEADER_TYPE, header_count, None, children=parts)
-    return _array(SCHEMA.field(HEADERS).type, count, validity, positions, children=[pairs])
-
-
-def _with_rest(timestamps: Ints, *others: pa.Array) -> list[pa.Array]:
-    """Return the columns from TIMESTAMP to TIMESTAMP_MS."""
-    first, rest = timestamp_columns(timestamps)
-    return [first, *others, rest]
-
-
-def _no_headers(count: int) -> pa.Array:
-    return pa.nulls(count, SCHEMA.field(HEADERS).type)
+    return _array(_HEADERS_TYPE, count, validity, positions, children=[pairs])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from korvet_core import BatchesBuilder
 
 from korvet.lake.schema import (
@@ -304,10 +305,5 @@ def by_partition(rows: pa.RecordBatch, partitions: Partitions) -> dict[int, pa.R
 
 def _lengths(column: pa.Array) -> Ints:
     """Return how many bytes each binary or text has, 0 if it is null."""
-    if column.null_count == len(column):
-        return np.zeros(len(column), dtype=np.int64)
-    at = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset :][: len(column) + 1].astype(
-        np.int64
-    )
-    lengths: Ints = at[1:] - at[:-1]
+    lengths: Ints = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
     return lengths

@@ -24,7 +24,7 @@ from korvet.lake.files import TableFile
 from korvet.lake.row_groups import group_overlapping
 from korvet.lake.schema import milliseconds_of
 from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
-from korvet.lake.table import COMMITS_MAX, CommitConflictError, LakeTopic, lake_errors
+from korvet.lake.table import CommitConflictError, LakeTopic, lake_errors
 from korvet.lake.unreadable import kept_files
 from korvet.log.remote.archived import NOT_ARCHIVED
 from korvet.topics.types import Partition
@@ -244,19 +244,12 @@ class Expiry:
 
     def _remove(self, topic: SourceTopic, starts: dict[int, int], now_ms: int) -> None:
         """Remove the files below the starts from the table, all by one commit."""
-        for _ in range(COMMITS_MAX):
-            table = self._lake.open(topic.of)
-            if table is None:
-                return
+        for table in self._lake.attempts(topic.of):
             gone = [file for file in table.files() if file.last_offset < starts.get(file.partition, 0)]
-            if not gone:
+            with contextlib.suppress(CommitConflictError):
+                if gone:
+                    table.remove(gone, now_ms)
                 return
-            try:
-                table.remove(gone, now_ms)
-            except CommitConflictError:
-                continue
-            return
-        raise CommitConflictError(f"{topic.name}: others committed before each of {COMMITS_MAX} tries")
 
 
 def gone(stores: LakeStores) -> list[LakeTopic]:

@@ -317,6 +317,7 @@ class Replay:
         try:
             for part in scan_parts(self._stores, log, ScanRange(first, end)):
                 for rows in reading.rows(part):
+                    at = rows.column(OFFSET)[-1].as_py() + 1
                     yield select_columns(rows, PRODUCED)
                 at = part.end
         except LakeError:

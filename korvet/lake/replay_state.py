@@ -31,11 +31,12 @@ _EXPIRATION_DEFAULT_MS = 86_400_000
 _CLOCKS_MS_MAX = 60_000
 """How far the clocks of two machines that resume a replay may differ."""
 
-_FENCED = (
+FENCED = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 )
+"""Of a producer that another one of its transactional id has replaced."""
 
 
 class ReplayError(LakeError):
@@ -183,7 +184,7 @@ def refused(name: str, what: str, error: AdminError) -> ReplayError:
     code = error.code if isinstance(error, BrokerError) else None
     if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return ReplayError(f"{name} runs elsewhere too, or did a moment ago: {what}: {error}")
-    if code in _FENCED:
+    if code in FENCED:
         return ReplayError(f"{name} runs elsewhere now, or its transaction took too long: {what}: {error}")
     return ReplayError(f"{what}: {error}")
 

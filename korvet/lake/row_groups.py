@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -168,6 +168,17 @@ class DataFiles:
         """Return the windows of a file, or of files that overlap, in the order of offsets; raises LakeError."""
         return self._cached_windows(tuple(file.path for file in files))
 
+    def windows_between(self, files: Iterable[TableFile], first: int, end: int) -> Iterator[Window]:
+        """Yield the windows with rows from offset `first` to just before `end`, in the order of offsets.
+
+        `files` are in the order of their first offsets. Raises LakeError.
+        """
+        wanted = [file for file in files if file.last_offset >= first and file.first_offset < end]
+        for overlapping in group_overlapping(wanted):
+            for window in self.windows(overlapping):
+                if window.last_offset >= first and window.first_offset < end:
+                    yield window
+
     def begin(self, window: Window) -> None:
         """Let another thread read the rows, if they are one row group that is not cached, until `rows` is asked."""
         [group, *others] = window.groups
@@ -181,7 +192,7 @@ class DataFiles:
         """Return the rows in the order of their offsets; raises LakeError."""
         ordered = self._cache.get((self._uri, window))
         if ordered is None:
-            ordered = self._in_order(window, self.group_rows)
+            ordered = _in_order(window, [self.group_rows(group) for group in window.groups])
             # The rows of a whole row group are cached as such.
             if self._cache.get((self._uri, window.groups[0])) is not ordered:
                 self._cache.put((self._uri, window), ordered)
@@ -195,7 +206,7 @@ class DataFiles:
 
     def stamps(self, window: Window) -> pa.RecordBatch:
         """Return offsets and timestamps of the rows, in the order of offsets; raises LakeError."""
-        return self._in_order(window, self.group_stamps)
+        return _in_order(window, [self.group_stamps(group) for group in window.groups])
 
     def _read(self, group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
         try:
@@ -252,12 +263,13 @@ class DataFiles:
             ]
             yield _window(first, last, members)
 
-    def _in_order(self, window: Window, read: Callable[[RowGroup], pa.RecordBatch]) -> pa.RecordBatch:
-        parts = [read(group) for group in window.groups]
-        if len(parts) == 1 and window.is_whole(parts[0]):
-            return parts[0]
-        rows = pa.Table.from_batches([window.cut(part) for part in parts])
-        return rows.sort_by(OFFSET).combine_chunks().to_batches()[0]
+
+def _in_order(window: Window, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of a window's row groups that are within it, in the order of their offsets."""
+    if len(parts) == 1 and window.is_whole(parts[0]):
+        return parts[0]
+    rows = pa.Table.from_batches([window.cut(part) for part in parts])
+    return rows.sort_by(OFFSET).combine_chunks().to_batches()[0]
 
 
 def _row_groups(path: str, metadata: pq.FileMetaData) -> list[RowGroup]:

@@ -8,7 +8,7 @@ them. What retention removes from both in that time is an error, or else left ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -174,19 +174,17 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
         for file in log.files
         if file.last_offset >= first and file.first_offset < remote_end and _may_hold(file, wanted.times)
     ]
-    groups = _grouped(
-        group_overlapping(files),
-        lambda files: sum(file.size_bytes for file in files),
-        lambda files: sum(file.rows for file in files),
-        wanted.records_max,
+    sized_files = (
+        (overlapping, sum(file.size_bytes for file in overlapping), sum(file.rows for file in overlapping))
+        for overlapping in group_overlapping(files)
     )
     bounds = [
         (
             max(group[0][0].first_offset, first),
-            min(max(each.last_offset for each in group[-1]) + 1, end),
+            min(max(file.last_offset for file in group[-1]) + 1, end),
             True,
         )
-        for group in groups
+        for group in _grouped(sized_files, wanted.records_max)
     ]
     if local_first < end:
         there = stores.indexes.intervals(log.partition)
@@ -194,15 +192,15 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
         if local_first < begin:
             # It has left Redis since the snapshot: the reader finds it in the lake, or that it was deleted.
             bounds.append((local_first, begin, False))
-        intervals = [
-            interval
+        sized_intervals = (
+            (interval, BYTES_PER_ROW, RECORDS_PER_ROW)
             for interval in there
             # Its bound is in milliseconds.
             if interval.end > local_first
             and interval.first < end
             and (interval.bound + 1) * 1000 > wanted.times.first
-        ]
-        runs = _grouped(intervals, lambda _: BYTES_PER_ROW, lambda _: RECORDS_PER_ROW, wanted.records_max)
+        )
+        runs = _grouped(sized_intervals, wanted.records_max)
         bounds += [(max(run[0].first, local_first), min(run[-1].end, end), False) for run in runs]
     return [
         ScanPart(
@@ -244,19 +242,16 @@ def _may_hold(file: TableFile, times: TimestampRange) -> bool:
     return file.last_timestamp + 999 >= times.first and file.first_timestamp <= times.last
 
 
-def _grouped(
-    each_of: Iterable[T], size: Callable[[T], int], records: Callable[[T], int], records_max: int | None
-) -> Iterator[list[T]]:
-    """Yield neighbours together, up to the size of a part."""
+def _grouped(sized: Iterable[tuple[T, int, int]], records_max: int | None) -> Iterator[list[T]]:
+    """Yield neighbours together, up to the size of a part; each comes with its bytes and records."""
     group: list[T] = []
     size_bytes = count = 0
-    for member in each_of:
-        more = records(member)
+    for member, size, more in sized:
         if group and (size_bytes >= PART_BYTES or (records_max is not None and count + more > records_max)):
             yield group
             group, size_bytes, count = [], 0, 0
         group.append(member)
-        size_bytes += size(member)
+        size_bytes += size
         count += more
     if group:
         yield group
@@ -378,22 +373,15 @@ class PartReader:
         if table.unreadable:
             self._warn_of_kept(part, first, end)
         data = self._stores.lake.data_files(of, columns=self._columns)
-        files = [
-            file
-            for file in table.files_by_partition()[index]
-            if file.last_offset >= first and file.first_offset < end
-        ]
-        for overlapping in group_overlapping(files):
-            for window in data.windows(overlapping):
-                wanted = window.last_offset >= first and window.first_offset < end
-                if not wanted or (window.largest is not None and window.largest < part.times.first):
-                    continue
-                if not self._columns and first <= window.first_offset and window.last_offset < end:
-                    yield bare_rows(data.count(window)), window.last_offset + 1
-                    continue
-                rows = between(data.rows(window), first, end)
-                if rows.num_rows:
-                    yield rows, rows.column(OFFSET)[-1].as_py() + 1
+        for window in data.windows_between(table.files_by_partition()[index], first, end):
+            if window.largest is not None and window.largest < part.times.first:
+                continue
+            if not self._columns and first <= window.first_offset and window.last_offset < end:
+                yield bare_rows(data.count(window)), window.last_offset + 1
+                continue
+            rows = between(data.rows(window), first, end)
+            if rows.num_rows:
+                yield rows, rows.column(OFFSET)[-1].as_py() + 1
 
 
 def _warn_of_hole(part: ScanPart, first: int, end: int, where: str) -> None:

@@ -450,6 +450,18 @@ class Lake(NamedTuple):
                 return ArchiveTable(table, of)
         return None
 
+    def attempts(self, of: LakeTopic) -> Iterator[ArchiveTable]:
+        """Yield the topic's table as it is, for each try of a commit that loses against others; none if there is none.
+
+        Raises LakeError, also after COMMITS_MAX tries.
+        """
+        for _ in range(COMMITS_MAX):
+            table = self.open(of)
+            if table is None:
+                return
+            yield table
+        raise LakeError(f"{self.uri(of)}: others committed before each of {COMMITS_MAX} tries")
+
     def create(self, of: LakeTopic, *, by_date: bool = False) -> ArchiveTable:
         """Return the topic's table, created if there is none, then partitioned `by_date` or not; raises LakeError."""
         uri = self.uri(of)

@@ -14,7 +14,7 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -239,7 +239,7 @@ def archive_range(stores: LakeStores, task: ArchiveTask) -> TaskOutcome:
             (task.first, task.end),
             log_append_time=task.log_append_time,
             rows_bytes_max=_ROWS_BYTES_MAX if task.last else None,
-            on_unreadable=keeper.add,
+            keeper=keeper,
         )
         now_ms = time.time_ns() // 1_000_000
         written = write_files(files, partition.index, reader.rows(), now_ms, by_date=task.by_date)
@@ -293,12 +293,11 @@ class RangeReader:
         log_append_time: bool = False,
         rows_bytes_max: int | None = None,
         columns: Collection[str] = DATA_COLUMNS,
-        on_unreadable: Callable[[Fetched], None] = lambda _batch: None,
+        keeper: BatchKeeper | None = None,
     ) -> None:
         """Read the range `offsets`, its end excluded; it may end early after `rows_bytes_max` bytes of rows.
 
-        Other columns than `columns` may be null. `on_unreadable` is called with each batch that does not decode, before
-        it is passed.
+        Other columns than `columns` may be null. `keeper` gets each batch that does not decode, before it is passed.
         """
         self.next_offset, self._end = offsets
         self.error: str | None = None
@@ -308,7 +307,7 @@ class RangeReader:
         self.holes: list[OffsetGap] = []
         self.left_out = 0
         self.unreadable: list[UnreadableRange] = []
-        self._on_unreadable = on_unreadable
+        self._keeper = keeper
         self._logs = logs
         self._partition = partition
         self._log_append_time = log_append_time
@@ -406,7 +405,8 @@ class RangeReader:
             try:
                 rows = self._as_rows(batch)
             except KafkaError as error:
-                self._on_unreadable(batch)
+                if self._keeper is not None:
+                    self._keeper.add(batch)
                 self._pass_unreadable(max(first, self.next_offset), last + 1, error)
                 rows = _NO_ROWS
             yield rows, last + 1

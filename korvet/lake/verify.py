@@ -20,7 +20,7 @@ from pyarrow.fs import FileSystem
 
 from korvet.errors import KafkaError, LakeError
 from korvet.lake.files import TableFile
-from korvet.lake.row_groups import DataFiles, Window, group_overlapping
+from korvet.lake.row_groups import DataFiles, group_overlapping
 from korvet.lake.schema import NO_DATE, OFFSET, SCHEMA, TIMESTAMP, Ints, between, date_name
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, lake_errors
@@ -345,36 +345,35 @@ def compare(
         rows_end = rows.column(OFFSET)[-1].as_py() + 1
         # Retention went on meanwhile: there is nothing to compare with what it deleted in Redis.
         at = max([at, *(gap.end for gap in reader.gaps)])
-        _check_equal(_archived(files, data, at, rows_end, schema), _selected([rows], schema))
+        _check_same(_archived(files, data, at, rows_end), rows, schema)
         yield rows.num_rows
         at = rows_end
     if reader.error is not None:
         raise DiscrepancyError("unreadable", reader.next_offset, f"Redis: {reader.error}")
     at = max([at, *(gap.end for gap in reader.gaps)])
-    _check_equal(_archived(files, data, at, end, schema), schema.empty_table())
+    nothing = pa.RecordBatch.from_pylist([], schema=schema)
+    _check_same(_archived(files, data, at, end), nothing, schema)
 
 
-def _archived(
-    files: Sequence[TableFile], data: DataFiles, first: int, end: int, schema: pa.Schema
-) -> pa.Table:
-    """Return the rows of a table from offset `first` to just before `end`."""
-
-    def overlaps(rows_range: TableFile | Window) -> bool:
-        return rows_range.last_offset >= first and rows_range.first_offset < end
-
-    groups = group_overlapping([file for file in files if overlaps(file)])
-    windows = [window for overlapping in groups for window in data.windows(overlapping)]
-    rows = [between(data.rows(window), first, end) for window in windows if overlaps(window)]
-    return _selected(rows, schema)
+def _archived(files: Sequence[TableFile], data: DataFiles, first: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table from offset `first` to just before `end`, as they are read."""
+    for window in data.windows_between(files, first, end):
+        rows = between(data.rows(window), first, end)
+        if rows.num_rows:
+            yield rows
 
 
-def _selected(rows: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the columns that are compared."""
-    tables = [pa.Table.from_batches([row]).select(schema.names).cast(schema) for row in rows]
-    return pa.concat_tables([schema.empty_table(), *tables])
+def _check_same(archived: Iterator[pa.RecordBatch], local: pa.RecordBatch, schema: pa.Schema) -> None:
+    """Raise DiscrepancyError if rows of the table are not those of Redis; what is read ends with the first other."""
+    rest = local.select(schema.names).cast(schema)
+    for rows in archived:
+        count = int(rest.column(OFFSET).to_numpy().searchsorted(rows.column(OFFSET)[-1].as_py(), "right"))
+        _check_equal(rows.select(schema.names).cast(schema), rest.slice(0, count))
+        rest = rest.slice(count)
+    _check_equal(rest.slice(0, 0), rest)
 
 
-def _check_equal(archived: pa.Table, local: pa.Table) -> None:
+def _check_equal(archived: pa.RecordBatch, local: pa.RecordBatch) -> None:
     in_lake, in_redis = archived.column(OFFSET).to_numpy(), local.column(OFFSET).to_numpy()
     count = min(len(in_lake), len(in_redis))
     other = np.flatnonzero(in_lake[:count] != in_redis[:count])

@@ -157,9 +157,7 @@ class ArchiverLoop:
             # Files of a killed Java are removed with the broker's.
             configs["spark.local.dir"] = str(self._directory / "spark")
         began = time.monotonic()
-        with session(
-            "korvet", master=master, configs=configs, launch=self._java.launch, only_schedules=True
-        ) as spark:
+        with session("korvet", master=master, configs=configs, java=self._java, only_schedules=True) as spark:
             self._spark = spark
             seconds = round(time.monotonic() - began, 1)
             _log.info("archiving", interval_ms=self._settings.lake_interval_ms, spark_started_in_s=seconds)

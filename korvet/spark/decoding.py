@@ -62,6 +62,14 @@ class _NoPins(Pins):
         pass
 
 
+class _Registered(NamedTuple):
+    """The schemas of a column by a registry: the reader's, those of writers by id, and what a task does with others."""
+
+    reader: Schema | None = None
+    known: Mapping[int, Schema] = {}
+    lookup: Lookup | None = None
+
+
 class _Schemas(NamedTuple):
     """Where schemas of records are from."""
 
@@ -69,13 +77,13 @@ class _Schemas(NamedTuple):
     ids: tuple[int, ...]
     pins: Pins
 
-    def of(self, decoding: Decoding, where: str) -> tuple[PinnedSchemas, Lookup]:
-        """Return the schemas of a column, and what a task does with other ids; raises PipelineError."""
+    def of(self, decoding: Decoding, where: str) -> _Registered:
+        """Return the schemas of a column; raises PipelineError."""
         registry = required(self.registry, where)
         pinned = PinnedSchemas(decoding, where, self.pins, registry)
         for schema_id in self.ids:
             pinned.learn(schema_id)
-        return pinned, Lookup(where, registry)
+        return _Registered(pinned.reader, pinned.known, Lookup(where, registry))
 
 
 def decode(
@@ -164,14 +172,12 @@ def _decoder(of: Decoding, where: str, session: SparkSession, schemas: _Schemas)
         case "string":
             return text_decoder(of, StringType())
     schema = _schema(of, where) if of.format in ("json", "csv") else None
-    registered = None
-    if of.registry and schema is None:
-        registered = schemas.of(of, where)
+    registered = schemas.of(of, where) if of.registry and schema is None else _Registered()
     try:
         if schema is not None:
             decoder = text_decoder(of, schema)
             return _AfterHeader(decoder) if of.registry else decoder
-        reader = _reader(of, None if registered is None else registered[0])
+        reader = _reader(of, registered.reader)
         if of.format == "avro":
             return _Avro(session, reader, of.options, registered)
         return _Protobuf(reader, of, registered)
@@ -201,16 +207,16 @@ def _schema(of: Decoding, where: str) -> DataType:
         raise PipelineError(f"{where}: the schema is not Spark's: {reason_of(error)}") from error
 
 
-def _reader(of: Decoding, pinned: PinnedSchemas | None) -> Schema:
+def _reader(of: Decoding, pinned: Schema | None) -> Schema:
     """Return the schema that records are read by."""
     if of.schema_file is not None:
         text = Path(of.schema_file).read_text(errors="replace")
         return Schema(id=0, kind=of.format.upper(), text=text)
-    if pinned is None or pinned.reader is None:
+    if pinned is None:
         raise PipelineError("there is no schema to read by")
-    if pinned.reader.kind.lower() != of.format:
-        raise PipelineError(f"{of.subject} is {pinned.reader.kind}, not {of.format}")
-    return pinned.reader
+    if pinned.kind.lower() != of.format:
+        raise PipelineError(f"{of.subject} is {pinned.kind}, not {of.format}")
+    return pinned
 
 
 class _AfterHeader(Decoder):
@@ -237,20 +243,15 @@ class _Avro(Decoder):
     """Records of Avro, with the header of a schema registry or without, read by one schema."""
 
     def __init__(
-        self,
-        session: SparkSession,
-        reader: Schema,
-        options: Mapping[str, str],
-        registered: tuple[PinnedSchemas, Lookup] | None,
+        self, session: SparkSession, reader: Schema, options: Mapping[str, str], registered: _Registered
     ) -> None:
         avro.limit(session)
-        self._reader = avro.whole_schema(reader)
-        if problem := avro.check(session, self._reader, self._reader):
-            raise PipelineError(f"the schema cannot be used: {problem}")
+        self._reader = avro.whole_schema(session, reader)
         self._options = options
-        self._lookup = None if registered is None else registered[1]
-        known = {} if registered is None else registered[0].known
-        self._writers = {of: avro.writer(session, self._reader, schema) for of, schema in known.items()}
+        self._lookup = registered.lookup
+        self._writers = {
+            of: avro.writer(session, self._reader, schema) for of, schema in registered.known.items()
+        }
         self._unread = {
             of: avro.unread(self._reader, writer.schema)
             for of, writer in self._writers.items()
@@ -313,7 +314,7 @@ class _Avro(Decoder):
 class _Protobuf(Decoder):
     """Messages of Protobuf, with the header of a schema registry or without."""
 
-    def __init__(self, reader: Schema, of: Decoding, registered: tuple[PinnedSchemas, Lookup] | None) -> None:
+    def __init__(self, reader: Schema, of: Decoding, registered: _Registered) -> None:
         try:
             from korvet.spark.pipelines import protobuf  # noqa: PLC0415 - needs packages of its own
         except ImportError as error:
@@ -325,14 +326,11 @@ class _Protobuf(Decoder):
         else:
             directory = None if of.schema_file is None else Path(of.schema_file).parent
             files = protobuf.compiled(reader, directory)
-        known = {} if registered is None else registered[0].known
-        lookup = None if registered is None else registered[1]
         name = protobuf.chosen(files, of.message)
-        writers = {each: protobuf.writer(schema, files, name) for each, schema in known.items()}
-        self._reader = protobuf.MessageReader(
-            files, name, {each: writer.messages for each, writer in writers.items()}, lookup
-        )
-        self._unread = {each: writer.unread for each, writer in writers.items()}
+        writers = {id_: protobuf.writer(schema, files, name) for id_, schema in registered.known.items()}
+        messages = {id_: writer.messages for id_, writer in writers.items()}
+        self._reader = protobuf.MessageReader(files, name, messages, registered.lookup)
+        self._unread = {id_: writer.unread for id_, writer in writers.items()}
 
     def unread(self, data: Column) -> list[Column]:
         return _unread_counts(data, self._unread)

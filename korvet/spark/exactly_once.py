@@ -27,8 +27,9 @@ from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.offsets import CommittedOffset
 from korvet.admin.producer import IdempotentProducer, TransactionalProducer
 from korvet.admin.types import TopicPartition
-from korvet.errors import ErrorCode, KafkaError, LakeError
+from korvet.errors import KafkaError, LakeError
 from korvet.lake.files import filesystem
+from korvet.lake.replay_state import FENCED
 from korvet.lake.table import Lake, lake_errors
 from korvet.protocol.records.batch import check_batch
 from korvet.spark.options import ExactlyOnce, SinkOptions
@@ -46,12 +47,6 @@ _SENT_BYTES = 8 * 1024 * 1024
 _TIMEOUT = "transaction.timeout.ms"
 
 _WRITTEN_BYTES = 256 * 1024
-
-_FENCED = (
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.PRODUCER_FENCED,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-)
 
 
 class StagedBatch(NamedTuple):
@@ -155,7 +150,7 @@ def commit(options: SinkOptions, transaction: StagedTransaction) -> None:
                     _write(producer, name, options.exactly_once.staging, transaction)
         except (BrokerError, LakeError) as error:
             cause = error if isinstance(error, BrokerError) else error.__cause__
-            if isinstance(cause, BrokerError) and cause.code in _FENCED:
+            if isinstance(cause, BrokerError) and cause.code in FENCED:
                 why = f"{name} was taken over by another driver, or its transaction took too long"
                 raise LakeError(f"{why} ({_TIMEOUT}): {error}") from error
             raise

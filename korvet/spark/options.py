@@ -33,34 +33,14 @@ _TOPICS = ("topic", "subscribe", "subscribePattern", "assign")
 """Ways to name what is read: one of them has to be given."""
 
 _NAMES = (
-    *(
-        "redis.url",
-        "redis.password.file",
-        "data.dir",
-        "namespace",
-        *_TOPICS,
-        "lake",
-        "lake.storage.options",
-        "tiers",
-    ),
-    *("replicas", "min.insync.replicas"),
-    *(
-        "startingOffsets",
-        "startingTimestamp",
-        "startingOffsetsByTimestamp",
-        "startingPosition",
-        "endingPosition",
-    ),
+    *("redis.url", "redis.password.file", "data.dir", "namespace", *_TOPICS),
+    *("lake", "lake.storage.options", "tiers", "replicas", "min.insync.replicas"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    *("startingPosition", "endingPosition"),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *(
-        "versionAsOf",
-        "timestampAsOf",
-        "maxRecordsPerPartition",
-        "minPartitions",
-        "failOnDataLoss",
-        "pushFilters",
-    ),
-    *("maxRecordsPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    *("versionAsOf", "timestampAsOf", "maxRecordsPerPartition", "minPartitions", "failOnDataLoss"),
+    *("pushFilters", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
+    "maxTriggerDelay",
 )
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -158,6 +138,21 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         tiers=_tiers(options),
         push_filters=_truth(options, "pushFilters", default=False),
     )
+
+
+def options_of(source: LakeSource) -> dict[str, str]:
+    """Return a source as options for reading, without replicas."""
+    return {
+        "redis.url": source.redis_url,
+        "namespace": source.namespace,
+        "lake": source.lake.path,
+        "lake.storage.options": storage_text(source.lake),
+    }
+
+
+def storage_text(lake: Lake) -> str:
+    """Return the options of an object store as an option has them."""
+    return ",".join(map("=".join, (lake.storage_options or {}).items()))
 
 
 def _tiers(options: Mapping[str, str]) -> Tiers:

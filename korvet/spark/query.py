@@ -25,6 +25,7 @@ from pyspark.sql.types import DatetimeType, NumericType, StructType
 from korvet.lake.source import LakeSource
 from korvet.lake.table import AsOf
 from korvet.spark.names import alike_names, database, names_in, quoted
+from korvet.spark.options import options_of
 from korvet.spark.session import PUSHDOWN, SparkError, reason_of
 from korvet.spark.source import COLUMNS
 
@@ -63,7 +64,10 @@ def frame_of(
     # Spark would take a view for another one. Those in texts or comments are found too, and one error is no harm.
     if alike := alike_names(session, _named(topics, sql)):
         raise SparkError(f"{alike}; query one of them at a time")
-    views = _Views(session, _options(source, as_of))
+    options = options_of(source)
+    if as_of is not None:
+        options["versionAsOf" if isinstance(as_of, int) else "timestampAsOf"] = str(as_of)
+    views = _Views(session, options)
     try:
         for name in topics & names_in(sql, database(session)):
             views.create(name, in_database=True)
@@ -256,15 +260,3 @@ def _each(of: Any) -> Iterator[Any]:  # noqa: ANN401 - of Java
     iterator = of.iterator()
     while iterator.hasNext():
         yield iterator.next()
-
-
-def _options(source: LakeSource, as_of: AsOf | None) -> dict[str, str]:
-    options = {
-        "redis.url": source.redis_url,
-        "namespace": source.namespace,
-        "lake": source.lake.path,
-        "lake.storage.options": ",".join(map("=".join, (source.lake.storage_options or {}).items())),
-    }
-    if as_of is not None:
-        options["versionAsOf" if isinstance(as_of, int) else "timestampAsOf"] = str(as_of)
-    return options

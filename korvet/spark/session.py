@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import py4j
@@ -29,7 +29,8 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from korvet import java, logs
+from korvet import java as machine_java
+from korvet import logs
 from korvet.errors import LakeError
 from korvet.spark import is_submitted
 
@@ -59,12 +60,7 @@ class JavaProcess:
         """Start Java for the next session of this process. Raises PySparkException if it does not start."""
         read_fd, write_fd = os.pipe()
         threading.Thread(target=self._log_lines, args=(read_fd,), daemon=True).start()
-        try:
-            gateway = launch_gateway(conf, {"stdout": write_fd, "stderr": write_fd})  # type: ignore[no-untyped-call]  # untyped there
-        finally:
-            os.close(write_fd)
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
-        self._process = gateway.proc
+        self._process = _started_java(conf, write_fd, "stdout", "stderr")
         self._launched.set()
 
     def watch(self) -> None:
@@ -109,14 +105,22 @@ def launch_quietly(conf: SparkConf) -> None:
     passing = threading.Thread(target=_pass_on, args=(read_fd,), daemon=True)
     passing.start()
     try:
-        gateway = launch_gateway(conf, {"stderr": write_fd})  # type: ignore[no-untyped-call]  # untyped there
+        _started_java(conf, write_fd, "stderr")
     except PySparkException:
-        os.close(write_fd)
         # Java has ended; its last words say why.
         passing.join(_END_SECONDS_MAX)
         raise
-    os.close(write_fd)
+
+
+def _started_java(conf: SparkConf, write_fd: int, *streams: str) -> subprocess.Popen[bytes]:
+    """Start Java with these streams in a pipe, whose end is closed here then, and give it to PySpark."""
+    try:
+        gateway = launch_gateway(conf, dict.fromkeys(streams, write_fd))  # type: ignore[no-untyped-call]  # untyped there
+    finally:
+        os.close(write_fd)
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
+    process: subprocess.Popen[bytes] = gateway.proc
+    return process
 
 
 def _pass_on(read_fd: int) -> None:
@@ -226,13 +230,13 @@ def session(
     *,
     master: str | None = None,
     configs: Mapping[str, str] | None = None,
-    launch: Callable[[SparkConf], None] | None = None,
+    java: JavaProcess | None = None,
     only_schedules: bool = False,
 ) -> Iterator[SparkSession]:
     """Give a session of the application `name`, and stop it after the block; raises SparkError.
 
     `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
-    was given. `configs` are more of Spark's settings, and win. `launch` starts Java, by default as programs have it.
+    was given. `configs` are more of Spark's settings, and win. `java` is started for it, else Java as programs have it.
     `only_schedules`: Java sees no records, Python's tasks do all of the work.
     """
     submitted = is_submitted()
@@ -265,7 +269,11 @@ def session(
                 for key, value in wanted.items()
                 if not _SECRET.search(key)
             }
-            (launch or launch_quietly)(SparkConf(loadDefaults=False).setAll(list(at_start.items())))
+            conf = SparkConf(loadDefaults=False).setAll(list(at_start.items()))
+            if java is None:
+                launch_quietly(conf)
+            else:
+                java.launch(conf)
         started = builder.getOrCreate()
         _set_defaults(started)
     except (PySparkException, Py4JError, OSError) as error:
@@ -291,7 +299,7 @@ def _set_defaults(started: SparkSession) -> None:
 
 def check_java() -> None:
     """Raise SparkError if there is no Java that Spark runs on."""
-    if problem := java.problem():
+    if problem := machine_java.problem():
         raise SparkError(problem)
 
 

@@ -9,9 +9,10 @@ task sends nothing itself (see `exactly_once`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -105,26 +106,34 @@ class _Sink:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task, or stage them; returns when all are appended, or in a file."""
         options = self._options
-        # Batches are sent while rows become the next ones; each client is used by one thread.
-        with sink_client(options) as metadata_client:
-            if options.exactly_once is not None:
-                at = stage_directory(options.exactly_once)
-                # After a failure the sender ends first: a file that it opened later would be left.
-                with StageFile(options.exactly_once.staging, at) as file, ThreadPoolExecutor(1) as sender:
-                    _WriteTask(options, metadata_client, file.append, sender).write(iterator)
-                return file.finished()
-            with sink_client(options) as producer_client, ThreadPoolExecutor(1) as sender:
-                append = _TaskProducer(producer_client).append
-                _WriteTask(options, metadata_client, append, sender).write(iterator)
-        return _Sent()
+        with contextlib.ExitStack() as closing:
+            # Batches are sent while rows become the next ones; each client is used by one thread.
+            metadata_client = closing.enter_context(sink_client(options))
+            output: StageFile | _TaskProducer
+            if options.exactly_once is None:
+                output = _TaskProducer(closing.enter_context(sink_client(options)))
+            else:
+                file = StageFile(options.exactly_once.staging, stage_directory(options.exactly_once))
+                output = closing.enter_context(file)
+            # After a failure the sender ends first: a file that it opened later would be left.
+            sender = closing.enter_context(ThreadPoolExecutor(1))
+            sending: Future[None] | None = None
+            for queues in _WriteTask(options, metadata_client).queues(iterator):
+                if sending is not None:
+                    sending.result()
+                sending = sender.submit(output.append, queues)
+            if sending is not None:
+                sending.result()
+        return output.finished()
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int | None) -> None:
-        if self._options.exactly_once is not None:
-            commit(
-                self._options, StagedTransaction.of(self._options.exactly_once, _staged(messages), version)
-            )
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 - Spark's name
+        """Write what tasks have staged, if they did: a batch of a stream once, however often Spark repeats it."""
+        once = self._options.exactly_once
+        if once is not None:
+            commit(self._options, StagedTransaction.of(once, _staged(messages), batchId))
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: ARG002, N803 - Spark's
+        """Delete what tasks have staged, if they did."""
         if self._options.exactly_once is not None:
             discard(self._options.exactly_once.staging, _staged(messages))
 
@@ -132,25 +141,9 @@ class _Sink:
 class BatchSink(_Sink, DataSourceArrowWriter):
     """Writes a DataFrame."""
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write what tasks have staged, if they did."""
-        self._commit(messages, None)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what tasks have staged, if they did."""
-        self._abort(messages)
-
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the batches of a stream."""
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Write what tasks have staged, if they did: once, however often Spark repeats the batch."""
-        self._commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Delete what tasks have staged, if they did."""
-        self._abort(messages)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
@@ -170,6 +163,9 @@ class _TaskProducer:
             self._producer = IdempotentProducer(self._client, new_identity(self._client))
         send(self._producer, queues)
 
+    def finished(self) -> WriterCommitMessage:
+        return _Sent()
+
 
 class _TargetTopic(NamedTuple):
     """A topic that rows go to: how many partitions it has, and how large a batch it takes."""
@@ -181,44 +177,29 @@ class _TargetTopic(NamedTuple):
 class _WriteTask:
     """Rows of one task, collected until they are worth sending."""
 
-    def __init__(
-        self,
-        options: SinkOptions,
-        metadata_client: AdminClient,
-        append: Callable[[Queues], None],
-        sender: ThreadPoolExecutor,
-    ) -> None:
-        """Pass batches to `append`, which `sender` runs."""
+    def __init__(self, options: SinkOptions, metadata_client: AdminClient) -> None:
         self._options = options
         self._metadata_client = metadata_client
-        self._append = append
-        self._sender = sender
         self._topics: dict[str, _TargetTopic] = {}
         self._held: dict[str, list[tuple[pa.RecordBatch, Partitions]]] = {}
         self._held_bytes = 0
         # Rows without a key go to one partition after the other, batch by batch; tasks start at different ones.
         self._turns = itertools.count(time.monotonic_ns())
-        self._under_way: Future[None] | None = None
 
-    def write(self, rows_of: Iterator[pa.RecordBatch]) -> None:
-        """Write all rows, and wait until all batches are appended."""
+    def queues(self, rows_of: Iterator[pa.RecordBatch]) -> Iterator[Queues]:
+        """Yield all rows as batches, as many at once as are worth sending."""
         for rows in rows_of:
-            self._take(rows)
-        self._flush()
-        if self._under_way is not None:
-            self._under_way.result()
+            for topic, some in _by_topic(rows, self._options.topic):
+                records = _records(some)
+                partitions = self._partitions(topic, some, records)
+                self._held.setdefault(topic, []).append((records, partitions))
+                self._held_bytes += records.nbytes
+            if self._held_bytes >= _HELD_BYTES:
+                yield self._held_batches()
+        yield self._held_batches()
 
-    def _take(self, rows: pa.RecordBatch) -> None:
-        """Collect rows of Spark's, and send what is collected if that is enough."""
-        for topic, some in _by_topic(rows, self._options.topic):
-            records = _records(some)
-            partitions = self._partitions(topic, some, records)
-            self._held.setdefault(topic, []).append((records, partitions))
-            self._held_bytes += records.nbytes
-        if self._held_bytes >= _HELD_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
+    def _held_batches(self) -> Queues:
+        """Return the rows that are held as batches, and hold none."""
         queues: dict[TopicPartition, list[bytes]] = {}
         for topic, held in self._held.items():
             rows = concat_rows([held_rows for held_rows, _ in held])
@@ -230,9 +211,7 @@ class _WriteTask:
                     for start, stop in itertools.pairwise([0, *ends])
                 ]
         self._held, self._held_bytes = {}, 0
-        if self._under_way is not None:
-            self._under_way.result()
-        self._under_way = self._sender.submit(self._append, queues)
+        return queues
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch) -> Partitions:
         """Return the partition of each row: the one it names, else that of its key, else any."""

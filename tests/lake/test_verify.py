@@ -16,7 +16,7 @@ from korvet.lake.expiry import Expiry
 from korvet.lake.files import TableFile, filesystem
 from korvet.lake.source import RetentionLimits
 from korvet.lake.table import Advance, Lake
-from korvet.lake.verify import VerifiedPartition, verify
+from korvet.lake.verify import DiscrepancyError, VerifiedPartition, compare, verify
 from tests.lake.archives import write_file
 from tests.lake.both import TOPIC, Both, both
 from tests.lake.rows import records_to_arrow
@@ -159,6 +159,16 @@ def test_a_record_that_differs_is_found(topic: Both) -> None:
 def test_a_record_that_only_the_table_has_is_found(topic: Both) -> None:
     topic.worker.redis.call("XTRIM", topic.partition.stream, "MAXLEN", 0)
     assert "unequal" in kinds(topic)
+
+
+def test_a_comparison_ends_with_the_first_difference_and_reads_nothing_after_it(topic: Both) -> None:
+    *_, before, last = topic.files()
+    topic.worker.redis.call("XTRIM", topic.partition.stream, "MAXLEN", 0)
+    topic.path_of(last.path).write_bytes(b"x" * last.size_bytes)
+    offsets = before.first_offset, topic.bounds.high_watermark
+    data = topic.lake.data_files(topic.topic.of)
+    with pytest.raises(DiscrepancyError, match=f"offset {before.first_offset} is in the table"):
+        list(compare(topic.stores, topic.partition, offsets, topic.files(), data))
 
 
 def test_rows_out_of_order_are_found(topic: Both) -> None:

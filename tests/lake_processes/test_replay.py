@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from korvet.admin.offsets import CommittedOffset
 from korvet.admin.producer import TransactionalProducer
 from korvet.admin.types import Resource, TopicPartition, settled
 from korvet.errors import LakeError
+from korvet.lake import files
 from korvet.lake.expiry import Expiry
 from korvet.lake.replay import RecordRate, Replay
 from korvet.lake.replay_state import ReplayEdge, ReplayError, ReplaySpec
@@ -24,7 +26,7 @@ from tests.support import batches
 from tests.support.archives import FORMATS, Format
 from tests.support.batches import LZ4, Record
 from tests.support.replaying import Stage, stage_in
-from tests.support.trimming import archive
+from tests.support.trimming import archive, trim
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -153,6 +155,27 @@ def test_a_replay_as_of_a_version_or_a_time_takes_what_the_table_held(
     # Into itself, it has an end.
     itself = ReplaySpec(source=source.name, target=source.name, as_of=table.version)
     assert sum(stage.run(itself, transactional=transactional)) == 3
+
+
+def test_a_damaged_file_is_no_deletion_of_what_was_replayed_before(stage: Stage) -> None:
+    source = numbered(stage, 6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "ROW_GROUP_ROWS", 3)
+        archive(stage.topics)
+    trim(stage.topics, source.partitions[0])
+    table = stage.topics.source.lake.open(source.of)
+    assert table is not None
+    [file] = table.files()
+    replay = stage.replay(ReplaySpec(source=source.name, target=stage.make().name))
+    rows = replay.rows(0, 0, 6)
+    assert next(rows).num_rows == 3
+    settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 2}))
+    path = Path(table.uri.removeprefix("file://"), file.path)
+    data = path.read_bytes()
+    rows_end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(b"x" * rows_end + data[rows_end:])
+    with pytest.raises(LakeError, match="cannot be read"):
+        list(rows)
 
 
 def test_a_replay_without_as_of_keeps_its_name() -> None:

@@ -576,7 +576,8 @@ RENAMED["fields"][0]["aliases"] = ["number"]
     ],
 )
 def test_fields_of_avro_that_are_not_read_are_known(
-    reader: dict[str, Any], writer: dict[str, Any], fields: list[str]
+    spark: SparkSession, reader: dict[str, Any], writer: dict[str, Any], fields: list[str]
 ) -> None:
-    texts = [avro.whole_schema(Schema(id=1, kind="AVRO", text=json.dumps(each))) for each in (reader, writer)]
+    schemas = [Schema(id=1, kind="AVRO", text=json.dumps(each)) for each in (reader, writer)]
+    texts = [avro.whole_schema(spark, schema) for schema in schemas]
     assert avro.unread(*texts) == fields

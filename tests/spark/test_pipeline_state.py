@@ -14,7 +14,6 @@ from korvet.cluster.pipelines import QueryPosition
 from korvet.lake.table import Lake
 from korvet.spark.pipelines.decoding import DecoderState, decode
 from korvet.spark.pipelines.packages import configs
-from korvet.spark.pipelines.runner import Attempts
 from korvet.spark.pipelines.spec import Decoding, PipelineError, PipelineSpec, SourceSpec, load
 from korvet.spark.pipelines.state import (
     Begun,
@@ -81,17 +80,6 @@ def test_a_schema_that_is_inferred_to_validate_is_not_pinned(spark: SparkSession
         found = decode(frame, source, DecoderState(pins, lambda _: frame))
         assert found.select("value.*").columns == ["id"]
         assert file.exists() == is_pinned
-
-
-def test_only_batches_of_a_query_that_fails_are_its_progress() -> None:
-    attempts = Attempts()
-    found = []
-    for _ in range(3):
-        found.append(attempts.failed("dead_letters_orders"))
-        attempts.progressed("main")
-    assert found == [1, 2, 3]
-    attempts.progressed("dead_letters_orders")
-    assert attempts.failed("dead_letters_orders") == 1
 
 
 def test_files_are_replaced_whole_and_checkpoints_have_an_id(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def store(source: LakeSource) -> Iterator[PipelineStore]:
 
 
 def reporter(source: LakeSource, lost: threading.Event | None = None) -> PipelineReporter:
-    return PipelineReporter(source, "sales", file="/sales.toml", on_lost=(lost or threading.Event()).set)
+    return PipelineReporter(source, "sales", file="/sales.toml", stopped=lost or threading.Event())
 
 
 def row(store: PipelineStore) -> PipelineStatus:
@@ -307,7 +308,8 @@ def test_a_query_that_finds_nothing_to_read_says_so(
     (tmp_path / "a.json").write_text('{"a": 1}\n')
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "100")
     with reporter(source) as of:
-        listener = ProgressListener(of.progress, of)
+        failed_attempts = Counter(main=3, dead_letters_orders=1)
+        listener = ProgressListener(of, failed_attempts)
         spark.streams.addListener(listener)
         rows = spark.readStream.schema("a INT").json(str(tmp_path))
         query = rows.writeStream.format("noop").queryName("main").trigger(processingTime="100 milliseconds")
@@ -322,3 +324,5 @@ def test_a_query_that_finds_nothing_to_read_says_so(
             running.stop()
             spark.streams.removeListener(listener)
             spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+    # Batches of another query say nothing of one that fails.
+    assert failed_attempts == Counter(dead_letters_orders=1)

@@ -78,7 +78,9 @@ def test_a_pipeline_decodes_records_of_both_tiers_and_appends_each_once(
         elif at > 1:
             # The second run goes on where the first one has ended.
             spec = load(file)
-            with PipelineReporter(topics.source, "orders", file=str(file), on_lost=lambda: None) as reporter:
+            with PipelineReporter(
+                topics.source, "orders", file=str(file), stopped=threading.Event()
+            ) as reporter:
                 Pipeline(PipelineContext(spark, topics.source, {}), spec).run(threading.Event(), reporter)
             found = pq.read_table(Path(topics.lake) / "tables/orders").to_pylist()
             assert sorted(found, key=lambda row: row["offset"]) == rows

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def pipeline_process(source: LakeSource, name: str) -> Iterator[subprocess.Popen
 def main(url: str, name: str) -> None:
     """Report until somebody ends it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with PipelineReporter(LakeSource(redis_url=url), name, file=FILE, on_lost=lambda: None) as reporter:
+    with PipelineReporter(LakeSource(redis_url=url), name, file=FILE, stopped=threading.Event()) as reporter:
         reporter.started([])
         sys.stdout.write("\n")
         sys.stdout.flush()

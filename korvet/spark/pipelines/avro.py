@@ -38,82 +38,32 @@ class Writer(NamedTuple):
     problem: str | None
 
 
-def whole_schema(of: Schema) -> str:
+def whole_schema(session: SparkSession, of: Schema) -> str:
     """Return a schema with the types that it needs of others in it; raises PipelineError if it is none, or recursive.
 
     A recursive one would let a record be nested without end, which ends Java.
     """
+    parser = _avro(session).Schema.Parser()
     try:
-        others: dict[str, Any] = {}
-        for text in of.references.values():
-            parsed = msgspec.json.decode(text)
-            for schema in parsed if isinstance(parsed, list) else [parsed]:
-                if isinstance(schema, dict) and "name" in schema:
-                    others[_full_name(schema, "")] = schema
-        return msgspec.json.encode(_Inliner(others).inlined(msgspec.json.decode(of.text), "", ())).decode()
-    except (msgspec.DecodeError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        texts = [*of.references.values(), of.text]
+        for text in texts:
+            msgspec.json.decode(text)
+        # The parser knows the types of those before, and writes each where it is named first.
+        whole = str([parser.parse(text) for text in texts][-1].toString())
+        for _ in _records(msgspec.json.decode(whole)):
+            pass
+    except (msgspec.DecodeError, RecursionError) as error:
         raise PipelineError(f"it is no Avro schema: {error}") from error
+    except Py4JError as error:
+        cause = getattr(error, "java_exception", None)
+        raise PipelineError(
+            f"the schema cannot be used: {error if cause is None else cause.getMessage()}"
+        ) from error
+    return whole
 
 
-_NAMED = ("record", "error", "enum", "fixed")
-_PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-
-
-def _full_name(named: Mapping[str, Any], namespace: str) -> str:
-    name = named["name"]
-    if "." in name:
-        return str(name)
-    space = named.get("namespace", namespace)
-    return f"{space}.{name}" if space else str(name)
-
-
-class _Inliner:
-    """Puts types of other schemas where they are named first, each with its namespace."""
-
-    def __init__(self, others: Mapping[str, Any]) -> None:
-        self._others = others
-        self._seen: set[str] = set()
-
-    def inlined(self, of: Any, namespace: str, within: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
-        if isinstance(of, str):
-            return self._named(of, namespace, within)
-        if isinstance(of, list):
-            return [self.inlined(part, namespace, within) for part in of]
-        kind = of["type"]
-        if kind not in _NAMED:
-            inner = {
-                name: self.inlined(of[name], namespace, within) for name in ("items", "values") if name in of
-            }
-            return (
-                of
-                | inner
-                | ({} if inner or kind in _PRIMITIVE else {"type": self.inlined(kind, namespace, within)})
-            )
-        name = _full_name(of, namespace)
-        space, _, simple = name.rpartition(".")
-        self._seen.add(name)
-        named = of | {"name": simple, "namespace": space}
-        if "fields" in of:
-            named["fields"] = [
-                field | {"type": self.inlined(field["type"], space, (*within, name))}
-                for field in of["fields"]
-            ]
-        return named
-
-    def _named(self, name: str, namespace: str, within: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
-        if name in _PRIMITIVE:
-            return name
-        full = name if "." in name or not namespace else f"{namespace}.{name}"
-        # As Java's parser: a name without a namespace may be one of none.
-        known = next(
-            (candidate for candidate in (full, name) if candidate in self._seen or candidate in self._others),
-            full,
-        )
-        if known in within:
-            raise PipelineError(f"{known} contains itself: recursive schemas are not supported")
-        if known in self._seen or known not in self._others:
-            return known
-        return self.inlined(self._others[known], "", within)
+def _avro(session: SparkSession) -> Any:  # noqa: ANN401 - a package of Java's
+    return session._jvm.org.apache.avro  # type: ignore[union-attr]  # noqa: SLF001 - Avro has no interface in PySpark
 
 
 def marked(schema: str) -> str:
@@ -124,16 +74,12 @@ def marked(schema: str) -> str:
     )
 
 
-def check(session: SparkSession, reader: str, writer: str) -> str | None:
+def _mismatch(session: SparkSession, reader: str, writer: str) -> str | None:
     """Return why Java cannot read what a schema wrote by another one, None if it can."""
-    avro = session._jvm.org.apache.avro  # type: ignore[union-attr]  # noqa: SLF001 - Avro has no interface in PySpark
-    try:
-        schemas = [avro.Schema.Parser().parse(schema) for schema in (reader, writer)]
-        pair = avro.SchemaCompatibility.checkReaderWriterCompatibility(*schemas)
-        problems = pair.getResult().getIncompatibilities()
-    except Py4JError as error:
-        cause = getattr(error, "java_exception", None)
-        return str(error if cause is None else cause.getMessage())
+    avro = _avro(session)
+    schemas = [avro.Schema.Parser().parse(schema) for schema in (reader, writer)]
+    pair = avro.SchemaCompatibility.checkReaderWriterCompatibility(*schemas)
+    problems = pair.getResult().getIncompatibilities()
     if not problems:
         return None
     first = problems[0]
@@ -145,40 +91,54 @@ def writer(session: SparkSession, reader: str, of: Schema) -> Writer:
     if of.kind != "AVRO":
         return Writer("", f"it is {of.kind}, not Avro")
     try:
-        schema = whole_schema(of)
+        schema = whole_schema(session, of)
     except PipelineError as error:
         return Writer("", str(error))
-    return Writer(schema, check(session, reader, schema))
+    return Writer(schema, _mismatch(session, reader, schema))
 
 
 def unread(reader: str, writer: str) -> list[str]:
     """Return the fields that a record of the writer's schema has, and the reader's record of that name lacks."""
     known: dict[str, set[str]] = {}
-    for record in _records(msgspec.json.decode(reader)):
+    for full_name, record in _records(msgspec.json.decode(reader)):
         fields = {name for field in record["fields"] for name in (field["name"], *field.get("aliases", ()))}
-        for name in (_full_name(record, ""), *record.get("aliases", ())):
+        for name in (full_name, *record.get("aliases", ())):
             # Avro reads a record of another namespace too, by its simple name.
             for alias in (name, name.rpartition(".")[2]):
                 known.setdefault(alias, set()).update(fields)
     missing = []
-    for record in _records(msgspec.json.decode(writer)):
-        read = known.get(_full_name(record, ""), known.get(record["name"]))
+    for full_name, record in _records(msgspec.json.decode(writer)):
+        simple = full_name.rpartition(".")[2]
+        read = known.get(full_name, known.get(simple))
         # A record that the reader does not have is in a field that is missing itself.
         if read is not None:
             names = [field["name"] for field in record["fields"]]
-            missing += [f"{record['name']}.{name}" for name in names if name not in read]
+            missing += [f"{simple}.{name}" for name in names if name not in read]
     return missing
 
 
-def _records(of: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - JSON
-    """Yield the records in a schema, each where it is declared."""
-    if isinstance(of, list):
+def _records(
+    of: Any,  # noqa: ANN401 - JSON
+    namespace: str = "",
+    within: tuple[str, ...] = (),
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the records in a whole schema with their full names; raises PipelineError for one that contains itself."""
+    if isinstance(of, str):
+        name = of if "." in of or not namespace else f"{namespace}.{of}"
+        if name in within:
+            raise PipelineError(f"{name} contains itself: recursive schemas are not supported")
+    elif isinstance(of, list):
         for part in of:
-            yield from _records(part)
-    elif isinstance(of, dict):
-        if "fields" in of:
-            yield of
-        yield from _records([*of.get("fields", ()), *(of.get(name) for name in ("type", "items", "values"))])
+            yield from _records(part, namespace, within)
+    elif "fields" in of:
+        space = of.get("namespace", namespace)
+        name = of["name"] if "." in of["name"] or not space else f"{space}.{of['name']}"
+        yield name, of
+        for field in of["fields"]:
+            yield from _records(field["type"], name.rpartition(".")[0], (*within, name))
+    else:
+        # What an array or a map has, or a type with attributes.
+        yield from _records(of.get("items", of.get("values", of["type"])), namespace, within)
 
 
 def limit(session: SparkSession) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -14,9 +14,10 @@ from korvet.spark.pipelines.status import PipelineReporter
 class ProgressListener(StreamingQueryListener):
     """Reports the end of each batch, and that a query has found nothing to read."""
 
-    def __init__(self, report: Callable[[str, Mapping[str, Any]], None], reporter: PipelineReporter) -> None:
-        self._report = report
+    def __init__(self, reporter: PipelineReporter, failed_attempts: Counter[str]) -> None:
+        """Forget the `failed_attempts` of a query that has ended a batch."""
         self._reporter = reporter
+        self._failed_attempts = failed_attempts
         self._names: dict[str, str] = {}
         """Of the queries by their ids: an event of an idle one has no name."""
 
@@ -27,7 +28,8 @@ class ProgressListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
         """Report a batch, or that the query runs and found nothing yet."""
         progress = event.progress
-        self._report(progress.name, json.loads(progress.json))
+        self._failed_attempts.pop(progress.name, None)
+        self._reporter.progress(progress.name, json.loads(progress.json))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
         """Report that there was nothing to read."""

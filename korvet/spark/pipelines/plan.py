@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from korvet.errors import KafkaError, LakeError
 from korvet.lake.source import LakeSource
-from korvet.lake.table import Lake
 from korvet.spark.decoding import ERROR
+from korvet.spark.options import options_of
 from korvet.spark.pipelines.decoding import RAW_KEY, RAW_VALUE
 from korvet.spark.pipelines.expectations import counted, dead_reason, fatal_reason
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TransformSpec
@@ -109,11 +109,7 @@ def batch_frame(session: SparkSession, place: LakeSource, spec: SourceSpec) -> D
 
 
 def _options(place: LakeSource, spec: SourceSpec) -> dict[str, str]:
-    options = {
-        "redis.url": place.redis_url,
-        "namespace": place.namespace,
-        "lake": place.lake.path,
-        "lake.storage.options": storage_text(place.lake),
+    options = options_of(place) | {
         "min.insync.replicas": str(place.min_insync_replicas),
         "tiers": spec.tiers,
         "failOnDataLoss": str(spec.on_data_loss == "fail"),
@@ -121,15 +117,8 @@ def _options(place: LakeSource, spec: SourceSpec) -> dict[str, str]:
     if place.replicas:
         options["replicas"] = str(place.replicas)
     if spec.pattern is None:
-        options["subscribe"] = ",".join(spec.topics)
-    else:
-        options["subscribePattern"] = spec.pattern
-    return options
-
-
-def storage_text(lake: Lake) -> str:
-    """Return the options of an object store as the format `korvet` takes them."""
-    return ",".join(map("=".join, (lake.storage_options or {}).items()))
+        return options | {"subscribe": ",".join(spec.topics)}
+    return options | {"subscribePattern": spec.pattern}
 
 
 def good(decoded: DataFrame, spec: SourceSpec) -> DataFrame:

@@ -7,10 +7,10 @@ brings them there: it reads and decodes the records once more, and finds them wh
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from py4j.protocol import Py4JJavaError
@@ -24,10 +24,11 @@ from korvet.cluster.pipelines import MAIN
 from korvet.errors import ErrorCode
 from korvet.lake.scan import LOSS_REMEDY
 from korvet.lake.source import LakeSource
+from korvet.spark.options import storage_text
 from korvet.spark.pipelines import packages
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.listener import ProgressListener
-from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of, storage_text
+from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of
 from korvet.spark.pipelines.registry import SchemaRegistry
 from korvet.spark.pipelines.reset import kept
 from korvet.spark.pipelines.schemas import NewSchemaError, met_unknown_schema
@@ -81,22 +82,6 @@ class PipelineContext(NamedTuple):
     brokers: Mapping[str, str]
 
 
-class Attempts:
-    """How often each query has failed since its last batch; those of another one say nothing of it."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, int] = {}
-
-    def progressed(self, query: str) -> None:
-        """Note a batch."""
-        self._of.pop(query, None)
-
-    def failed(self, query: str) -> int:
-        """Note a failure; return how many there are now."""
-        self._of[query] = count = self._of.get(query, 0) + 1
-        return count
-
-
 class Pipeline:
     """A pipeline that was found to be right: its plan, its target, and its state. Nothing has begun yet."""
 
@@ -123,7 +108,8 @@ class Pipeline:
         self._resumed: dict[str, int | None] = {}
         """The batch that each query had begun and not committed when it was started: it may have been written."""
         self._failures: dict[str, Exception] = {}
-        self._attempts = Attempts()
+        self._failed_attempts: Counter[str] = Counter()
+        """How often each query has failed since its last batch; those of another one say nothing of it."""
         self._failed = ""
         self._is_prepared = False
         self._changes = self._decoding.follow(spec.sources.values())
@@ -173,7 +159,8 @@ class Pipeline:
                     learned.add(str(new))
                     self._learn(new)
                     continue
-                attempts = self._attempts.failed(self._failed)
+                self._failed_attempts[self._failed] += 1
+                attempts = self._failed_attempts[self._failed]
                 if not _passes(error) or attempts > _ATTEMPTS_MAX or is_stopped(self._place.session):
                     raise
                 _log.warning("a query is started again", pipeline=self._spec.name, reason=error)
@@ -221,7 +208,7 @@ class Pipeline:
                 self._prepare_tables()
             for _ in range(2 * len(self.queries)):
                 try:
-                    self._read_the_same(reporter, partial(self._await, stopped))
+                    self._read_the_same(reporter, stopped)
                     break
                 except PipelineError as error:
                     new = NewSchemaError.of(error)
@@ -308,15 +295,14 @@ class Pipeline:
     def _level(self, reporter: PipelineReporter) -> None:
         """Let queries read the same, for the time of a batch: then a source may be decoded in another way."""
         try:
-            self._read_the_same(reporter, lambda queries: _wait(queries, lambda query: query.isActive))
+            self._read_the_same(reporter)
         except PipelineError as error:
             _log.warning("a query has read less than another", pipeline=self._spec.name, reason=error)
 
-    def _read_the_same(
-        self, reporter: PipelineReporter, wait: Callable[[list[StreamingQuery]], None]
-    ) -> None:
+    def _read_the_same(self, reporter: PipelineReporter, stopped: threading.Event | None = None) -> None:
         """Let queries that are behind read on to where another one of the same source is; raises PipelineError.
 
+        They have the time of a batch for it, or all until `stopped`.
         Of records between them, one that decodes only by the way of the query that has not read it yet would be in
         neither table.
         """
@@ -325,7 +311,10 @@ class Pipeline:
             if behind:
                 self._plan = self._make_plan()
                 with self._running(behind, reporter) as queries:
-                    wait(queries)
+                    if stopped is None:
+                        _wait(queries)
+                    else:
+                        self._await(stopped, queries)
                     self._raise_failure(queries)
 
     def _behind(self) -> list[str]:
@@ -380,7 +369,7 @@ class Pipeline:
     @contextmanager
     def _running(self, names: Iterable[str], reporter: PipelineReporter) -> Iterator[list[StreamingQuery]]:
         session = self._place.session
-        listener = ProgressListener(partial(self._report, reporter), reporter)
+        listener = ProgressListener(reporter, self._failed_attempts)
         self._failures.clear()
         session.streams.addListener(listener)
         queries: list[StreamingQuery] = []
@@ -407,10 +396,6 @@ class Pipeline:
             if not self._changes:
                 raise
             raise PipelineError(f"{error} ({'; '.join(self._changes)})") from error
-
-    def _report(self, reporter: PipelineReporter, query: str, event: Mapping[str, Any]) -> None:
-        self._attempts.progressed(query)
-        reporter.progress(query, event)
 
     def _start_main(self) -> StreamingQuery:
         target, rows = self._target, self._plan.rows
@@ -569,15 +554,17 @@ def _delta(place: PipelineContext, spec: TargetSpec, section: str) -> DeltaTarge
 
 def _stop(queries: list[StreamingQuery]) -> None:
     """Stop queries between their batches, unless a batch takes too long."""
-    _wait(queries, lambda query: query.isActive and query.status["isTriggerActive"])
+    _wait(queries, for_batch=True)
     for query in queries:
         query.stop()
 
 
-def _wait(queries: list[StreamingQuery], is_busy: Callable[[StreamingQuery], bool]) -> None:
+def _wait(queries: list[StreamingQuery], *, for_batch: bool = False) -> None:
+    """Wait for the end of queries, or of the batch of each, for the time that a batch may take."""
     pause = threading.Event()
     for _ in range(int(_BATCH_END_S_MAX / _POLL_S)):
-        if not any(map(is_busy, queries)):
+        active = [query for query in queries if query.isActive]
+        if not any(query.status["isTriggerActive"] or not for_batch for query in active):
             break
         pause.wait(_POLL_S)
 

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -117,15 +117,17 @@ class PipelineReporter:
         name: str,
         *,
         file: str,
-        on_lost: Callable[[], None],
+        stopped: threading.Event,
         tables: Iterable[str] = (),
     ) -> None:
         """`tables` are the paths that it writes to.
 
-        `on_lost` is called, by another thread, if another process has the lease: this one must end.
+        `stopped` is set, by another thread, if another process has the lease: this one must end.
         """
         self._source = source
-        self._on_lost = on_lost
+        self._stopped = stopped
+        self.is_lost = False
+        """Whether another process has the lease."""
         now_ms = _now_ms()
         self._status = PipelineStatus(
             name=name,
@@ -275,7 +277,8 @@ class PipelineReporter:
                 try:
                     if lease.acquire(status.holder, LEASE_MS) is None:
                         _log.error("another process runs the pipeline", pipeline=status.name)
-                        self._on_lost()
+                        self.is_lost = True
+                        self._stopped.set()
                         return
                     store.write(status)
                     if closing:

@@ -29,7 +29,15 @@ from pyspark.sql.types import (
 
 from korvet.spark.pipelines.checks import checked, is_missing, listed, once
 from korvet.spark.pipelines.spec import Decoding, PipelineError, Unit
-from korvet.spark.pipelines.times import converted, from_number, has_times, in_years, is_null_time, replaced
+from korvet.spark.pipelines.times import (
+    converted,
+    from_number,
+    has_times,
+    in_years,
+    is_null_time,
+    replaced,
+    types_in,
+)
 
 
 class Decoder(Protocol):
@@ -105,7 +113,7 @@ class _Json(Decoder):
     """
 
     def __init__(self, schema: DataType, of: Decoding) -> None:
-        if any(isinstance(kind, ByteType) for kind in _types(schema)):
+        if any(isinstance(kind, ByteType) for kind in types_in(schema)):
             # Spark would take 200 for -56.
             raise PipelineError("JSON has no TINYINT: use SMALLINT")
         _check_unit(schema, of)
@@ -256,19 +264,6 @@ class _Json(Decoder):
             return f.when(whole[self._end].isNull(), f.lit(_NOT_JSON)).otherwise(problem)
 
         return once(self._within(data, texts), of)
-
-
-def _types(kind: DataType) -> Iterator[DataType]:
-    """Yield a type and all that are in it."""
-    yield kind
-    match kind:
-        case StructType():
-            for field in kind:
-                yield from _types(field.dataType)
-        case ArrayType():
-            yield from _types(kind.elementType)
-        case MapType():
-            yield from _types(kind.valueType)
 
 
 def _check_unit(schema: DataType, of: Decoding) -> None:

@@ -7,7 +7,7 @@ as a watermark would drop all records after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
@@ -36,16 +36,22 @@ def from_number(number: Column, unit: Unit) -> Column:
     return once(f.try_multiply(number, f.lit(_MICROSECONDS[unit])), time)
 
 
-def has_times(kind: DataType) -> bool:
-    """Return whether a type is TIMESTAMP, or has it in it."""
+def types_in(kind: DataType) -> Iterator[DataType]:
+    """Yield a type and all that are in it."""
+    yield kind
     match kind:
         case StructType():
-            return any(has_times(field.dataType) for field in kind)
+            for field in kind:
+                yield from types_in(field.dataType)
         case ArrayType():
-            return has_times(kind.elementType)
+            yield from types_in(kind.elementType)
         case MapType():
-            return has_times(kind.valueType)
-    return isinstance(kind, TimestampType)
+            yield from types_in(kind.valueType)
+
+
+def has_times(kind: DataType) -> bool:
+    """Return whether a type is TIMESTAMP, or has it in it."""
+    return any(isinstance(part, TimestampType) for part in types_in(kind))
 
 
 def replaced(kind: DataType, other: DataType) -> DataType:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -138,7 +139,10 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
 
 
 def test_one_that_has_failed_or_is_lost_makes_the_exit_code_one(topics: Topics, store: PipelineStore) -> None:
-    with contextlib.suppress(OSError), PipelineReporter(topics.source, "a", file="", on_lost=print):
+    with (
+        contextlib.suppress(OSError),
+        PipelineReporter(topics.source, "a", file="", stopped=threading.Event()),
+    ):
         raise OSError("the disk is full")
     with running(topics, store, "b") as process:
         process.kill()

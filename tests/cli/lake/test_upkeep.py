@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,7 +145,7 @@ def test_expire_removes_no_table_that_is_no_archive_of_a_topic(topic: Both, tmp_
         write_deltalake(root / path, rows)
     (root / "broken" / gone.topic_id / "_delta_log").mkdir(parents=True)
     reporter = PipelineReporter(
-        topic.source, "sales", file="", tables=[topic.lake.uri(written)], on_lost=lambda: None
+        topic.source, "sales", file="", tables=[topic.lake.uri(written)], stopped=threading.Event()
     )
     with reporter:
         pass

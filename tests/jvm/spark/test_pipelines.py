@@ -124,7 +124,7 @@ def run(
         event.set()
     try:
         spec = load(file) if between is None else load(file).of_range(*between)
-        with PipelineReporter(source, spec.name, file=str(file), on_lost=lambda: None) as reporter:
+        with PipelineReporter(source, spec.name, file=str(file), stopped=threading.Event()) as reporter:
             pipeline = Pipeline(PipelineContext(spark, source, {"bootstrap.servers": "127.0.0.1:1"}), spec)
             before()
             pipeline.run(event, reporter)
