@@ -64,7 +64,7 @@ class LogEnd(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A high watermark, and the last stable offset of the log up to there; when that was found (`clock`)."""
+    """A high watermark, and the last stable offset of the log up to there; when that was found (time.monotonic)."""
 
     end: int
     stable: int
@@ -77,12 +77,9 @@ _NOTHING = _Held(-1, -1, 0.0)
 class HighWatermarks:
     """Those that one worker knows, of what `reads` leads to; without `replicas` there are none."""
 
-    def __init__(
-        self, reads: Redis, replicas: Replicas | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, reads: Redis, replicas: Replicas | None) -> None:
         self._reads = reads
         self._replicas = replicas
-        self._clock = clock
         self._nodes: dict[RedisNode, _NodeWatermarks] = {}
 
     def begin(self, partitions: Iterable[Partition]) -> Histories:
@@ -227,7 +224,7 @@ class HighWatermarks:
             # Those of nodes that are masters no more would stay with all their logs.
             known = self._reads.known_nodes()
             self._nodes = {name: kept for name, kept in self._nodes.items() if name in known}
-            of = self._nodes[node] = _NodeWatermarks(node, replicas.of(node), self._clock)
+            of = self._nodes[node] = _NodeWatermarks(node, replicas.of(node))
         return of
 
     def _wanted(self, partition: Partition) -> int:
@@ -247,8 +244,8 @@ class HighWatermarks:
 class _NodeWatermarks:
     """Those of the logs of one node."""
 
-    def __init__(self, node: RedisNode, replicas: NodeReplicas, clock: Callable[[], float]) -> None:
-        self._node, self._replicas, self._clock = node, replicas, clock
+    def __init__(self, node: RedisNode, replicas: NodeReplicas) -> None:
+        self._node, self._replicas = node, replicas
         self._history = ""
         self._ends: dict[_LogKey, _Held] = {}
         self._outdated: str | None = None
@@ -277,7 +274,7 @@ class _NodeWatermarks:
             return {}
         asked: dict[int, list[LogEnd]] = {}
         awaited: set[int] = set()
-        now = self._clock()
+        now = time.monotonic()
         for end in ends:
             count, held = wanted(end.partition), self._get(end.partition, history)
             if held.end >= end.end:
@@ -294,7 +291,7 @@ class _NodeWatermarks:
     def note_vain(self, rounds: Mapping[int, BegunRound]) -> None:
         """Note which rounds were waited for in vain."""
         vain = [count for count, round_ in rounds.items() if _was_vain(round_.value, count)]
-        self._vain_at |= dict.fromkeys(vain, self._clock())
+        self._vain_at |= dict.fromkeys(vain, time.monotonic())
 
     def held(self, partition: Partition, history: str) -> _Held:
         """Return the high watermark of a log in a history; -1 if none is known."""
@@ -329,7 +326,7 @@ class _NodeWatermarks:
             self._history = history
         if len(self._ends) + len(ends) > REMEMBERED_MAX:
             self._ends.clear()
-        now = self._clock()
+        now = time.monotonic()
         for end in ends:
             key = end.partition.stream, end.partition.topic_id
             self._ends[key] = max(_Held(end.end, end.stable, now), self._ends.get(key, _NOTHING))._replace(

@@ -64,7 +64,7 @@ from korvet.share.positions import Positions
 from korvet.share.sessions import ShareSessions
 from korvet.share.store import SharePartitions
 from korvet.telemetry import metrics
-from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
+from korvet.telemetry.request_metrics import REDIS_METRICS
 from korvet.telemetry.snapshot import own_file
 from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
 from korvet.topics.config_admin import ConfigAdmin
@@ -152,7 +152,7 @@ def build_services(
     live = LiveSettings(settings, broker_configs)
     topics = TopicRegistry(TopicStore(redis, keys, clock=clock), settings, log.partition, clock=clock)
     live.follow(topics.apply_settings)
-    remote = RemoteTier(storage.remote, settings, count_error=metrics.LAKE_READ_ERRORS.inc)
+    remote = RemoteTier(storage.remote, settings)
     live.follow(remote.use)
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(redis, keys, clock=clock))
@@ -180,13 +180,7 @@ def build_services(
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=replicas,
         transactions=TransactionCoordinator(
-            TransactionStore(redis, keys),
-            topics,
-            markers,
-            groups.committed,
-            replicas,
-            settings,
-            count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),
+            TransactionStore(redis, keys), topics, markers, groups.committed, replicas, settings
         ),
         groups=groups,
         share=_share_services(settings, storage, log, remote, offsets, topics, groups, group_configs),
@@ -250,11 +244,7 @@ def _group_services(
     consumer = ConsumerGroups(store.consumers, topics, configs, migration, settings, subscriptions)
     return GroupServices(
         coordinator=GroupCoordinator(
-            store,
-            subscriptions,
-            settings,
-            ClassicMembers(consumer, migration, topics),
-            REQUEST_METRICS.parked,
+            store, subscriptions, settings, ClassicMembers(consumer, migration, topics)
         ),
         consumer=consumer,
         share=ShareGroups(store.shares, topics, configs, settings, subscriptions),
@@ -286,14 +276,7 @@ def _share_services(  # noqa: PLR0913, PLR0917 - of logs and of groups
             lambda group, member, some: store.release(group, member, some, configs.share_policy(group)),
             is_alone=workers == 1,
         ),
-        fetcher=ShareFetcher(
-            log,
-            store,
-            positions,
-            remote,
-            storage.replicas,
-            on_park=partial(REQUEST_METRICS.parked, "ShareFetch"),
-        ),
+        fetcher=ShareFetcher(log, store, positions, remote, storage.replicas),
         acknowledger=Acknowledger(store, topics, storage.replicas),
         offsets=offsets,
     )

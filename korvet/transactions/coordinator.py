@@ -35,6 +35,7 @@ from korvet.log.markers import MarkerWriter
 from korvet.log.producers import new_producer_id
 from korvet.log.replication import Replicas
 from korvet.logs import Log
+from korvet.telemetry import metrics
 from korvet.topics.registry import Topic, TopicRegistry, id_text
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.transactions.store import TransactionStore
@@ -69,10 +70,7 @@ class TransactionCoordinator:
         offsets: CommittedOffsets,
         replicas: Replicas,
         settings: Settings,
-        *,
-        count: Callable[[str, str], None] = lambda _result, _reason: None,
     ) -> None:
-        """`count` is called for each transaction that was completed: commit or abort; by client, fenced or keeper."""
         self._store = store
         self._topics = topics
         self._markers = markers
@@ -80,7 +78,6 @@ class TransactionCoordinator:
         self._replicas = replicas
         self._timeout_ms_max = settings.transaction_max_timeout_ms
         self._expiration_ms = settings.transactional_id_expiration_ms
-        self._count = count
 
     def flush(self) -> None:
         self._store.schedule.flush()
@@ -256,7 +253,7 @@ class TransactionCoordinator:
             _log.warning("transaction not completed yet", transactional_id=transactional_id, reason=error)
             message = f"the transaction before cannot be completed yet: {error.message}"
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, message) from error
-        self._count("commit" if prepared.commit else "abort", reason)
+        metrics.TRANSACTIONS_COMPLETED.labels("commit" if prepared.commit else "abort", reason).inc()
 
     def _check_markers(self, prepared: PreparedTransaction, written: Sequence[KafkaError | None]) -> None:
         """Raise the error of a partition that still needs its marker."""

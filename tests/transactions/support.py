@@ -47,7 +47,6 @@ class Process:
         self.store = TransactionStore(redis, KEYS)
         self.offsets = OffsetStore(redis, KEYS, mirror=False)
         self.committed = CommittedOffsets(self.offsets, self.topics, settings)
-        self.ended: list[tuple[str, ...]] = []
         self.coordinator = TransactionCoordinator(
             self.store,
             self.topics,
@@ -55,7 +54,6 @@ class Process:
             self.committed,
             self.context.replicas,
             settings,
-            count=lambda *ended: self.ended.append(ended),
         )
         self.context.log_store.appends.clients = self
         self._verify_only = False
