@@ -15,6 +15,7 @@ from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.features import Features
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
+from korvet.groups.consumer.assignment import GroupsContext
 from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.migration import Migration
@@ -241,14 +242,15 @@ def _group_services(
     )
     offsets = OffsetStore(redis, keys, mirror=settings.group_mirror)
     migration = Migration(store, topics, settings)
-    consumer = ConsumerGroups(store.consumers, topics, configs, migration, settings, subscriptions)
+    context = GroupsContext(topics, configs, settings, subscriptions)
+    consumer = ConsumerGroups(store.consumers, context, migration)
     return GroupServices(
         coordinator=GroupCoordinator(
             store, subscriptions, settings, ClassicMembers(consumer, migration, topics)
         ),
         consumer=consumer,
-        share=ShareGroups(store.shares, topics, configs, settings, subscriptions),
-        streams=StreamsGroups(store.streams, topics, configs, settings, subscriptions),
+        share=ShareGroups(store.shares, context),
+        streams=StreamsGroups(store.streams, context),
         committed=CommittedOffsets(offsets, topics, settings),
         offsets=offsets,
         admin=GroupAdmin(store, GroupList(redis, keys), offsets, topics),
