@@ -30,6 +30,7 @@ from korvet.protocol.messages import add_partitions_to_txn as wire
 from korvet.protocol.types import TopicPartition
 from korvet.security.authorizer import refusal
 from korvet.topics.types import Partition, PartitionRef, TopicRef
+from korvet.transactions.types import ProducerIdentity
 from korvet.turns import in_turns
 
 PRODUCER_FENCED_VERSION_FIRST = 2
@@ -87,10 +88,9 @@ def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, services: Se
         not_attempted = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, message)
         return {name: refused.get(name, not_attempted) for name in in_turns(named)}
     try:
-        services.transactions.add_partitions(
+        services.transactions.add(
             asked.transactional_id,
-            asked.producer_id,
-            asked.producer_epoch,
+            ProducerIdentity(asked.producer_id, asked.producer_epoch),
             [partition for partition in partitions.values() if isinstance(partition, Partition)],
             verify_only=asked.verify_only,
         )

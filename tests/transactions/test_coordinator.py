@@ -110,14 +110,14 @@ def test_a_producer_may_have_a_timeout_up_to_the_longest(worker: Process, settin
 def test_an_id_may_have_any_character_and_32_kib(worker: Process, found: Found, name: str) -> None:
     by = worker.coordinator.init(name, TIMEOUT_MS)
     partition = worker.topics.partition(TopicRef(TOPIC), 1)[1]
-    number = worker.coordinator.add_partitions(name, *by, [partition])
+    number = worker.coordinator.add(name, by, [partition])
     group = name[:30_000]
-    assert worker.coordinator.add_group(name, *by, group) == number
+    assert worker.coordinator.add(name, by, groups=[group]) == number
     [stored] = worker.coordinator.describe([name])
     assert isinstance(stored, StoredTransaction)
     assert ([each.at for each in stored.partitions], stored.groups) == ([TopicPartition(TOPIC, 1)], [group])
     assert worker.coordinator.list(TransactionFilter()) == [(name, by.producer_id, "Ongoing")]
-    assert worker.coordinator.end(name, *by, commit=True, bumps_epoch=False) == by
+    assert worker.coordinator.end(name, by, commit=True, bumps_epoch=False) == by
     assert found.raw.zscore(LISTED, encode_group_id(name)) is not None
 
 
@@ -146,7 +146,7 @@ def test_nothing_goes_on_while_a_transaction_cannot_be_completed(
             other.init()
         for verify_only in (False, True):
             with refused("CONCURRENT_TRANSACTIONS"):
-                other.coordinator.add_partitions(ID, *by, [partition], verify_only=verify_only)
+                other.coordinator.add(ID, by, [partition], verify_only=verify_only)
         with refused("INVALID_TXN_STATE"):
             other.end(by, commit=False)
         worker.store.schedule.flush()
