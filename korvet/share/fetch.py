@@ -386,9 +386,11 @@ class _ShareFetch:
         room, any_read = self._bytes_left, False
         archived: list[tuple[SharePart, Fetched, RemoteRange]] = []
         for some in in_parts(plan, PARTITIONS_AT_ONCE) if plan else ():
-            histories = log.watermarks.begin(read.partition for _, read in some)
-            pairs = list(zip(some, log.read([read for _, read in some]), strict=True))
-            for (part, read), each in log.watermarks.limit(histories, pairs, lambda pair: pair[1].partition):
+            reads = [read for _, read in some]
+            partitions = [read.partition for read in reads]
+            histories = log.watermarks.begin(partitions)
+            limited = log.watermarks.limit(histories, partitions, log.read(reads))
+            for (part, read), each in zip(some, limited, strict=True):
                 if isinstance(each, KafkaError):
                     self._fail(part, each)
                     continue
