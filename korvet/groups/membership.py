@@ -34,7 +34,7 @@ next deadline (after `advance`), and every POLL_MS in any case: a lost message d
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -56,6 +56,7 @@ from korvet.groups.types import (
 )
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis.pubsub import Subscriptions, Watch
+from korvet.telemetry.request_metrics import REQUEST_METRICS
 
 _rate_limited_log = RateLimitedLogger(Log(__name__))
 
@@ -82,15 +83,10 @@ class GroupCoordinator:
         subscriptions: Subscriptions,
         settings: Settings,
         classic_members: ClassicMembers,
-        on_parked: Callable[[str, int], None] = lambda _api, _change: None,
         *,
         clock: Clock = CLOCK,
     ) -> None:
-        """`classic_members` are those of consumer groups.
-
-        `on_parked` is called for each JoinGroup and SyncGroup that begins (1) or ends (-1) to wait for other members.
-        """
-        self._on_parked = on_parked
+        """`classic_members` are those of consumer groups."""
         self._clock = clock
         self._store = store
         self._subscriptions = subscriptions
@@ -217,12 +213,12 @@ class GroupCoordinator:
 
     def _park(self, api: str, watch: Watch, milliseconds: int) -> bool:
         self._parked.add(watch)
-        self._on_parked(api, 1)
+        REQUEST_METRICS.parked(api, 1)
         try:
             return bool(watch.wait(milliseconds / 1000))
         finally:
             self._parked.discard(watch)
-            self._on_parked(api, -1)
+            REQUEST_METRICS.parked(api, -1)
 
 
 def _must_join() -> KafkaError:

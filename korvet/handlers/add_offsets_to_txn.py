@@ -13,6 +13,7 @@ from korvet.handlers.common import refuse_transaction
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group, on_transactional_id
 from korvet.protocol.messages import add_offsets_to_txn as wire
+from korvet.transactions.types import ProducerIdentity
 
 PRODUCER_FENCED_VERSION_FIRST = 2
 
@@ -20,9 +21,9 @@ PRODUCER_FENCED_VERSION_FIRST = 2
 def handle(
     request: wire.AddOffsetsToTxnRequest, _caller: Caller, services: Services
 ) -> wire.AddOffsetsToTxnResponse:
-    services.transactions.add_group(
-        request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-    )
+    by = ProducerIdentity(request.producer_id, request.producer_epoch)
+    groups = [request.group_id] if request.group_id else []
+    services.transactions.add(request.transactional_id, by, groups=groups)
     return wire.AddOffsetsToTxnResponse()
 
 

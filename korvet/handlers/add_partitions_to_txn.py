@@ -10,7 +10,7 @@ OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, TRANSACTION_ABORTABLE, UNKNOWN_TOPIC_O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import group_error_code, transaction_error_code
@@ -30,6 +30,7 @@ from korvet.protocol.messages import add_partitions_to_txn as wire
 from korvet.protocol.types import TopicPartition
 from korvet.security.authorizer import refusal
 from korvet.topics.types import Partition, PartitionRef, TopicRef
+from korvet.transactions.types import ProducerIdentity
 from korvet.turns import in_turns
 
 PRODUCER_FENCED_VERSION_FIRST = 2
@@ -42,7 +43,8 @@ def handle(
     request: wire.AddPartitionsToTxnRequest, caller: Caller, services: Services
 ) -> wire.AddPartitionsToTxnResponse:
     """Add or verify the partitions of each transaction; the failure of one leaves the others unaffected."""
-    return _response(request, caller, lambda transaction: _add(transaction, caller, services))
+    transactions = _transactions(request, caller)
+    return _response(transactions, [_add(asked, caller, services) for asked in transactions], caller)
 
 
 def _refuse(
@@ -51,7 +53,24 @@ def _refuse(
     """Answer with the error: the request of brokers as a whole, as Kafka does, else every partition."""
     if caller.version >= OF_BROKERS_VERSION_FIRST:
         return wire.AddPartitionsToTxnResponse(error_code=group_error_code(error))
-    return _response(request, caller, lambda transaction: dict.fromkeys(_named(transaction), error))
+    transactions = _transactions(request, caller)
+    return _response(transactions, [dict.fromkeys(_named(asked), error) for asked in transactions], caller)
+
+
+def _transactions(
+    request: wire.AddPartitionsToTxnRequest, caller: Caller
+) -> list[wire.AddPartitionsToTxnTransaction]:
+    """Return what is asked for, which clients do for one transaction in fields of their own."""
+    if caller.version >= OF_BROKERS_VERSION_FIRST:
+        return request.transactions
+    return [
+        wire.AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+    ]
 
 
 def _named(transaction: wire.AddPartitionsToTxnTransaction) -> Iterator[TopicPartition]:
@@ -69,10 +88,9 @@ def _add(asked: wire.AddPartitionsToTxnTransaction, caller: Caller, services: Se
         not_attempted = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, message)
         return {name: refused.get(name, not_attempted) for name in in_turns(named)}
     try:
-        services.transactions.add_partitions(
+        services.transactions.add(
             asked.transactional_id,
-            asked.producer_id,
-            asked.producer_epoch,
+            ProducerIdentity(asked.producer_id, asked.producer_epoch),
             [partition for partition in partitions.values() if isinstance(partition, Partition)],
             verify_only=asked.verify_only,
         )
@@ -98,28 +116,18 @@ def _find(
 
 
 def _response(
-    request: wire.AddPartitionsToTxnRequest,
-    caller: Caller,
-    outcomes_of: Callable[[wire.AddPartitionsToTxnTransaction], _Outcomes],
+    transactions: Sequence[wire.AddPartitionsToTxnTransaction], outcomes: Sequence[_Outcomes], caller: Caller
 ) -> wire.AddPartitionsToTxnResponse:
-    if caller.version >= OF_BROKERS_VERSION_FIRST:
-        return wire.AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                wire.AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=_topic_results(transaction, outcomes_of(transaction), caller),
-                )
-                for transaction in request.transactions
-            ]
+    results = [
+        wire.AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id,
+            topic_results=_topic_results(transaction, outcome, caller),
         )
-    transaction = wire.AddPartitionsToTxnTransaction(
-        transactional_id=request.v3_and_below_transactional_id,
-        producer_id=request.v3_and_below_producer_id,
-        producer_epoch=request.v3_and_below_producer_epoch,
-        topics=request.v3_and_below_topics,
-    )
-    results = _topic_results(transaction, outcomes_of(transaction), caller)
-    return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+        for transaction, outcome in zip(transactions, outcomes, strict=True)
+    ]
+    if caller.version >= OF_BROKERS_VERSION_FIRST:
+        return wire.AddPartitionsToTxnResponse(results_by_transaction=results)
+    return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
 
 def _topic_results(

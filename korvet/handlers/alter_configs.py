@@ -8,65 +8,63 @@ Errors: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import alter_configs as wire
+from korvet.protocol.messages import incremental_alter_configs as incremental
 from korvet.protocol.types import ConfigOperation, ResourceType
 from korvet.topics.config_admin import ConfigChange, ConfigResource
 
-
-class _AlteredResource(Protocol):
-    resource_type: int
-    resource_name: str
-
-
-_R = TypeVar("_R", bound=_AlteredResource)
+_Request: TypeAlias = wire.AlterConfigsRequest | incremental.IncrementalAlterConfigsRequest
+_Resource: TypeAlias = wire.AlterConfigsResource | incremental.AlterConfigsResource
 
 
 def handle(
     request: wire.AlterConfigsRequest, _caller: Caller, services: Services
 ) -> wire.AlterConfigsResponse:
-    """Set the configs of each resource; the failure of one leaves the others unaffected."""
-
-    def alter(resource: wire.AlterConfigsResource) -> None:
-        services.configs.alter(
-            ConfigResource(resource.resource_type, resource.resource_name),
-            [ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
-            reset=True,
-            validate_only=request.validate_only,
-        )
-
-    return wire.AlterConfigsResponse(responses=alter_each(request.resources, alter))
+    return wire.AlterConfigsResponse(responses=alter_each(request, services, reset=True))
 
 
 def alter_each(
-    resources: Sequence[_R], alter: Callable[[_R], None]
+    request: _Request, services: Services, *, reset: bool
 ) -> list[wire.AlterConfigsResourceResponse]:
-    """Alter each resource that is named once; returns for each whether it was altered, and if not, why."""
+    """Alter each resource that is named once; the failure of one leaves the others unaffected.
+
+    With `reset` configs that are not named are deleted.
+    """
+    resources: list[_Resource] = [*request.resources]
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
-    def altered(resource: _R) -> wire.AlterConfigsResourceResponse:
-        if times[resource.resource_type, resource.resource_name] > 1:
-            raise twice
-        alter(resource)
-        return _result(resource, None)
+    def alter(resource: _Resource) -> wire.AlterConfigsResourceResponse:
+        key = (resource.resource_type, resource.resource_name)
+        if times[key] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        changes = [_change(config) for config in resource.configs]
+        services.configs.alter(
+            ConfigResource(*key), changes, reset=reset, validate_only=request.validate_only
+        )
+        return result(resource, None)
 
-    return each_done(resources, altered, _result)
-
-
-def refuse_each(
-    resources: Sequence[_AlteredResource], error: KafkaError
-) -> list[wire.AlterConfigsResourceResponse]:
-    return [_result(resource, error) for resource in resources]
+    return each_done(resources, alter, result)
 
 
-def _result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterConfigsResourceResponse:
+def _change(config: wire.AlterableConfig | incremental.AlterableConfig) -> ConfigChange:
+    if isinstance(config, wire.AlterableConfig):
+        return ConfigChange(config.name, ConfigOperation.SET, config.value)
+    try:
+        operation = ConfigOperation(config.config_operation)
+    except ValueError:
+        message = f"Unknown operation type {config.config_operation}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    return ConfigChange(config.name, operation, config.value)
+
+
+def result(resource: _Resource, error: KafkaError | None) -> wire.AlterConfigsResourceResponse:
     return wire.AlterConfigsResourceResponse(
         error_code=error_code(error),
         error_message=error_message(error),
@@ -84,16 +82,16 @@ def configs_changed(request: Any, response: Any) -> Iterator[Outcome]:  # noqa: 
         for resource in request.resources
     }
     kinds: Mapping[int, str] = {kind.value: kind.name.lower() for kind in ResourceType}
-    for result in response.responses:
-        kind = kinds.get(result.resource_type, str(result.resource_type))
-        configs = names.get((result.resource_type, result.resource_name), "")
-        yield f"{kind} {result.resource_name} ({configs})", result.error_code
+    for altered in response.responses:
+        kind = kinds.get(altered.resource_type, str(altered.resource_type))
+        configs = names.get((altered.resource_type, altered.resource_name), "")
+        yield f"{kind} {altered.resource_name} ({configs})", altered.error_code
 
 
 register(
     handle,
     lambda request, _caller, error: wire.AlterConfigsResponse(
-        responses=refuse_each(request.resources, error)
+        responses=[result(resource, error) for resource in request.resources]
     ),
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,

@@ -73,7 +73,7 @@ def _start(
 
 register(
     handle,
-    refuse_whole(wire.AlterShareGroupOffsetsResponse, group_error_code),
+    refuse_whole(wire.AlterShareGroupOffsetsResponse, of_group=True),
     rights=[on_group(READ), by_handler((READ, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

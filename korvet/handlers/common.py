@@ -81,15 +81,19 @@ def require_group_id(group: str) -> None:
 
 
 def refuse_whole(
-    response: type[R], code_of: Callable[[KafkaError], ErrorCode] = error_code, **others: object
+    response: type[R], *, of_group: bool = False, **others: object
 ) -> Callable[[Any, Caller, KafkaError], R]:
-    """Return what answers with an error of the whole request: code, message if `response` has one, and `others`."""
+    """Return what answers with an error of the whole request: code, message if `response` has one, and `others`.
+
+    `of_group`: the code is that of a request about a group.
+    """
     make: Callable[..., R] = response
     has_message = any(field.name == "error_message" for field in msgspec.structs.fields(response))
 
     def refuse(_request: Message, _caller: Caller, error: KafkaError) -> R:
         message = {"error_message": error_message(error)} if has_message else {}
-        return make(error_code=code_of(error), **message, **others)
+        code = group_error_code(error) if of_group else error.code
+        return make(error_code=code, **message, **others)
 
     return refuse
 

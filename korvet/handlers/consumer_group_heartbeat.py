@@ -15,7 +15,7 @@ from functools import partial
 from korvet.errors import ErrorCode
 from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned
 from korvet.groups.types import instance_text
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.groups import (
     assignment,
     joins_or_leaves,
@@ -74,7 +74,7 @@ def _owned(request: wire.ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 register(
     handle,
-    refuse_whole(wire.ConsumerGroupHeartbeatResponse, group_error_code),
+    refuse_whole(wire.ConsumerGroupHeartbeatResponse, of_group=True),
     rights=[on_group(READ), by_handler((DESCRIBE, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     confirms=joins_or_leaves,

@@ -63,7 +63,7 @@ def _changes(
 
 register(
     handle,
-    refuse_whole(wire.DeleteShareGroupOffsetsResponse, group_error_code),
+    refuse_whole(wire.DeleteShareGroupOffsetsResponse, of_group=True),
     rights=[on_group(DELETE), by_handler((READ, TOPIC))],
     changes=_changes,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -13,6 +13,7 @@ from korvet.handlers.common import refuse_transaction
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import on_transactional_id
 from korvet.protocol.messages import end_txn as wire
+from korvet.transactions.types import ProducerIdentity
 
 PRODUCER_FENCED_VERSION_FIRST = 2
 EPOCH_VERSION_FIRST = 5
@@ -21,8 +22,7 @@ EPOCH_VERSION_FIRST = 5
 def handle(request: wire.EndTxnRequest, caller: Caller, services: Services) -> wire.EndTxnResponse:
     identity = services.transactions.end(
         request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
+        ProducerIdentity(request.producer_id, request.producer_epoch),
         commit=request.committed,
         bumps_epoch=caller.version >= EPOCH_VERSION_FIRST,
     )

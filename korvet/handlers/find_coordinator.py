@@ -9,8 +9,7 @@ Errors: INVALID_REQUEST.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from korvet.cluster.brokers import ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import error_message
 from korvet.handlers.registry import Caller, Services, register
@@ -40,17 +39,21 @@ def handle(
         message = "share-group state has no coordinators" if is_share else "the coordinator type is unknown"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     live = services.cluster.refresh().on(caller.session.listener)
+    return _response([_found(key, live) for key in _keys(request, caller)], caller)
 
-    def find(key: str) -> wire.Coordinator:
-        try:
-            address = live.coordinator(key)
-        except KafkaError as error:
-            return _none(key, error)
-        return wire.Coordinator(
-            key=key, node_id=address.broker_id, host=address.host, port=address.port, error_message=None
-        )
 
-    return _response(request, caller, find)
+def _keys(request: wire.FindCoordinatorRequest, caller: Caller) -> list[str]:
+    return request.coordinator_keys if caller.version >= BATCH_VERSION_FIRST else [request.key]
+
+
+def _found(key: str, live: ReachableBrokers) -> wire.Coordinator:
+    try:
+        address = live.coordinator(key)
+    except KafkaError as error:
+        return _none(key, error)
+    return wire.Coordinator(
+        key=key, node_id=address.broker_id, host=address.host, port=address.port, error_message=None
+    )
 
 
 def _none(key: str, error: KafkaError) -> wire.Coordinator:
@@ -59,12 +62,10 @@ def _none(key: str, error: KafkaError) -> wire.Coordinator:
     )
 
 
-def _response(
-    request: wire.FindCoordinatorRequest, caller: Caller, find: Callable[[str], wire.Coordinator]
-) -> wire.FindCoordinatorResponse:
+def _response(found: list[wire.Coordinator], caller: Caller) -> wire.FindCoordinatorResponse:
     if caller.version >= BATCH_VERSION_FIRST:
-        return wire.FindCoordinatorResponse(coordinators=[find(key) for key in request.coordinator_keys])
-    one = find(request.key)
+        return wire.FindCoordinatorResponse(coordinators=found)
+    [one] = found
     return wire.FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -85,7 +86,7 @@ def _coordinated(request: wire.FindCoordinatorRequest, key: str, _topics: object
 
 register(
     handle,
-    lambda request, caller, error: _response(request, caller, lambda key: _none(key, error)),
+    lambda request, caller, error: _response([_none(key, error) for key in _keys(request, caller)], caller),
     rights=[
         RequestRule(
             CLUSTER_ACTION,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode
 from korvet.groups.types import instance_text
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import heartbeat as wire
@@ -23,7 +23,7 @@ def handle(request: wire.HeartbeatRequest, _caller: Caller, services: Services) 
 
 register(
     handle,
-    refuse_whole(wire.HeartbeatResponse, group_error_code),
+    refuse_whole(wire.HeartbeatResponse, of_group=True),
     rights=[on_group(READ)],
     abandoned=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

@@ -8,43 +8,23 @@ Errors: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.alter_configs import alter_each, configs_changed, refuse_each
+from korvet.errors import ErrorCode
+from korvet.handlers.alter_configs import alter_each, configs_changed, result
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import incremental_alter_configs as wire
-from korvet.protocol.types import ConfigOperation
-from korvet.topics.config_admin import ConfigChange, ConfigResource
 
 
 def handle(
     request: wire.IncrementalAlterConfigsRequest, _caller: Caller, services: Services
 ) -> wire.IncrementalAlterConfigsResponse:
-    """Alter each resource; the failure of one leaves the others unaffected."""
-
-    def alter(resource: wire.AlterConfigsResource) -> None:
-        services.configs.alter(
-            ConfigResource(resource.resource_type, resource.resource_name),
-            [_change(config) for config in resource.configs],
-            validate_only=request.validate_only,
-        )
-
-    return wire.IncrementalAlterConfigsResponse(responses=alter_each(request.resources, alter))
-
-
-def _change(config: wire.AlterableConfig) -> ConfigChange:
-    try:
-        operation = ConfigOperation(config.config_operation)
-    except ValueError:
-        message = f"Unknown operation type {config.config_operation}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
-    return ConfigChange(config.name, operation, config.value)
+    return wire.IncrementalAlterConfigsResponse(responses=alter_each(request, services, reset=False))
 
 
 register(
     handle,
     lambda request, _caller, error: wire.IncrementalAlterConfigsResponse(
-        responses=refuse_each(request.resources, error)
+        responses=[result(resource, error) for resource in request.resources]
     ),
     rights=[on_configs(ALTER_CONFIGS, "responses")],
     changes=configs_changed,

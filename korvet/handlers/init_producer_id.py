@@ -17,6 +17,7 @@ from korvet.log.producers import new_producer_id
 from korvet.protocol.messages import init_producer_id as wire
 from korvet.protocol.types import AclOperation
 from korvet.security.authorizer import refusal
+from korvet.transactions.types import ProducerIdentity
 
 PRODUCER_FENCED_VERSION_FIRST = 4
 NONE = -1
@@ -25,8 +26,8 @@ NONE = -1
 def handle(
     request: wire.InitProducerIdRequest, caller: Caller, services: Services
 ) -> wire.InitProducerIdResponse:
-    producer_id, epoch = request.producer_id, request.producer_epoch
-    if (producer_id == NONE) != (epoch == NONE):
+    asked = ProducerIdentity(request.producer_id, request.producer_epoch)
+    if (asked.producer_id == NONE) != (asked.epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer names its id and its epoch, or neither")
     if request.transactional_id is None:
         # Who may write to some topic may do so idempotently (KIP-679).
@@ -36,9 +37,7 @@ def handle(
         ):
             raise refusal(CLUSTER)
         return wire.InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
-    identity = services.transactions.init(
-        request.transactional_id, request.transaction_timeout_ms, producer_id, epoch
-    )
+    identity = services.transactions.init(request.transactional_id, request.transaction_timeout_ms, asked)
     return wire.InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode
 from korvet.groups.types import instance_text
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import leave_group as wire
@@ -33,7 +33,7 @@ def handle(request: wire.LeaveGroupRequest, caller: Caller, services: Services) 
 
 register(
     handle,
-    refuse_whole(wire.LeaveGroupResponse, group_error_code),
+    refuse_whole(wire.LeaveGroupResponse, of_group=True),
     rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     abandoned=ErrorCode.NONE,  # clients close the connection right after it

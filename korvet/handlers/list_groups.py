@@ -5,7 +5,7 @@ Who may not describe the cluster gets those groups that it may describe, and no 
 
 from __future__ import annotations
 
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import CLUSTER, DESCRIBE, GROUP, by_handler
 from korvet.protocol.messages import list_groups as wire
@@ -28,6 +28,6 @@ def handle(request: wire.ListGroupsRequest, caller: Caller, services: Services) 
 
 register(
     handle,
-    refuse_whole(wire.ListGroupsResponse, group_error_code),
+    refuse_whole(wire.ListGroupsResponse, of_group=True),
     rights=[by_handler((DESCRIBE, CLUSTER), (DESCRIBE, GROUP))],
 )

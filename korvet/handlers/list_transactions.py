@@ -10,7 +10,7 @@ Errors: INVALID_REGULAR_EXPRESSION.
 
 from __future__ import annotations
 
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, TRANSACTIONAL_ID, by_handler
 from korvet.protocol.messages import list_transactions as wire
@@ -52,6 +52,6 @@ def handle(
 
 register(
     handle,
-    refuse_whole(wire.ListTransactionsResponse, group_error_code),
+    refuse_whole(wire.ListTransactionsResponse, of_group=True),
     rights=[by_handler((DESCRIBE, TRANSACTIONAL_ID))],
 )

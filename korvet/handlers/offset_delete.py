@@ -40,7 +40,7 @@ def handle(
 
 register(
     handle,
-    refuse_whole(wire.OffsetDeleteResponse, group_error_code),
+    refuse_whole(wire.OffsetDeleteResponse, of_group=True),
     rights=[on_group(DELETE), by_handler((READ, TOPIC))],
     changes=lambda request, response: partitions_changed(response.topics, f"group {request.group_id} "),
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -7,6 +7,7 @@ decide on more than that, the handler asks `caller.rights` itself (`by_handler`)
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from korvet.protocol.schema import VERSION_MAX
@@ -105,10 +106,12 @@ def on_topics(
     items: str = "topics",
     answers: str = "topics",
     cluster: AclOperation | None = None,
-    name: Callable[[Any], str] = lambda item: item.name,
+    name: str = "name",
 ) -> ItemRule:
+    """Return the rule of topics that are named in the field `name` of each item."""
+    name_of = attrgetter(name)
     return ItemRule(
-        operation, (TOPIC,), items, answers, lambda _request, item, _topics: (TOPIC, name(item)), cluster
+        operation, (TOPIC,), items, answers, lambda _request, item, _topics: (TOPIC, name_of(item)), cluster
     )
 
 

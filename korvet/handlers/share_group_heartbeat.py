@@ -12,7 +12,7 @@ from functools import partial
 
 from korvet.errors import ErrorCode
 from korvet.groups.consumer.types import MemberReport
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.groups import (
     assignment,
     joins_or_leaves,
@@ -54,7 +54,7 @@ def handle(
 
 register(
     handle,
-    refuse_whole(wire.ShareGroupHeartbeatResponse, group_error_code),
+    refuse_whole(wire.ShareGroupHeartbeatResponse, of_group=True),
     rights=[on_group(READ), by_handler((DESCRIBE, TOPIC))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     confirms=joins_or_leaves,

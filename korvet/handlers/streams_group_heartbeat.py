@@ -23,7 +23,7 @@ from korvet.groups.streams.types import (
     Subtopology,
     Tasks,
 )
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.groups import (
     joins_or_leaves,
     require_streams_groups,
@@ -245,7 +245,7 @@ def _partitions(by_topic: dict[str, list[int]]) -> list[wire.TopicPartition]:
 
 register(
     handle,
-    refuse_whole(wire.StreamsGroupHeartbeatResponse, group_error_code),
+    refuse_whole(wire.StreamsGroupHeartbeatResponse, of_group=True),
     rights=[on_group(READ), by_handler((DESCRIBE, TOPIC), (CREATE, TOPIC), (CREATE, CLUSTER))],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     confirms=joins_or_leaves,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SyncRequest, instance_text
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group
 from korvet.protocol.messages import sync_group as wire
@@ -40,7 +40,7 @@ def handle(request: wire.SyncGroupRequest, caller: Caller, services: Services) -
 
 register(
     handle,
-    refuse_whole(wire.SyncGroupResponse, group_error_code),
+    refuse_whole(wire.SyncGroupResponse, of_group=True),
     rights=[on_group(READ)],
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

@@ -22,6 +22,7 @@ from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, on_group, on_topics, on_transactional_id
 from korvet.protocol.messages import txn_offset_commit as wire
 from korvet.topics.types import PartitionRef, TopicRef
+from korvet.transactions.types import ProducerIdentity
 
 ABORTABLE_VERSION_FIRST = 4
 ADDS_GROUP_VERSION_FIRST = 5
@@ -50,17 +51,17 @@ def handle(
     if not any(_exists(offset, services) for offset in offsets):
         return _response(request, repeat(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     require_group_id(request.group_id)
-    number = services.transactions.add_group(
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    number = services.transactions.add(
         request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        request.group_id,
+        producer,
+        groups=[request.group_id],
         verify_only=caller.version < ADDS_GROUP_VERSION_FIRST,
     )
     by = Committer(
         request.group_id, request.generation_id, request.member_id, instance_text(request.group_instance_id)
     )
-    transaction = ProducerTransaction(request.producer_id, request.producer_epoch, number)
+    transaction = ProducerTransaction(*producer, number)
     outcomes = services.groups.committed.commit(by, offsets, caller.not_after_ms, transaction)
     return _response(request, map(group_error_code, outcomes))
 

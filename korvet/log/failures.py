@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import ErrorCode
 from korvet.logs import Log
+from korvet.telemetry import metrics
 
 _log = Log(__name__)
 
@@ -15,14 +16,10 @@ QUIET_SECONDS = 5.0
 
 
 class Failures:
-    """The failed appends of one worker. `count` is called with the name of an error, and how many batches had it."""
+    """The failed appends of one worker."""
 
-    def __init__(
-        self,
-        count: Callable[[str, int], None] = lambda _error, _count: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._count, self._clock = count, clock
+    def __init__(self, clock: Clock = CLOCK) -> None:
+        self._clock = clock
         self._began: float | None = None
         self._last = 0.0
         self._failed = 0
@@ -33,9 +30,10 @@ class Failures:
         `succeeds`: some requests had no failure.
         """
         for error, count in counts.items():
-            self._count(error.name, count)
+            metrics.PRODUCE_ERRORS.labels(error.name).inc(count)
+            metrics.PRODUCE_ERROR_TIME.labels(error.name).set_to_current_time()
         if away:
-            self._last = self._clock()
+            self._last = self._clock.monotonic()
             self._failed += away
             if self._began is None:
                 self._began = self._last
@@ -44,7 +42,7 @@ class Failures:
             self._end(self._began)
 
     def _end(self, began: float) -> None:
-        now = self._clock()
+        now = self._clock.monotonic()
         if now - self._last >= QUIET_SECONDS:
             _log.info("appends succeed again", failed=self._failed, seconds=round(self._last - began, 3))
             self._began, self._failed = None, 0

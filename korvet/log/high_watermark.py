@@ -15,9 +15,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from korvet_core import Fetched
 
@@ -39,10 +39,9 @@ AGE_SECONDS = 1.0
 REMEMBERED_MAX = 50_000
 """Logs whose high watermark is remembered; beyond it all are forgotten, at the price of a round for each."""
 
-_BOUNDS_RETRIES = 2
+BOUNDS_TRIES = 3
 """The first attempt may find that the number of servers in sync was old, the second that the history was."""
 
-R = TypeVar("R")
 _LogKey: TypeAlias = tuple[str, str]
 """The name of a stream, and the topic id: another topic may get the name."""
 
@@ -64,7 +63,7 @@ class LogEnd(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A high watermark, and the last stable offset of the log up to there; when that was found (`clock`)."""
+    """A high watermark, and the last stable offset of the log up to there; when that was found (time.monotonic)."""
 
     end: int
     stable: int
@@ -77,12 +76,9 @@ _NOTHING = _Held(-1, -1, 0.0)
 class HighWatermarks:
     """The high watermarks that one worker knows, of what `reads` leads to; without `replicas` there are none."""
 
-    def __init__(
-        self, reads: Redis, replicas: Replicas | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, reads: Redis, replicas: Replicas | None) -> None:
         self._reads = reads
         self._replicas = replicas
-        self._clock = clock
         self._nodes: dict[RedisNode, _NodeWatermarks] = {}
 
     def begin(self, partitions: Iterable[Partition]) -> Histories:
@@ -108,24 +104,18 @@ class HighWatermarks:
     def limit(
         self,
         histories: Histories,
-        results: list[tuple[R, Fetched | KafkaError]],
-        partition_of: Callable[[R], Partition],
-    ) -> list[tuple[R, Fetched | KafkaError]]:
-        """Return what was found by reads since `begin` returned `histories`, up to the high watermarks."""
-        replicas = self._replicas
-        if replicas is None or not any(self._wanted(partition_of(read)) for read, _ in results):
-            return results
-        ends = [
-            _end_of(partition_of(read), result)
-            for read, result in results
-            if not isinstance(result, KafkaError)
-        ]
-        self._advance(histories, ends, replicas)
+        partitions: Sequence[Partition],
+        results: Sequence[Fetched | KafkaError],
+    ) -> list[Fetched | KafkaError]:
+        """Return what was read of logs since `begin` returned `histories`, up to the high watermarks."""
+        read = list(zip(partitions, results, strict=True))
+        ends = [_end_of(of, result) for of, result in read if not isinstance(result, KafkaError)]
+        self._advance(histories, ends)
         return [
-            (read, result)
-            if isinstance(result, KafkaError) or not self._wanted(partition_of(read))
-            else (read, result.limit(*self._held(partition_of(read), histories)))
-            for read, result in results
+            result
+            if isinstance(result, KafkaError) or not self._wanted(of)
+            else result.limit(*self._held(of, histories))
+            for of, result in read
         ]
 
     def limits(self, asked: Sequence[tuple[int | None, str, LogEnd]]) -> list[tuple[int, int] | None]:
@@ -145,64 +135,54 @@ class HighWatermarks:
                 histories[node] = self._of(node, replicas).begin()
             current.append(node is not None and histories[node] == history)
         ends = [end for (_, _, end), is_current in zip(asked, current, strict=True) if is_current]
-        self._advance(histories, ends, replicas)
+        self._advance(histories, ends)
         return [
             self._held(end.partition, histories) if is_current else None
             for (_, _, end), is_current in zip(asked, current, strict=True)
         ]
 
-    def bounds(
-        self, partitions: Sequence[Partition], read: Callable[[], list[Bounds | KafkaError]]
-    ) -> list[Bounds | KafkaError]:
-        """Return the bounds that `read` finds; the high watermark is -1 if none is known.
-
-        The answer is final, so facts about the master from before a failover are read again first.
-        """
-        replicas = self._replicas
-        if replicas is None or not any(map(self._wanted, partitions)):
-            return read()
-        bounded = self._bounds_once(partitions, read, replicas)
-        for _ in range(_BOUNDS_RETRIES):
-            unknown = [
-                partition
-                for partition, bound in zip(partitions, bounded, strict=True)
-                if isinstance(bound, Bounds) and bound.high_watermark < 0
-            ]
-            if all(self._has_too_few(partition, replicas) for partition in unknown):
-                break
-            bounded = self._bounds_once(partitions, read, replicas)
-        return bounded
-
-    def _bounds_once(
+    def limit_bounds(
         self,
+        histories: Histories,
         partitions: Sequence[Partition],
-        read: Callable[[], list[Bounds | KafkaError]],
-        replicas: Replicas,
+        results: Sequence[Bounds | KafkaError],
     ) -> list[Bounds | KafkaError]:
-        histories = self.begin(partitions)
-        pairs = list(zip(partitions, read(), strict=True))
+        """Return bounds that were read since `begin`, with the high watermarks; -1 if none is known."""
+        read = list(zip(partitions, results, strict=True))
         ends = [
-            LogEnd(partition, bound.high_watermark, bound.stable_offset, bound.high_watermark)
-            for partition, bound in pairs
-            if not isinstance(bound, KafkaError)
+            LogEnd(of, bounds.high_watermark, bounds.stable_offset, bounds.high_watermark)
+            for of, bounds in read
+            if not isinstance(bounds, KafkaError)
         ]
-        self._advance(histories, ends, replicas)
+        self._advance(histories, ends)
         return [
-            bound
-            if isinstance(bound, KafkaError) or not self._wanted(partition)
-            else cut_bounds(bound, *self._held(partition, histories))
-            for partition, bound in pairs
+            bounds
+            if isinstance(bounds, KafkaError) or not self._wanted(of)
+            else cut_bounds(bounds, *self._held(of, histories))
+            for of, bounds in read
         ]
 
-    def _advance(self, histories: Histories, ends: Sequence[LogEnd], replicas: Replicas) -> None:
+    def are_final(self, partitions: Sequence[Partition], results: Sequence[Bounds | KafkaError]) -> bool:
+        """Return whether each high watermark is known, or too few replicas are in sync for it."""
+        return all(
+            self._has_too_few(of)
+            for of, bounds in zip(partitions, results, strict=True)
+            if isinstance(bounds, Bounds) and bounds.high_watermark < 0
+        )
+
+    def _advance(self, histories: Histories, ends: Sequence[LogEnd]) -> None:
         """Ask replicas for logs that go on past their high watermarks; wait if something is to be shown of that."""
-        by_node: dict[RedisNode, list[LogEnd]] = {}
+        replicas = self._replicas
+        if replicas is None or not histories:
+            return
+        by_node: dict[RedisNode, list[tuple[int, LogEnd]]] = {}
         for end in ends:
-            if self._wanted(end.partition) and (node := self._node_in(histories, end.partition)):
-                by_node.setdefault(node, []).append(end)
+            count = self._wanted(end.partition)
+            if count and (node := self._node_in(histories, end.partition)):
+                by_node.setdefault(node, []).append((count, end))
         # All nodes are asked before any is waited for.
         waits = [
-            (self._of(node, replicas), self._of(node, replicas).ask(histories[node], some, self._wanted))
+            (self._of(node, replicas), self._of(node, replicas).ask(histories[node], some))
             for node, some in by_node.items()
         ]
         if awaited := [round_ for _, rounds in waits for round_ in rounds.values()]:
@@ -227,17 +207,19 @@ class HighWatermarks:
             # Those of nodes that are masters no more would stay with all their logs.
             known = self._reads.known_nodes()
             self._nodes = {name: kept for name, kept in self._nodes.items() if name in known}
-            of = self._nodes[node] = _NodeWatermarks(node, replicas.of(node), self._clock)
+            of = self._nodes[node] = _NodeWatermarks(node, replicas.of(node))
         return of
 
     def _wanted(self, partition: Partition) -> int:
         """Return how many replicas must have what is shown of a log."""
         return 0 if self._replicas is None else max(self._replicas.least, partition.replicas)
 
-    def _has_too_few(self, partition: Partition, replicas: Replicas) -> bool:
+    def _has_too_few(self, partition: Partition) -> bool:
         """Return whether Redis, asked again, has fewer replicas in sync than a log wants."""
         with contextlib.suppress(StorageUnavailableError):
-            of = replicas.of(self._reads.node_of(partition.stream))
+            if self._replicas is None:
+                return True
+            of = self._replicas.of(self._reads.node_of(partition.stream))
             of.recount()
             # 0: the connection led to a replica, and the next one may lead to the master.
             return 0 < of.insync() <= self._wanted(partition)
@@ -247,8 +229,8 @@ class HighWatermarks:
 class _NodeWatermarks:
     """Those of the logs of one node."""
 
-    def __init__(self, node: RedisNode, replicas: NodeReplicas, clock: Callable[[], float]) -> None:
-        self._node, self._replicas, self._clock = node, replicas, clock
+    def __init__(self, node: RedisNode, replicas: NodeReplicas) -> None:
+        self._node, self._replicas = node, replicas
         self._history = ""
         self._ends: dict[_LogKey, _Held] = {}
         self._outdated: str | None = None
@@ -269,17 +251,18 @@ class _NodeWatermarks:
                 self._node.connect()
         return self._node.history
 
-    def ask(
-        self, history: str, ends: Iterable[LogEnd], wanted: Callable[[Partition], int]
-    ) -> dict[int, BegunRound]:
-        """Begin rounds for logs that go on past their high watermarks; returns those to wait for, by their number."""
+    def ask(self, history: str, ends: Iterable[tuple[int, LogEnd]]) -> dict[int, BegunRound]:
+        """Begin rounds for logs that go on past their high watermarks, each with the number of replicas that it wants.
+
+        Returns those to wait for, by their number.
+        """
         if history != self._node.history:
             return {}
         asked: dict[int, list[LogEnd]] = {}
         awaited: set[int] = set()
-        now = self._clock()
-        for end in ends:
-            count, held = wanted(end.partition), self._get(end.partition, history)
+        now = time.monotonic()
+        for count, end in ends:
+            held = self._get(end.partition, history)
             if held.end >= end.end:
                 continue
             if (held.stable if end.committed else held.end) < end.shown:
@@ -294,7 +277,7 @@ class _NodeWatermarks:
     def note_vain(self, rounds: Mapping[int, BegunRound]) -> None:
         """Note which rounds were waited for in vain."""
         vain = [count for count, round_ in rounds.items() if _was_vain(round_.value, count)]
-        self._vain_at |= dict.fromkeys(vain, self._clock())
+        self._vain_at |= dict.fromkeys(vain, time.monotonic())
 
     def held(self, partition: Partition, history: str) -> _Held:
         """Return the high watermark of a log in a history; -1 if none is known."""
@@ -329,7 +312,7 @@ class _NodeWatermarks:
             self._history = history
         if len(self._ends) + len(ends) > REMEMBERED_MAX:
             self._ends.clear()
-        now = self._clock()
+        now = time.monotonic()
         for end in ends:
             key = end.partition.stream, end.partition.topic_id
             self._ends[key] = max(_Held(end.end, end.stable, now), self._ends.get(key, _NOTHING))._replace(

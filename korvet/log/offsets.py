@@ -7,8 +7,7 @@ tier holds are older: it is asked first, and Redis if it has no answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from korvet_core import Fetched
@@ -100,8 +99,8 @@ class OffsetLookup:
             if isinstance(bound, KafkaError):
                 answers.append(bound)
             elif place in searches:
-                look = partial(self._find_in_redis, query, searches[place], intervals[place])
-                visible = _visible(query, bound, _of_both(query, bound, stamps.get(place), look))
+                stamp, where = stamps.get(place), (searches[place], intervals[place])
+                visible = _visible(query, bound, self._of_both(query, bound, stamp, *where))
                 answers.append(_with_epoch(bound, visible))
             else:
                 answers.append(_with_epoch(bound, _bound(query, bound)))
@@ -131,6 +130,26 @@ class OffsetLookup:
             )
             answers.append(OffsetFound(end, leader_epoch=last))
         return answers
+
+    def _of_both(
+        self,
+        query: OffsetQuery,
+        bounds: Bounds,
+        stamp: Stamp | KafkaError | None,
+        search: Search,
+        intervals: SearchResult | KafkaError,
+    ) -> OffsetFound | KafkaError:
+        """Return the answer of the remote tier, `stamp`, or else what is found in Redis, which holds what is newer."""
+        if isinstance(stamp, KafkaError):
+            return stamp
+        by_time = query.earliest is not None
+        if stamp is None or (by_time and bounds.remote is not None and stamp[0] >= bounds.remote.end):
+            return self._find_in_redis(query, search, intervals)
+        archived = OffsetFound(*stamp)
+        if by_time or archived.timestamp >= bounds.max_timestamp < OFFSETS_END:
+            return archived
+        local = self._find_in_redis(query, search, intervals)
+        return local if isinstance(local, KafkaError) or local.timestamp > archived.timestamp else archived
 
     def _find_in_redis(
         self, query: OffsetQuery, search: Search, intervals: SearchResult | KafkaError
@@ -201,25 +220,6 @@ def _search(query: OffsetQuery, bounds: Bounds) -> Search | None:
         # A record without a timestamp has -1, and is no answer.
         return Search(query.partition, max(bounds.max_timestamp, 0), first)
     return Search(query.partition, query.timestamp, first) if query.timestamp >= 0 else None
-
-
-def _of_both(
-    query: OffsetQuery,
-    bounds: Bounds,
-    stamp: Stamp | KafkaError | None,
-    look: Callable[[], OffsetFound | KafkaError],
-) -> OffsetFound | KafkaError:
-    """Return the answer of the remote tier, `stamp`, or else the one that `look` finds in Redis, for newer records."""
-    if isinstance(stamp, KafkaError):
-        return stamp
-    by_time = query.earliest is not None
-    if stamp is None or (by_time and bounds.remote is not None and stamp[0] >= bounds.remote.end):
-        return look()
-    archived = OffsetFound(*stamp)
-    if by_time or archived.timestamp >= bounds.max_timestamp < OFFSETS_END:
-        return archived
-    local = look()
-    return local if isinstance(local, KafkaError) or local.timestamp > archived.timestamp else archived
 
 
 def _visible(

@@ -23,7 +23,7 @@ from korvet.errors import (
 from korvet.log.appends import Appends, BatchAppend, Marker
 from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs, epochs_of
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
-from korvet.log.high_watermark import HighWatermarks
+from korvet.log.high_watermark import BOUNDS_TRIES, HighWatermarks
 from korvet.log.replication import Replicas
 from korvet.log.state import range_start
 from korvet.log.types import Appended, Bounds, LogLimits, LogPosition, Read, RemoteRange
@@ -311,9 +311,16 @@ class LogStore:
     def visible_bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return the bounds as consumers see them: the high watermark is what replicas have, -1 if that is unknown.
 
+        That is final for those who ask, so what was known of the master before a failover is learned again first.
         Errors as those of `bounds`.
         """
-        return self.watermarks.bounds(partitions, lambda: self.bounds(partitions))
+        visible: list[Bounds | KafkaError] = []
+        for _ in range(BOUNDS_TRIES):
+            histories = self.watermarks.begin(partitions)
+            visible = self.watermarks.limit_bounds(histories, partitions, self.bounds(partitions))
+            if self.watermarks.are_final(partitions, visible):
+                break
+        return visible
 
     def _settled(self, partition: Partition, bounds: Bounds | KafkaError | None) -> Bounds | KafkaError:
         for _ in range(ROUNDS_MAX):

@@ -18,6 +18,7 @@ from korvet.server.net.connection import ClientConnection
 from korvet.server.net.throttle import THROTTLED_BY, Throttle
 from korvet.server.serving_lease import ServingLease
 from korvet.topics.types import TopicRef
+from korvet.transactions.types import ProducerIdentity
 from korvet.turns import in_turns
 
 ABORTABLE_VERSION_FIRST = 11
@@ -93,9 +94,8 @@ class ProduceDecisions:
         partitions = [self._appends.partition_of(stream) for stream in streams]
         verify_only = version < ADDING_VERSION_FIRST
         try:
-            return self._services.transactions.add_partitions(
-                transactional_id, producer_id, epoch, partitions, verify_only=verify_only
-            )
+            by = ProducerIdentity(producer_id, epoch)
+            return self._services.transactions.add(transactional_id, by, partitions, verify_only=verify_only)
         except KafkaError as error:
             code = _code_for_producers(error.code, version)
             if code is error.code:

@@ -15,6 +15,7 @@ from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.features import Features
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
+from korvet.groups.consumer.assignment import GroupsContext
 from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.migration import Migration
@@ -152,7 +153,7 @@ def build_services(
     live = LiveSettings(settings, broker_configs)
     topics = TopicRegistry(TopicStore(redis, keys, clock=clock), settings, log.partition, clock=clock)
     live.follow(topics.apply_settings)
-    remote = RemoteTier(storage.remote, settings, count_error=metrics.LAKE_READ_ERRORS.inc)
+    remote = RemoteTier(storage.remote, settings)
     live.follow(remote.use)
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(redis, keys, clock=clock))
@@ -180,13 +181,7 @@ def build_services(
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=replicas,
         transactions=TransactionCoordinator(
-            TransactionStore(redis, keys),
-            topics,
-            markers,
-            groups.committed,
-            replicas,
-            settings,
-            count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),
+            TransactionStore(redis, keys), topics, markers, groups.committed, replicas, settings
         ),
         groups=groups,
         share=_share_services(settings, storage, log, remote, offsets, topics, groups, group_configs),
@@ -246,18 +241,15 @@ def _group_services(
     )
     offsets = OffsetStore(redis, keys, mirror=settings.group_mirror)
     migration = Migration(store, topics, settings)
-    consumer = ConsumerGroups(store.consumers, topics, configs, migration, settings, subscriptions)
+    context = GroupsContext(topics, configs, settings, subscriptions)
+    consumer = ConsumerGroups(store.consumers, context, migration)
     return GroupServices(
         coordinator=GroupCoordinator(
-            store,
-            subscriptions,
-            settings,
-            ClassicMembers(consumer, migration, topics),
-            REQUEST_METRICS.parked,
+            store, subscriptions, settings, ClassicMembers(consumer, migration, topics)
         ),
         consumer=consumer,
-        share=ShareGroups(store.shares, topics, configs, settings, subscriptions),
-        streams=StreamsGroups(store.streams, topics, configs, settings, subscriptions),
+        share=ShareGroups(store.shares, context),
+        streams=StreamsGroups(store.streams, context),
         committed=CommittedOffsets(offsets, topics, settings),
         offsets=offsets,
         admin=GroupAdmin(store, GroupList(redis, keys), offsets, topics),
@@ -285,14 +277,7 @@ def _share_services(  # noqa: PLR0913, PLR0917 - of logs and of groups
             lambda group, member, some: store.release(group, member, some, configs.share_policy(group)),
             is_alone=workers == 1,
         ),
-        fetcher=ShareFetcher(
-            log,
-            store,
-            positions,
-            remote,
-            storage.replicas,
-            on_park=partial(REQUEST_METRICS.parked, "ShareFetch"),
-        ),
+        fetcher=ShareFetcher(log, store, positions, remote, storage.replicas),
         acknowledger=Acknowledger(store, topics, storage.replicas),
         offsets=offsets,
     )

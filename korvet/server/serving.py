@@ -55,7 +55,7 @@ class CoreMetrics:
 
     def __init__(self, core: DataPath[Any], traffic: TopicCounters) -> None:
         self._core, self._traffic = core, traffic
-        self._failures = Failures(_count_failure)
+        self._failures = Failures()
         self._parked = self._evictions = 0
 
     def flush(self) -> bool:
@@ -101,8 +101,3 @@ class CoreMetrics:
         metrics.FETCH_SESSION_PARTITIONS.set(partitions)
         metrics.FETCH_SESSION_EVICTIONS.inc(evictions - self._evictions)
         self._evictions = evictions
-
-
-def _count_failure(error: str, count: int) -> None:
-    metrics.PRODUCE_ERRORS.labels(error).inc(count)
-    metrics.PRODUCE_ERROR_TIME.labels(error).set_to_current_time()

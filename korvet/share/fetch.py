@@ -35,6 +35,7 @@ from korvet.share.positions import PartKey, Positions, part_key
 from korvet.share.reading import SharePiece, chunks, joined, last_epoch, piece
 from korvet.share.store import SharePartitions
 from korvet.share.types import Acquire, Acquired, AcquiredRange, Readable
+from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
 from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic
 from korvet.topics.types import Partition
@@ -136,15 +137,12 @@ class ShareFetcher:
         remote: RemoteTier,
         replicas: Replicas,
         *,
-        on_park: Callable[[int], None] = lambda _change: None,
         clock: Clock = CLOCK,
     ) -> None:
-        """`on_park` is called when a fetch begins (1) and ends (-1) to wait for records."""
         self.log, self.store, self.positions, self.remote = log, store, positions, remote
         self.replicas, self.clock = replicas, clock
         self.weights = _EntryWeights()
         self.looks = _PartLooks()
-        self._on_park = on_park
         self._parked: set[Watch] = set()
         self._draining = False
 
@@ -200,12 +198,12 @@ class ShareFetcher:
         if self._draining:
             return
         self._parked.add(of.watch)
-        self._on_park(1)
+        REQUEST_METRICS.parked("ShareFetch", 1)
         try:
             of.wait(max(0.0, until - self.clock.monotonic()))
         finally:
             self._parked.discard(of.watch)
-            self._on_park(-1)
+            REQUEST_METRICS.parked("ShareFetch", -1)
         under_way.timer.end_stage(WAIT)
         for each in parts:
             each.due = each.due or each.withheld
@@ -388,9 +386,11 @@ class _ShareFetch:
         room, any_read = self._bytes_left, False
         archived: list[tuple[SharePart, Fetched, RemoteRange]] = []
         for some in in_parts(plan, PARTITIONS_AT_ONCE) if plan else ():
-            histories = log.watermarks.begin(read.partition for _, read in some)
-            pairs = list(zip(some, log.read([read for _, read in some]), strict=True))
-            for (part, read), each in log.watermarks.limit(histories, pairs, lambda pair: pair[1].partition):
+            reads = [read for _, read in some]
+            partitions = [read.partition for read in reads]
+            histories = log.watermarks.begin(partitions)
+            limited = log.watermarks.limit(histories, partitions, log.read(reads))
+            for (part, read), each in zip(some, limited, strict=True):
                 if isinstance(each, KafkaError):
                     self._fail(part, each)
                     continue

@@ -127,18 +127,8 @@ class ShareGroupOffsets:
     def _create(self, group: str) -> None:
         """Create an empty group: what a member that joins and leaves leaves behind."""
         member = str(uuid.uuid4())
-        row = SubscriberRow(
-            session_ms=_SESSION_MS,
-            rebalance_ms=0,
-            instance="",
-            client_id="",
-            client_host="",
-            rack="",
-            names=(),
-        )
-        change = MemberChange(
-            member_id=member, instance="", before=None, progress=Progress(), row=row, bumps=False
-        )
+        row = SubscriberRow(session_ms=_SESSION_MS, rebalance_ms=0, instance="", client_id="", client_host="")
+        change = MemberChange(member_id=member, instance="", before=None, progress=Progress(), row=row)
         fields = self._groups.fields(group)
         if self._groups.update(group, fields, change, _SESSION_MS, 1) is not None:
             self._groups.leave(group, [(member, "", LEAVE_EPOCH)])

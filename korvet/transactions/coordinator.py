@@ -35,10 +35,12 @@ from korvet.log.markers import MarkerWriter
 from korvet.log.producers import new_producer_id
 from korvet.log.replication import Replicas
 from korvet.logs import Log
+from korvet.telemetry import metrics
 from korvet.topics.registry import Topic, TopicRegistry, id_text
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.transactions.store import TransactionStore
 from korvet.transactions.types import (
+    NO_PRODUCER,
     AddedPartition,
     ListedTransaction,
     PreparedTransaction,
@@ -69,10 +71,7 @@ class TransactionCoordinator:
         offsets: CommittedOffsets,
         replicas: Replicas,
         settings: Settings,
-        *,
-        count: Callable[[str, str], None] = lambda _result, _reason: None,
     ) -> None:
-        """`count` is called for each transaction that was completed: commit or abort; by client, fenced or keeper."""
         self._store = store
         self._topics = topics
         self._markers = markers
@@ -80,13 +79,12 @@ class TransactionCoordinator:
         self._replicas = replicas
         self._timeout_ms_max = settings.transaction_max_timeout_ms
         self._expiration_ms = settings.transactional_id_expiration_ms
-        self._count = count
 
     def flush(self) -> None:
         self._store.schedule.flush()
 
     def init(
-        self, transactional_id: str, timeout_ms: int, producer_id: int = -1, epoch: int = -1
+        self, transactional_id: str, timeout_ms: int, asked: ProducerIdentity = NO_PRODUCER
     ) -> ProducerIdentity:
         """Return the identity of a producer that begins, or goes on after an error with the one it had (KIP-360).
 
@@ -97,43 +95,34 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._timeout_ms_max:
             message = f"the transaction timeout must be from 1 to {self._timeout_ms_max} ms"
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
-        asked = ProducerIdentity(producer_id, epoch)
+        return self._once_complete(
+            transactional_id,
+            lambda: self._store.init(transactional_id, timeout_ms, asked, new_producer_id()),
+        )
 
-        def init() -> ProducerIdentity | PreparedTransaction:
-            return self._store.init(transactional_id, timeout_ms, asked, new_producer_id())
-
-        return self._once_complete(transactional_id, init)
-
-    def add_partitions(
+    def add(
         self,
         transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partitions: Sequence[Partition],
+        by: ProducerIdentity,
+        partitions: Sequence[Partition] = (),
+        groups: Sequence[str] = (),
         *,
         verify_only: bool = False,
     ) -> int:
-        """Add partitions to the producer's transaction, all or none, and return its number.
+        """Add partitions, and groups of which offsets are to be committed, to the producer's transaction, all or none.
 
-        `verify_only` adds none, and raises KafkaError INVALID_TXN_STATE if one is not in it. Raises KafkaError
-        PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST, CONCURRENT_TRANSACTIONS (the one before cannot be
-        completed yet).
+        Returns its number. Nothing to add opens it. `verify_only` adds nothing, and raises KafkaError INVALID_TXN_STATE
+        if something is not in it. Raises KafkaError PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST,
+        CONCURRENT_TRANSACTIONS (the one before cannot be completed yet).
         """
-        by = ProducerIdentity(producer_id, epoch)
-        return self._add(transactional_id, by, partitions, (), verify_only=verify_only)
-
-    def add_group(
-        self, transactional_id: str, producer_id: int, epoch: int, group: str, *, verify_only: bool = False
-    ) -> int:
-        """Add a group to the producer's transaction, which will commit offsets of it; see `add_partitions`.
-
-        An empty name opens the transaction, and adds none.
-        """
-        by = ProducerIdentity(producer_id, epoch)
-        return self._add(transactional_id, by, (), [group] if group else (), verify_only=verify_only)
+        _check_id(transactional_id)
+        return self._once_complete(
+            transactional_id,
+            partial(self._store.add, transactional_id, by, partitions, groups, verify_only=verify_only),
+        )
 
     def end(
-        self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, bumps_epoch: bool
+        self, transactional_id: str, by: ProducerIdentity, *, commit: bool, bumps_epoch: bool
     ) -> ProducerIdentity:
         """End the producer's transaction, and return what it goes on with: with `bumps_epoch` another epoch (KIP-890).
 
@@ -142,14 +131,8 @@ class TransactionCoordinator:
         INVALID_REQUEST, CONCURRENT_TRANSACTIONS (its next producer id is not valid yet).
         """
         _check_id(transactional_id)
-        by = ProducerIdentity(producer_id, epoch)
-
-        def end() -> ProducerIdentity | PreparedTransaction:
-            return self._store.end(
-                transactional_id, by, new_producer_id(), commit=commit, bumps_epoch=bumps_epoch
-            )
-
-        outcome = self._confirmed(end)
+        end = partial(self._store.end, transactional_id, by, commit=commit, bumps_epoch=bumps_epoch)
+        outcome = self._confirmed(partial(end, new_producer_id()))
         if isinstance(outcome, PreparedTransaction):
             try:
                 self._complete(transactional_id, outcome, "client")
@@ -208,22 +191,6 @@ class TransactionCoordinator:
                     found.append(ListedTransaction(name, stored.identity.producer_id, stored.state))
         return sorted(found)
 
-    def _add(
-        self,
-        transactional_id: str,
-        by: ProducerIdentity,
-        partitions: Sequence[Partition],
-        groups: Sequence[str],
-        *,
-        verify_only: bool,
-    ) -> int:
-        _check_id(transactional_id)
-
-        def add() -> int | PreparedTransaction:
-            return self._store.add(transactional_id, by, partitions, groups, verify_only=verify_only)
-
-        return self._once_complete(transactional_id, add)
-
     def _once_complete(self, transactional_id: str, change: Callable[[], T | PreparedTransaction]) -> T:
         """Return the result of a change that may have to wait until the transaction before is complete."""
         for _ in range(_TRIES_MAX):
@@ -256,7 +223,7 @@ class TransactionCoordinator:
             _log.warning("transaction not completed yet", transactional_id=transactional_id, reason=error)
             message = f"the transaction before cannot be completed yet: {error.message}"
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, message) from error
-        self._count("commit" if prepared.commit else "abort", reason)
+        metrics.TRANSACTIONS_COMPLETED.labels("commit" if prepared.commit else "abort", reason).inc()
 
     def _check_markers(self, prepared: PreparedTransaction, written: Sequence[KafkaError | None]) -> None:
         """Raise the error of a partition that still needs its marker."""

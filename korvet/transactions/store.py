@@ -64,8 +64,8 @@ class TransactionStore:
         self,
         transactional_id: str,
         by: ProducerIdentity,
-        partitions: Sequence[Partition] = (),
-        groups: Sequence[str] = (),
+        partitions: Sequence[Partition],
+        groups: Sequence[str],
         *,
         verify_only: bool,
     ) -> int | PreparedTransaction:

@@ -27,6 +27,9 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
+NO_PRODUCER = ProducerIdentity(-1, -1)
+
+
 class AddedPartition(NamedTuple):
     """A partition of a transaction: of the topic with this id, with the partition's slot tag, "" without one."""
 

@@ -98,7 +98,6 @@ class Group:
         self.store.heartbeat(self.name, member, instance, generation)
 
     def leave(self, *members: tuple[str, str]) -> list[str]:
-        """Take members out; returns the names of the outcomes."""
         outcomes = self.store.leave(self.name, members)
         assert outcomes is not None
         return [code.name for code in outcomes]

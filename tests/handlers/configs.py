@@ -27,12 +27,10 @@ def configs_of(client: Client, kind: int, name: str, *keys: str, synonyms: bool 
 
 
 def config(client: Client, kind: int, name: str, key: str, *, synonyms: bool = False) -> Any:
-    """Return one config of a resource."""
     return configs_of(client, kind, name, key, synonyms=synonyms)[key]
 
 
 def value(client: Client, kind: int, name: str, key: str) -> str | None:
-    """Return the value of one config of a resource."""
     found: str | None = config(client, kind, name, key).value
     return found
 
@@ -47,7 +45,6 @@ Operations = Mapping[str, str | tuple[int, str | None] | None]
 
 
 def altered(kind: int, name: str, operations: Operations) -> incremental_alter_configs.AlterConfigsResource:
-    """Return the changes of a resource."""
     configs = []
     for key, what in operations.items():
         operation, given = what if isinstance(what, tuple) else (DELETE if what is None else SET, what)
@@ -86,6 +83,5 @@ def refused(client: Client, kind: int, name: str, operations: Operations) -> tup
 
 
 def reset(kind: int, name: str, given: Mapping[str, str | None]) -> alter_configs.AlterConfigsResource:
-    """Return all configs to set on a resource."""
     configs = [alter_configs.AlterableConfig(name=key, value=value) for key, value in given.items()]
     return alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)

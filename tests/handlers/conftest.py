@@ -50,7 +50,6 @@ def other(scene: Scene) -> Iterator[Scene]:
 
 @pytest.fixture(scope="session")
 def broker_redis() -> Iterator[str]:
-    """Give the URL of the broker's Redis."""
     with redis_servers.server() as url:
         yield url
 

@@ -58,19 +58,16 @@ class Member:
         self.client.send(join_request(self.group, self.id, **self.fields | fields), version, 77)
 
     def end_join(self, version: int = JOIN) -> Any:
-        """Return the answer to the join."""
         answer = self.client.receive(JoinGroupResponse, version, 77)
         if answer.error_code == 0:
             self.id, self.generation = answer.member_id, answer.generation_id
         return answer
 
     def join(self, version: int = JOIN, **fields: Any) -> Any:
-        """Join and wait."""
         self.begin_join(version, **fields)
         return self.end_join(version)
 
     def begin_sync(self, parts: dict[str, bytes] | None = None, version: int = SYNC, **fields: Any) -> None:
-        """Send a sync."""
         if version >= 3 and "group_instance_id" in self.fields:
             fields.setdefault("group_instance_id", self.fields["group_instance_id"])
         request = sync_request(
@@ -79,16 +76,13 @@ class Member:
         self.client.send(request, version, 78)
 
     def end_sync(self, version: int = SYNC) -> Any:
-        """Return the answer to the sync."""
         return self.client.receive(SyncGroupResponse, version, 78)
 
     def sync(self, parts: dict[str, bytes] | None = None, version: int = SYNC, **fields: Any) -> Any:
-        """Sync and wait."""
         self.begin_sync(parts, version, **fields)
         return self.end_sync(version)
 
     def heartbeat(self, version: int = HEARTBEAT, **fields: Any) -> int:
-        """Send a heartbeat and return its error."""
         given: dict[str, Any] = {"member_id": self.id, "generation_id": self.generation} | fields
         code: int = self.client.call(HeartbeatRequest(group_id=self.group, **given), version).error_code
         return code

@@ -96,7 +96,6 @@ class Scene:
         return self._raw.enter_context(redis_servers.connected(self.settings.redis_url))
 
     def close(self) -> None:
-        """Close its connections."""
         gevent.killall(self.waiting)
         self._connections.close()
         self._raw.close()
@@ -150,7 +149,6 @@ class Scene:
         self.append(*(Record(b"%d" % number, b"k", 1000 + number) for number in range(3)))
 
     def append(self, *records: Record | bytes, topic: str = "orders", partition: int = 0) -> int:
-        """Append a batch; returns its offset."""
         return self.produce(batch(*records), topic=topic, partition=partition)
 
     def produce(

@@ -34,7 +34,6 @@ def scene(scene: Scene) -> Scene:
 
 
 def described(scene: Scene, kind: int = TOPIC, name: str = "orders", **fields: Any) -> dict[str, Any]:
-    """Return the configs of a resource by their names."""
     keys = fields.pop("keys", None)
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
     [result] = scene.do(apis.DescribeConfigs, resources=[resource], include_synonyms=True, **fields).results

@@ -65,11 +65,9 @@ class Broken:
         gone.kill()
 
     def of_logs(self, gone: ErrorCode = MOVED) -> list[ErrorCode]:
-        """Return what is expected of each log."""
         return [NONE if lives else gone for lives in self.logs]
 
     def codes(self, kind: type[Message], topic: dict[str, Any], **fields: Any) -> list[ErrorCode]:
-        """Return the error of each log."""
         [answer] = self.scene.ask(kind, topics=[{"name": "orders"} | topic], **fields).topics
         return [ErrorCode(partition.error_code) for partition in answer.partitions]
 

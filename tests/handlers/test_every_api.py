@@ -98,7 +98,6 @@ def test_every_version_and_every_error_of_the_head_has_a_row_and_no_row_has_anot
 
 
 def errors_of(handler: Handler) -> set[ErrorCode]:
-    """Return the errors that the head of the handler's file has."""
     head = sys.modules[handler.handle.__module__].__doc__ or ""
     listed = re.search(r"^Errors: ([A-Z_,\s]+)\.$", head, re.MULTILINE)
     return {ErrorCode[name] for name in re.split(r",\s", listed[1])} if listed else set()

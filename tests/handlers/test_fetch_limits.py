@@ -24,7 +24,6 @@ FOREVER_MS = 60_000
 
 
 def fetch(scene: Scene, version: int = 18, partition: int = 0, **fields: Any) -> Any:
-    """Return the answer about the one partition."""
     with gevent.Timeout(FOREVER_MS / 2000):
         [topic] = scene.ask(FetchRequest, version, **fetched(partition=partition, **fields)).responses
     return topic.partitions[0]

@@ -215,7 +215,6 @@ class Model:
         self.sent = 0
 
     def append(self, partition: int, count: int) -> None:
-        """Append records."""
         self.sent += count
         records = [b"%d " % n * 100 for n in range(self.sent - count, self.sent)]
         self.there.append(*records, topic=self.topic, partition=partition)
@@ -224,7 +223,6 @@ class Model:
             self.unread[partition] += records
 
     def forget(self, partition: int, _more: int) -> None:
-        """Take a partition out of the session."""
         if len(self.consumer.positions) > 1:
             self.consumer.positions.pop(self.places[partition], None)
             self.unread[partition] = []

@@ -28,7 +28,6 @@ Change = Callable[[Scene, Registration], object]
 
 
 def everything(scene: Scene, version: int = 12, session: Session = ROOT, **fields: Any) -> Any:
-    """Ask for all topics."""
     return scene.ask(apis.Metadata, version, session, topics=None if version else [], **fields)
 
 

@@ -20,24 +20,20 @@ MANY = 30
 
 
 def asked(partitions: int) -> list[FetchPartition]:
-    """Ask for partitions from their beginning on."""
     return [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1000) for n in range(partitions)]
 
 
 def errors(scene: Scene, topics: list[FetchTopic], version: int, session: Session = ROOT) -> Counter[int]:
-    """Fetch, and count the errors of partitions."""
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=topics)
     answer = scene.call(request, version, session)
     return Counter(each.error_code for topic in answer.responses for each in topic.partitions)
 
 
 def fetched(scene: Scene) -> Counter[int]:
-    """Fetch many partitions of a topic by its name."""
     return errors(scene, [FetchTopic(topic="orders", partitions=asked(MANY))], 12)
 
 
 def produced(scene: Scene) -> Counter[int]:
-    """Produce to many partitions of a topic by its name."""
     data = [{"index": index, "records": batch(b"value")} for index in range(MANY)]
     answer = scene.ask(apis.Produce, 12, acks=-1, topic_data=[{"name": "orders", "partition_data": data}])
     return Counter(each.error_code for topic in answer.responses for each in topic.partition_responses)

@@ -35,7 +35,6 @@ def scene(scene: Scene) -> Scene:
 
 
 def answered(scene: Scene, records: Any, version: int = 13, **fields: Any) -> Any:
-    """Return the response of the one partition that is produced to."""
     [topic] = scene.ask(apis.Produce, version, **produced(records, **fields)).responses
     return topic.partition_responses[0]
 

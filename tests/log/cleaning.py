@@ -14,7 +14,6 @@ NOTHING_ELSE = Retained(records=0, bytes=0, interval=-1, rows=(), history=(), to
 
 
 def state_of(store: CompactionStore, bench: Bench) -> CompactionState:
-    """Look at the bench's partition."""
     [look] = store.states([bench.partition])
     assert not isinstance(look, KafkaError), look
     return look

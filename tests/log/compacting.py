@@ -85,7 +85,6 @@ class CompactedLog:
         self.model.append(Held((ms << self.partition.bits) + sequence, key, value, ms))
 
     def plans(self, compactor: Compactor | None = None) -> list[CompactionPlan]:
-        """Return what is due."""
         found, errors = (compactor or self.compactor).plans(
             [(self.partition, self.topic.config)], lambda: None
         )
@@ -133,14 +132,11 @@ class CompactedLog:
 
     @property
     def counters(self) -> PackedLog:
-        """The counters of the state."""
         return log_of(self.raw, self.partition.state)
 
     @property
     def end(self) -> int:
-        """The log's end."""
         return self.counters.next_offset
 
     def field(self, name: str) -> int:
-        """Return a number that is a field of the state by itself."""
         return int(self.raw.hget(self.partition.state, name) or 0)

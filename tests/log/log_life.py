@@ -84,7 +84,6 @@ class LogLife:
 
     @property
     def redis(self) -> Redis:
-        """The connection of now."""
         assert self._redis is not None
         return self._redis
 
@@ -109,7 +108,6 @@ class LogLife:
         self.mender = IndexRepair(redis)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._redis is not None:
             self._redis.close()
 

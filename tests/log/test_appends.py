@@ -53,7 +53,6 @@ def base(outcome: object) -> int:
 
 
 def append(logs: LogStore, *batches: Any) -> list[int]:
-    """Append batches, and return the offsets of all."""
     return [base(outcome) for outcome in logs.append(batches)]
 
 

@@ -38,7 +38,6 @@ class TransactionalLog(CompactedLog):
         return result.base_offset
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Append the marker of the producer's transaction."""
         marker = Marker(self.partition, producer_id, 0, NUMBER, commit)
         assert MarkerWriter(self.logs, self.here.replicas).write([marker]) == [None]
 

@@ -42,7 +42,6 @@ def view(redis_cluster: RedisCluster) -> Iterator[Domain]:
 
 
 def partitions_of(cluster: RedisCluster) -> dict[ClusterNode, int]:
-    """Return a partition of each node."""
     return {cluster.node_of(KEYS.stream("orders", index)): index for index in range(PARTITIONS)}
 
 

@@ -56,7 +56,6 @@ class Setup(NamedTuple):
         return found
 
     def shown(self, topic: str = "orders", offset: int = 0) -> list[bytes | None]:
-        """Return the values that a fetch shows."""
         return values(b"".join(self.fetch(topic, offset).chunks))
 
     @contextlib.contextmanager
@@ -148,7 +147,7 @@ def test_what_was_read_of_a_former_history_is_not_shown(setup: Setup) -> None:
     histories = watermarks.begin([partition])
     [read] = view.log.read([Read(partition, 0, 100)])
     setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")  # as if it had been a replica in between
-    [(_, limited)] = watermarks.limit(histories, [(partition, read)], lambda each: each)
+    [limited] = watermarks.limit(histories, [partition], [read])
     assert isinstance(limited, Fetched)
     assert limited.high_watermark < limited.end_offset
     assert setup.shown() == [b"one", b"two"]

@@ -202,7 +202,6 @@ AT = 1000 * STEP
 
 
 def record(number: int) -> Record:
-    """Return a record of its own time."""
     return Record(b"v" * 2000, b"k", AT + number * STEP)
 
 

@@ -26,7 +26,6 @@ alike = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 @st.composite
 def logs(draw: st.DrawFn) -> PackedLog:
-    """Return the counters of any log."""
     next_offset = draw(OFFSETS)
     below = st.integers(-1, next_offset)
     largest = draw(st.integers(-1, OFFSETS_END))

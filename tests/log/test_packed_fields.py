@@ -64,7 +64,6 @@ IN_LUA = {
 
 
 def lua_format(names: str) -> str:
-    """Return the format of layouts, one after the other."""
     words = re.findall("|".join(sorted(LAYOUTS, key=len, reverse=True)), names)
     return ">" + "".join(kind for word in words for kind in LAYOUTS[word].types)
 

@@ -43,7 +43,6 @@ def master() -> Iterator[Master]:
 
 @pytest.fixture
 def replica(master: Master) -> Iterator[Any]:
-    """Give a client of a replica that has caught up with the master."""
     with master.replica() as client:
         yield client
 
@@ -66,7 +65,6 @@ class Writer:
         )
 
     def write(self, value: str = "x", replicas: int = 0) -> bool:
-        """Write, and return whether that is confirmed by that many replicas."""
         [confirmed] = self.write_all(value, replicas)
         return confirmed
 

@@ -13,18 +13,15 @@ from tests.support.log_bench import LAYOUTS, Bench
 
 @pytest.fixture(params=["record-redis", "record-ranges", "batch-ranges"])
 def part(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
-    """Give a part that has not begun."""
     storage_format, _, kind = request.param.partition("-")
     return Part(Bench(redis, raw_redis, storage_format), kind)
 
 
 @pytest.fixture(params=["record", "dense"])
 def queue(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
-    """Give one of kind redis."""
     return Part(Bench(redis, raw_redis, request.param), "redis")
 
 
 @pytest.fixture(params=LAYOUTS)
 def ranges(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
-    """Give one of kind ranges."""
     return Part(Bench(redis, raw_redis, request.param), "ranges")

@@ -201,7 +201,6 @@ def readable_of(fetched: Fetched, offset: int, archived: Sequence[tuple[int, int
 
 
 def runs_of(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of consecutive offsets."""
     for _, some in groupby(enumerate(offsets), lambda pair: pair[1] - pair[0]):
         run = [offset for _, offset in some]
         yield run[0], run[-1]

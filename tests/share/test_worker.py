@@ -26,7 +26,6 @@ Worker = Callable[[str], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(redis_url: str, queue: Part, tmp_path: Path) -> Iterator[Worker]:
-    """Give what starts a worker of a name."""
     [code] = re.findall(
         r"```python\n(.*?)```", section_of(PAGES["docs/share-groups.md"], "Plain Redis workers"), re.DOTALL
     )

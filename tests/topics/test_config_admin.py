@@ -28,7 +28,6 @@ def subtract(name: str, value: str) -> ConfigChange:
 def altered(
     configs: Mapping[str, str], changes: list[ConfigChange], layers: Layers, *, reset: bool = False
 ) -> dict[str, str]:
-    """Return the configs of a topic after changes."""
     row = TopicRow(id="id", partitions=1, configs=dict(configs))
     return altered_topic(row, changes, layers, reset=reset).configs
 

@@ -36,7 +36,6 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_partitions(row: TopicRow) -> set[bytes]:
-    """Return every key that partitions may have."""
     keys: list[str] = []
     for index in range(row.partitions):
         of = (row.name, index)

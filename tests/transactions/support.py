@@ -26,7 +26,7 @@ from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.store import TransactionStore
-from korvet.transactions.types import ProducerIdentity
+from korvet.transactions.types import NO_PRODUCER, ProducerIdentity
 from tests.lua.support import now_ms
 from tests.support.appends import append_of
 from tests.support.dying import Dying
@@ -47,7 +47,6 @@ class Process:
         self.store = TransactionStore(redis, KEYS)
         self.offsets = OffsetStore(redis, KEYS, mirror=False)
         self.committed = CommittedOffsets(self.offsets, self.topics, settings)
-        self.ended: list[tuple[str, ...]] = []
         self.coordinator = TransactionCoordinator(
             self.store,
             self.topics,
@@ -55,7 +54,6 @@ class Process:
             self.committed,
             self.context.replicas,
             settings,
-            count=lambda *ended: self.ended.append(ended),
         )
         self.context.log_store.appends.clients = self
         self._verify_only = False
@@ -63,8 +61,8 @@ class Process:
         self.dying = Dying(redis)
         self._sequences = itertools.count()
 
-    def init(self, by: ProducerIdentity = ProducerIdentity(-1, -1)) -> ProducerIdentity:  # noqa: B008 - a value that nobody can change
-        return self.coordinator.init(ID, TIMEOUT_MS, *by)
+    def init(self, by: ProducerIdentity = NO_PRODUCER) -> ProducerIdentity:
+        return self.coordinator.init(ID, TIMEOUT_MS, by)
 
     def produce(
         self, by: ProducerIdentity, partition: int = 0, *, verify_only: bool = False, sequence: int = 0
@@ -87,9 +85,8 @@ class Process:
         """Verify batches as for a client."""
         _verify, _id, _version, producer_id, epoch, streams = question
         partitions = [self.context.log_store.appends.partition_of(stream) for stream in streams]
-        return self.coordinator.add_partitions(
-            ID, producer_id, epoch, partitions, verify_only=self._verify_only
-        )
+        by = ProducerIdentity(producer_id, epoch)
+        return self.coordinator.add(ID, by, partitions, verify_only=self._verify_only)
 
     def confirm(self, asked: Sequence[object]) -> Sequence[Decision]:
         """Confirm nothing, for nothing is asked."""
@@ -102,7 +99,7 @@ class Process:
         return []
 
     def commit_offset(self, by: ProducerIdentity, offset: int = 5) -> None:
-        number = self.coordinator.add_group(ID, *by, GROUP)
+        number = self.coordinator.add(ID, by, groups=[GROUP])
         asked = [PartitionRef(TopicRef(TOPIC), 0, OffsetToCommit(offset, -1, "", None))]
         transaction = ProducerTransaction(*by, number)
         assert self.committed.commit(Committer(GROUP), asked, 0, transaction) == [None]
@@ -116,7 +113,7 @@ class Process:
         return by
 
     def end(self, by: ProducerIdentity, *, commit: bool, bumps_epoch: bool = False) -> ProducerIdentity:
-        return self.coordinator.end(ID, *by, commit=commit, bumps_epoch=bumps_epoch)
+        return self.coordinator.end(ID, by, commit=commit, bumps_epoch=bumps_epoch)
 
     def keep(self) -> None:
         """Do the turn of a keeper that begins."""

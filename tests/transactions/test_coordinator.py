@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError
@@ -39,8 +40,14 @@ def refused(code: str) -> Iterator[None]:
     assert error.value.code.name == code
 
 
+def completed(result: str, reason: str) -> float:
+    labels = {"result": result, "reason": reason}
+    return REGISTRY.get_sample_value("korvet_transactions_completed_total", labels) or 0.0
+
+
 @pytest.mark.parametrize("bumps", [False, True])
 def test_a_producer_commits_and_aborts_and_goes_on(worker: Process, found: Found, *, bumps: bool) -> None:
+    committed_before, aborted_before = completed("commit", "client"), completed("abort", "client")
     by = worker.open()
     assert found.open_partitions() == [0, 1]
     assert committed(worker) is None
@@ -53,7 +60,8 @@ def test_a_producer_commits_and_aborts_and_goes_on(worker: Process, found: Found
     assert committed(worker) == OFFSET
     assert [found.markers(index) for index in range(PARTITIONS)] == [["commit", "abort"], ["commit"]]
     assert found.open_partitions() == []
-    assert worker.ended == [("commit", "client"), ("abort", "client")]
+    assert completed("commit", "client") == committed_before + 1
+    assert completed("abort", "client") == aborted_before + 1
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -73,12 +81,12 @@ def test_a_transaction_ends_while_memory_is_full(
 def test_a_new_producer_aborts_what_the_one_before_has_left_and_fences_it(
     worker: Process, other: Process, found: Found
 ) -> None:
-    by = worker.open()
+    by, before = worker.open(), completed("abort", "fenced")
     then = other.init()
     assert then == (by.producer_id, by.epoch + 2)
     assert found.markers(0) == ["abort"]
     assert found.open_partitions() == []
-    assert (worker.ended, other.ended) == ([], [("abort", "fenced")])
+    assert completed("abort", "fenced") == before + 1
     with refused("INVALID_PRODUCER_EPOCH"):
         worker.produce(by, verify_only=True, sequence=1)
     for bumps in (False, True):
@@ -102,14 +110,14 @@ def test_a_producer_may_have_a_timeout_up_to_the_longest(worker: Process, settin
 def test_an_id_may_have_any_character_and_32_kib(worker: Process, found: Found, name: str) -> None:
     by = worker.coordinator.init(name, TIMEOUT_MS)
     partition = worker.topics.partition(TopicRef(TOPIC), 1)[1]
-    number = worker.coordinator.add_partitions(name, *by, [partition])
+    number = worker.coordinator.add(name, by, [partition])
     group = name[:30_000]
-    assert worker.coordinator.add_group(name, *by, group) == number
+    assert worker.coordinator.add(name, by, groups=[group]) == number
     [stored] = worker.coordinator.describe([name])
     assert isinstance(stored, StoredTransaction)
     assert ([each.at for each in stored.partitions], stored.groups) == ([TopicPartition(TOPIC, 1)], [group])
     assert worker.coordinator.list(TransactionFilter()) == [(name, by.producer_id, "Ongoing")]
-    assert worker.coordinator.end(name, *by, commit=True, bumps_epoch=False) == by
+    assert worker.coordinator.end(name, by, commit=True, bumps_epoch=False) == by
     assert found.raw.zscore(LISTED, encode_group_id(name)) is not None
 
 
@@ -138,7 +146,7 @@ def test_nothing_goes_on_while_a_transaction_cannot_be_completed(
             other.init()
         for verify_only in (False, True):
             with refused("CONCURRENT_TRANSACTIONS"):
-                other.coordinator.add_partitions(ID, *by, [partition], verify_only=verify_only)
+                other.coordinator.add(ID, by, [partition], verify_only=verify_only)
         with refused("INVALID_TXN_STATE"):
             other.end(by, commit=False)
         worker.store.schedule.flush()

@@ -27,6 +27,7 @@ from korvet.groups.consumer.store import ConsumerStore, Targets
 from korvet.groups.consumer.subscriptions import IsVisible, Selection, TopicSelector, matcher, names_of
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     UNREVOKED,
     ConsumerMember,
@@ -93,31 +94,35 @@ class _Seen(NamedTuple):
     has_expressions: bool
 
 
+class GroupsContext(NamedTuple):
+    """What the groups of one worker depend on, of whatever type they are."""
+
+    topics: TopicRegistry
+    configs: GroupConfigs
+    settings: Settings
+    subscriptions: Subscriptions
+    clock: Clock = CLOCK
+
+
 class BrokerAssignedGroups(ABC):
     """The groups of one type; every method raises StorageUnavailableError if Redis is away, and KafkaError."""
 
-    def __init__(
-        self,
-        store: ConsumerStore,
-        topics: TopicRegistry,
-        configs: GroupConfigs,
-        settings: Settings,
-        subscriptions: Subscriptions,
-        *,
-        clock: Clock = CLOCK,
-    ) -> None:
+    def __init__(self, store: ConsumerStore, context: GroupsContext) -> None:
         self.store = store
+        self._topics, self._configs, settings, self._subscriptions, self.clock = context
         self.size_max = int(SETTINGS[f"group.{store.kind}.max.size"].value(settings))
-        self.clock = clock
-        self._subscriptions = subscriptions
-        self._topics = topics
-        self._configs = configs
 
     def session_ms(self, group: str) -> int:
         return self._configs.session_ms(group, self.store.kind)
 
     def heartbeat_ms(self, group: str) -> int:
         return self._configs.heartbeat_ms(group, self.store.kind)
+
+    def remove(self, group: str, member_id: str) -> None:
+        """Remove a member; raises KafkaError UNKNOWN_MEMBER_ID if there is none."""
+        [outcome] = self.store.leave(group, [(member_id, "", LEAVE_EPOCH)]).outcomes
+        if outcome is not ErrorCode.NONE:
+            raise unknown_member(group, member_id)
 
     def wait(self, group: str, epoch: int, compute: Callable[[str, int], bool]) -> None:
         """Wait for a target assignment of this epoch, or the latest one if there is none so late.
@@ -201,22 +206,13 @@ class AssignedGroups(BrokerAssignedGroups):
     assignors_known: ClassVar[Mapping[str, Assignor]]
     """All that the setting may name."""
 
-    def __init__(
-        self,
-        store: ConsumerStore,
-        topics: TopicRegistry,
-        configs: GroupConfigs,
-        settings: Settings,
-        subscriptions: Subscriptions,
-        *,
-        clock: Clock = CLOCK,
-    ) -> None:
-        super().__init__(store, topics, configs, settings, subscriptions, clock=clock)
-        named = listed(str(SETTINGS[f"group.{store.kind}.assignors"].value(settings)))
+    def __init__(self, store: ConsumerStore, context: GroupsContext) -> None:
+        super().__init__(store, context)
+        named = listed(str(SETTINGS[f"group.{store.kind}.assignors"].value(context.settings)))
         self.assignors = {name: self.assignors_known[name] for name in named or self.assignors_known}
         """The first counts if no member names one."""
-        self._selector = TopicSelector(topics)
-        self._refresh_s = settings.group_consumer_regex_refresh_interval_ms / 1000
+        self._selector = TopicSelector(context.topics)
+        self._refresh_s = context.settings.group_consumer_regex_refresh_interval_ms / 1000
         # By group and expression: "" stands for the names, and for what is known to be matched.
         self._seen: dict[tuple[str, str], _Seen] = {}
         # Those of members, by group and member.

@@ -21,11 +21,8 @@ for classic groups (lua/group/advance.lua).
 
 from __future__ import annotations
 
-from korvet.clock import CLOCK, Clock
-from korvet.cluster.group_configs import GroupConfigs
-from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.assignment import AssignedGroups, MemberStep, check_size
+from korvet.groups.consumer.assignment import AssignedGroups, GroupsContext, MemberStep, check_size
 from korvet.groups.consumer.assignors import ASSIGNORS
 from korvet.groups.consumer.migration import Migration
 from korvet.groups.consumer.reconcile import reconcile, wanted
@@ -42,8 +39,6 @@ from korvet.groups.consumer.types import (
     Progress,
 )
 from korvet.groups.types import CONSUMER, EMPTY
-from korvet.redis.pubsub import Subscriptions
-from korvet.topics.registry import TopicRegistry
 
 
 class ConsumerGroups(AssignedGroups):
@@ -51,18 +46,8 @@ class ConsumerGroups(AssignedGroups):
 
     assignors_known = ASSIGNORS
 
-    def __init__(
-        self,
-        store: ConsumerStore,
-        topics: TopicRegistry,
-        configs: GroupConfigs,
-        migration: Migration,
-        settings: Settings,
-        subscriptions: Subscriptions,
-        *,
-        clock: Clock = CLOCK,
-    ) -> None:
-        super().__init__(store, topics, configs, settings, subscriptions, clock=clock)
+    def __init__(self, store: ConsumerStore, context: GroupsContext, migration: Migration) -> None:
+        super().__init__(store, context)
         self._migration = migration
 
     def heartbeat(self, request: MemberReport, is_visible: IsVisible) -> MemberAnswer:

@@ -33,9 +33,7 @@ class ShareGroups(AssignedGroups):
         self.check(request)
         if request.epoch != LEAVE_EPOCH:
             return self.go_on(request, lambda _name: False, is_asked=request.names is not None)
-        [outcome] = self.store.leave(request.group, [(request.member_id, "", LEAVE_EPOCH)]).outcomes
-        if outcome is not ErrorCode.NONE:
-            raise unknown_member(request.group, request.member_id)
+        self.remove(request.group, request.member_id)
         return MemberAnswer(request.member_id, LEAVE_EPOCH, 0, None)
 
     def check(self, request: MemberReport) -> None:

@@ -23,15 +23,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.clock import CLOCK, Clock
-from korvet.cluster.group_configs import GroupConfigs
-from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.assignment import (
     ATTEMPTS_MAX,
     METADATA_BYTES_MAX,
     SEEN_MAX,
     BrokerAssignedGroups,
+    GroupsContext,
     MemberStep,
     Written,
     keeps_changing,
@@ -41,7 +39,6 @@ from korvet.groups.consumer.reconcile import reconcile, wanted
 from korvet.groups.consumer.store import GroupMembers, Targets
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
-    LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     GroupFields,
@@ -69,8 +66,7 @@ from korvet.groups.streams.types import (
     tasks_of,
 )
 from korvet.groups.types import EMPTY, STREAMS
-from korvet.redis.pubsub import Subscriptions
-from korvet.topics.registry import Topic, TopicRegistry, id_text
+from korvet.topics.registry import Topic, id_text
 from korvet.turns import in_turns
 
 ASSIGNOR = "sticky"
@@ -96,17 +92,8 @@ class DescribedStreamsGroup(NamedTuple):
 class StreamsGroups(BrokerAssignedGroups):
     """Every method raises StorageUnavailableError if Redis is away, and KafkaError by Kafka's rules."""
 
-    def __init__(
-        self,
-        store: StreamsStore,
-        topics: TopicRegistry,
-        configs: GroupConfigs,
-        settings: Settings,
-        subscriptions: Subscriptions,
-        *,
-        clock: Clock = CLOCK,
-    ) -> None:
-        super().__init__(store, topics, configs, settings, subscriptions, clock=clock)
+    def __init__(self, store: StreamsStore, context: GroupsContext) -> None:
+        super().__init__(store, context)
         self._store = store
         self._seen: dict[str, _SeenAssignment] = {}
 
@@ -195,12 +182,9 @@ class StreamsGroups(BrokerAssignedGroups):
         return DescribedStreamsGroup(stored.fields, topology, internal, stored.members)
 
     def _leave(self, request: StreamsReport) -> StreamsAnswer:
-        group = request.group
-        [outcome] = self._store.leave(group, [(request.member_id, "", LEAVE_EPOCH)]).outcomes
-        if outcome is not ErrorCode.NONE:
-            raise unknown_member(group, request.member_id)
+        self.remove(request.group, request.member_id)
         if request.asks_to_end:
-            self._store.begin(group, ends_by=request.member_id)
+            self._store.begin(request.group, ends_by=request.member_id)
         return StreamsAnswer(member_id=request.member_id, epoch=request.epoch)
 
     def _join(self, request: StreamsReport) -> tuple[Written, ConsumerMember, GroupFields]:

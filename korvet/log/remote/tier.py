@@ -7,14 +7,14 @@ KAFKA_STORAGE_ERROR.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import gevent
 import msgspec
 from korvet_core import BatchesBuilder
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import epoch_at
@@ -23,6 +23,7 @@ from korvet.log.types import RemoteRange
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.control import control_record
 from korvet.protocol.records.record import NO_TIMESTAMP
+from korvet.telemetry import metrics
 from korvet.topics.types import Partition
 
 HELD_SECONDS_MAX = 30.0
@@ -67,13 +68,11 @@ class RemoteTier:
         client: RemoteClient | None,
         settings: Settings,
         *,
-        count_error: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = CLOCK,
     ) -> None:
-        """`client` is None if this broker has no lake; `count_error` is called for every answer that was an error."""
+        """`client` is None if this broker has no lake."""
         self._client = client
         self.use(settings)
-        self._count_error = count_error
         self._clock = clock
         self._held: dict[_Place, _HeldRead] = {}
         self._forgetting: gevent.Greenlet[..., None] | None = None
@@ -94,17 +93,17 @@ class RemoteTier:
         """
         self._forget()
         begun = [self._begin(request) for request in requests]
-        deadline = self._clock() + self._wait_s
+        deadline = self._clock.monotonic() + self._wait_s
         answers: list[RemoteResponse | KafkaError | None] = []
         for read in begun:
             if isinstance(read, _HeldRead):
-                left = max(0.0, deadline - self._clock()) if wait else 0.0
+                left = max(0.0, deadline - self._clock.monotonic()) if wait else 0.0
                 answers.append(self._answer(read, left))
             else:
                 answers.append(read)
         if wait and all(answer is None for answer in answers):
             # A request beyond the limits was not sent, and could not be waited for.
-            gevent.sleep(max(0.0, deadline - self._clock()))
+            self._clock.sleep(max(0.0, deadline - self._clock.monotonic()))
         return answers
 
     def timestamps(self, requests: Sequence[RemoteRequest]) -> list[Stamp | KafkaError | None]:
@@ -112,7 +111,7 @@ class RemoteTier:
 
         They share one timeout. In the answers KafkaError KAFKA_STORAGE_ERROR.
         """
-        deadline = self._clock() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         answers: list[Stamp | KafkaError | None] = []
         for at in range(0, len(requests), TIMESTAMPS_AT_ONCE):
             some = requests[at : at + TIMESTAMPS_AT_ONCE]
@@ -121,7 +120,7 @@ class RemoteTier:
         return answers
 
     def _begin_search(self, request: RemoteRequest, deadline: float) -> RemoteCall | KafkaError:
-        wait_s = deadline - self._clock()
+        wait_s = deadline - self._clock.monotonic()
         if wait_s <= 0:
             message = "the lake did not answer earlier requests in time"
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
@@ -134,9 +133,9 @@ class RemoteTier:
         try:
             if isinstance(call, KafkaError):
                 raise call
-            answer = call.finish(max(0.0, deadline - self._clock()))
+            answer = call.finish(max(0.0, deadline - self._clock.monotonic()))
         except KafkaError as error:
-            self._count_error()
+            metrics.LAKE_READ_ERRORS.inc()
             return error.without_frames()
         return None if answer.offset < 0 else (answer.offset, answer.timestamp)
 
@@ -152,9 +151,9 @@ class RemoteTier:
         if len(self._held) >= HELD_MAX or held_bytes + request.bytes_max > HELD_BYTES_MAX:
             return None
         try:
-            held = _HeldRead(request, self._send(request, HELD_SECONDS_MAX), self._clock())
+            held = _HeldRead(request, self._send(request, HELD_SECONDS_MAX), self._clock.monotonic())
         except KafkaError as error:
-            self._count_error()
+            metrics.LAKE_READ_ERRORS.inc()
             return error.without_frames()
         self._held[place] = held
         if self._forgetting is None:
@@ -164,15 +163,15 @@ class RemoteTier:
     def _send(self, request: RemoteRequest, wait_s: float) -> RemoteCall:
         if self._client is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, _NO_LAKE)
-        return self._client.send(msgspec.structs.replace(request, until=self._clock() + wait_s))
+        return self._client.send(msgspec.structs.replace(request, until=self._clock.monotonic() + wait_s))
 
     def _answer(self, held: _HeldRead, wait_s: float) -> RemoteResponse | KafkaError | None:
         if not held.call.wait(wait_s):
-            if self._clock() - held.began_at < ANSWER_SECONDS_MAX:
+            if self._clock.monotonic() - held.began_at < ANSWER_SECONDS_MAX:
                 return None
             if self._held.get(_place(held.request)) is held:
                 self._drop(held)
-            self._count_error()
+            metrics.LAKE_READ_ERRORS.inc()
             message = f"the lake did not answer within {ANSWER_SECONDS_MAX:g} s"
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         if self._held.get(_place(held.request)) is held:
@@ -180,7 +179,7 @@ class RemoteTier:
         try:
             return held.call.finish(0)
         except KafkaError as error:
-            self._count_error()
+            metrics.LAKE_READ_ERRORS.inc()
             return error.without_frames()
 
     def _drop(self, held: _HeldRead) -> None:
@@ -188,7 +187,7 @@ class RemoteTier:
         held.call.abandon()
 
     def _forget(self) -> None:
-        before = self._clock() - HELD_SECONDS_MAX
+        before = self._clock.monotonic() - HELD_SECONDS_MAX
         for held in [held for held in self._held.values() if held.began_at <= before]:
             self._drop(held)
 

@@ -14,7 +14,6 @@ from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.server.keeper.due import DueNames, TakenNames
 from korvet.server.keeper.group_tasks import connect
 from korvet.server.keeper.redis_clocks import RedisClocks
-from korvet.telemetry import metrics
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.store import TransactionStore
 
@@ -80,5 +79,4 @@ def _coordinator(context: Context, store: TransactionStore) -> TransactionCoordi
         CommittedOffsets(offsets, context.topics, settings),
         context.replicas,
         settings,
-        count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),
     )

@@ -10,6 +10,7 @@ import msgspec
 from korvet.clock import CLOCK, Clock
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
+from korvet.groups.consumer.assignment import GroupsContext
 from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.migration import Migration
@@ -37,15 +38,8 @@ class Consumers:
         self.offsets = OffsetStore(domain.redis, KEYS, mirror=False)
         migration = Migration(self.store, domain.topics, self.settings)
         self.configs = GroupConfigs(domain.redis, KEYS, self.settings)
-        self.groups = ConsumerGroups(
-            self.store.consumers,
-            domain.topics,
-            self.configs,
-            migration,
-            self.settings,
-            domain.subscriptions,
-            clock=clock,
-        )
+        self.context = GroupsContext(domain.topics, self.configs, self.settings, domain.subscriptions, clock)
+        self.groups = ConsumerGroups(self.store.consumers, self.context, migration)
         members = ClassicMembers(self.groups, migration, domain.topics)
         self.classic = GroupCoordinator(self.store, domain.subscriptions, self.settings, members, clock=clock)
         names = GroupList(domain.redis, KEYS)

@@ -17,9 +17,7 @@ class Shares(Consumers):
 
     def __init__(self, domain: Domain, raw: Any, **settings: Any) -> None:
         super().__init__(domain, raw, **settings)
-        self.shares = ShareGroups(
-            self.store.shares, domain.topics, self.configs, self.settings, domain.subscriptions
-        )
+        self.shares = ShareGroups(self.store.shares, self.context)
 
     def describe(self) -> DescribedConsumerGroup:
         [described] = self.admin.describe_share_groups([NAME])

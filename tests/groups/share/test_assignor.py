@@ -14,7 +14,6 @@ from korvet.groups.share.assignor import assign_simply
 
 
 def members(count: int, *topics: str) -> list[AssignedMember]:
-    """Return new members that subscribe to the same topics."""
     return [AssignedMember(f"m{place:02}", "", frozenset(topics), NOTHING) for place in range(count)]
 
 

@@ -17,7 +17,6 @@ STEPS = 120
 
 
 def step(client: Client, rng: random.Random) -> None:
-    """Do something that a client may do."""
     try:
         if client.epoch <= 0:
             client.join()

@@ -24,9 +24,7 @@ class Application(Consumers):
 
     def __init__(self, domain: Domain, raw: Any, **settings: Any) -> None:
         super().__init__(domain, raw, **{"group_streams_initial_rebalance_delay_ms": 0} | settings)
-        self.streams = StreamsGroups(
-            self.store.streams, domain.topics, self.configs, self.settings, domain.subscriptions
-        )
+        self.streams = StreamsGroups(self.store.streams, self.context)
 
     def create_all(self, partitions: int = 3) -> None:
         for topic in ("lines", "by-word", "counts-changelog"):

@@ -22,7 +22,6 @@ class Client(Runner):
         self.running = self.tasks
 
     def close(self) -> None:
-        """Close the tasks that it is not to have any more."""
         self.running = type(self.running)(
             self.running.active & self.tasks.active, self.running.standby & self.tasks.standby
         )
