@@ -1,4 +1,4 @@
-"""Fetch on a real log. Budgets, bounds and waiting are decided in the core: core/proto/tests/fetch_flow has their rules."""
+"""Fetch on a real log: errors, and whose turn it is; core/proto/tests/fetch_flow has budgets, bounds and waiting."""
 
 from __future__ import annotations
 
