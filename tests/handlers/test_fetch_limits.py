@@ -1,4 +1,4 @@
-"""Fetch at the height of its handler: when it waits, and for what; tests/log/test_fetch.py has the limits in bytes."""
+"""Fetch at the height of its handler: when it waits, and for what; core/proto/tests/fetch_flow has the rules."""
 
 from __future__ import annotations
 
@@ -46,21 +46,6 @@ def test_a_fetch_waits_until_min_bytes_are_there(scene: Scene, other: Scene) -> 
     answer = waiting.get()
     assert (len(values(answer.records)), answer.high_watermark) == (4, 4)
     assert len(answer.records) >= 3_500
-
-
-def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_its_wait(scene: Scene) -> None:
-    scene.create("orders")
-    scene.append(b"x")
-    assert values(fetch(scene, max_wait_ms=100, min_bytes=10_000).records) == [b"x"]
-    unknown = fetch(scene, partition=1, max_wait_ms=FOREVER_MS, min_bytes=10_000)
-    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-@pytest.mark.parametrize("min_bytes", [0, -1])
-def test_a_fetch_that_wants_nothing_does_not_wait(scene: Scene, min_bytes: int) -> None:
-    scene.create("orders")
-    answer = fetch(scene, max_wait_ms=FOREVER_MS, min_bytes=min_bytes)
-    assert (answer.error_code, answer.records) == (ErrorCode.NONE, b"")
 
 
 @pytest.mark.slow

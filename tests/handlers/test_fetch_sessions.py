@@ -1,4 +1,7 @@
-"""Fetch sessions (KIP-227) at the height of the handler: what an incremental fetch reads and answers."""
+"""Fetch sessions (KIP-227) at the height of the handler: what an incremental fetch reads and answers.
+
+The rules are those of the core, in core/proto/tests/fetch_session.rs and fetch_flow/sessions.rs.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,12 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode
 from korvet.protocol.schema import Message
 from korvet.security.session import Session
-from tests.handlers import apis
-from tests.handlers.rows.records import READ, deleted
-from tests.handlers.rows.topics import gone
+from tests.handlers.rows.records import READ
 from tests.handlers.scene import ALICE, ROOT, TOPIC, Scene
-from tests.support import ops, processes, redis_servers
-from tests.support.broker import Broker
+from tests.support import redis_servers
 from tests.support.fetch_session import FOREVER_MS, Consumer, Place, sessionless
-from tests.support.topic_client import Client, fetch_request
 
 NUMBERS = itertools.count()
-UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Connection:
@@ -83,122 +81,6 @@ def test_an_incremental_fetch_answers_what_is_new(workers: Workers, version: int
     assert consumer.values(Place(name, 2)) == [b"second"]
     assert consumer.fetch() == {}
     assert consumer.id == session
-
-
-@pytest.mark.slow
-def test_a_session_ends_with_its_connection(broker: Broker, topic: str) -> None:
-    def sessions() -> tuple[float, ...]:
-        return tuple(ops.total(broker, f"korvet_fetch_{each}") for each in ("sessions", "session_partitions"))
-
-    processes.wait_until(lambda: sessions() == (0, 0), "the end of all other sessions")
-    with Client(broker.address) as client:
-        client.create(topic, 2)
-        consumer = Consumer(client)
-        for partition in range(2):
-            consumer.seek(topic, partition)
-        consumer.fetch()
-        processes.wait_until(lambda: sessions() == (1, 2), "a session of two partitions")
-    processes.wait_until(lambda: sessions() == (0, 0), "the end of its session")
-
-
-@pytest.mark.parametrize("ending", ["a fetch without a session", "a fetch of another one", "no partitions"])
-def test_a_session_ends_by_a_full_fetch_or_without_partitions(workers: Workers, ending: str) -> None:
-    workers.there.create("orders")
-    consumer = workers.opened()
-    connection, ended, epoch = consumer.client, consumer.id, consumer.epoch
-    if ending == "no partitions":
-        consumer.positions.clear()
-        assert consumer.fetch(FOREVER_MS) == {}
-        assert consumer.id == 0
-    else:
-        opens = ending == "a fetch of another one"
-        answer = connection.call(
-            fetch_request("orders", session_id=ended, session_epoch=0 if opens else -1), 12
-        )
-        assert (answer.error_code, answer.session_id > 0) == (ErrorCode.NONE, opens)
-        assert answer.session_id != ended
-    answer = connection.call(fetch_request("", topics=[], session_id=ended, session_epoch=epoch + 1), 12)
-    assert (answer.error_code, answer.session_id, answer.responses) == (
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        0,
-        [],
-    )
-
-
-def test_an_error_is_answered_again_until_it_is_over_and_all_others_are_read(workers: Workers) -> None:
-    there = workers.there
-    there.create("orders")
-    consumer = Consumer(Connection(workers.here))
-    place, beyond, missing = consumer.seek("orders", 0), consumer.seek("orders", 7), consumer.seek("later", 0)
-    for n in range(3):
-        there.append(b"%d" % n)
-        found = consumer.fetch(FOREVER_MS)
-        codes = {at: each.error_code for at, each in found.items()}
-        assert codes == {place: ErrorCode.NONE, beyond: UNKNOWN, missing: UNKNOWN}
-        assert consumer.values(place) == [b"%d" % n]
-    there.create("later")
-    assert consumer.fetch()[missing].error_code == ErrorCode.NONE
-    assert consumer.fetch().keys() == {beyond}
-    consumer.seek("orders", 0, 2**60)
-    assert consumer.fetch(FOREVER_MS)[place].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-def test_one_that_always_has_records_does_not_use_up_the_limits(workers: Workers) -> None:
-    workers.there.create("orders", 3)
-    consumer = Consumer(Connection(workers.here))
-    for partition in range(3):
-        for _ in range(4):
-            workers.there.append(b"x" * 1000, partition=partition)
-        consumer.seek("orders", partition)
-    served = []
-    for _ in range(6):
-        found = consumer.fetch(max_bytes=1)
-        served += [place.partition for place, each in found.items() if each.records]
-    assert served == [0, 1, 2, 0, 1, 2] or served[1:] == [0, 1, 2, 0, 1]
-
-
-def test_a_log_start_that_moves_is_answered(workers: Workers) -> None:
-    workers.there.create("orders")
-    offset = [workers.there.append(value) for value in (b"a", b"b")][-1]
-    consumer = workers.opened()
-    workers.there.do(apis.DeleteRecords, **deleted(offset), timeout_ms=10_000)
-    [answer] = consumer.fetch().values()
-    assert (answer.log_start_offset, answer.records) == (offset, b"")
-    assert consumer.fetch() == {}
-
-
-@pytest.mark.parametrize("storage_format", ["record"])
-def test_an_external_record_is_found_though_others_never_let_a_fetch_wait(workers: Workers) -> None:
-    there = workers.there
-    there.create("orders", 2)
-    consumer = workers.opened(2)
-    there.raw.xadd("korvet:orders:0", {"value": "hello"})
-    found: list[bytes | None] = []
-    while not found:
-        there.append(b"busy", partition=1)
-        assert Place("orders", 1) in consumer.fetch(1000)
-        found = consumer.values(Place("orders", 0))
-    assert found == [b"hello"]
-
-
-def test_a_session_follows_topics_that_are_created_again(workers: Workers) -> None:
-    there = workers.there
-    old_id = there.create("orders")
-    there.append(b"old")
-    by_name, by_id = workers.opened(), workers.opened(version=13)
-    there.do(apis.DeleteTopics, **gone())
-    new_id = there.create("orders")
-    old, new = Place(old_id, 0), by_id.seek(new_id, 0)
-    [found] = [each for _ in range(3) if old in (each := by_id.fetch())][:1]
-    assert found[old].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    by_name.seek("orders", 0)
-    offset = there.append(b"new")
-    for consumer, place in ((by_name, Place("orders", 0)), (by_id, new)):
-        consumer.values(place)
-        while place not in consumer.fetch(1000):
-            pass
-        assert consumer.values(place) == [b"new"]
-        assert consumer.known[place][0] == offset + 1
 
 
 class Model:

@@ -169,22 +169,6 @@ def test_a_hundred_groups_with_members_are_described_in_a_few_round_trips(
     assert len(requests) <= 12, requests
 
 
-def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> None:
-    asked = joining(group_instance_id="one")
-    scene.member = scene.do(apis.JoinGroup, 5, **asked).member_id
-    names = [("nobody", None), ("other", "one"), ("", "two"), ("", "one"), (scene.member, None)]
-    members = [{"member_id": name, "group_instance_id": instance} for name, instance in names]
-    answer = scene.ask(apis.LeaveGroup, group_id="billing", members=members)
-    assert [(member.member_id, member.group_instance_id) for member in answer.members] == names
-    assert [member.error_code for member in answer.members] == [
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.NONE,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    ]
-
-
 @pytest.mark.parametrize("limit", ["max_records", "max_bytes", "min_bytes"])
 def test_a_share_fetch_that_wants_nothing_or_waits_for_nothing_is_answered_at_once(
     scene: Scene, limit: str

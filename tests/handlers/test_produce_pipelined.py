@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.errors import ErrorCode
 from korvet.log.appends import APPEND_SCRIPTS
 from korvet.protocol.messages.list_groups import ListGroupsRequest
 from korvet.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -106,28 +105,3 @@ def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(
         return all(server.script_exists(*shas))
 
     wait_until(is_loaded, "a worker connects again")
-
-
-def test_a_request_without_acks_that_fails_closes_after_the_answers_before_it(
-    client: Client, topic: str
-) -> None:
-    client.create(topic)
-    requests = [
-        produce_request(topic, batch(b"a")),
-        produce_request(topic, batch(b"b"), acks=0),
-        produce_request(topic, batch(b"c"), 1, acks=0),  # no such partition
-        produce_request(topic, batch(b"d")),  # begun, but an answer would overtake the one that is missing
-    ]
-    client.send_bytes(b"".join(request_frame(each, 8, number) for number, each in enumerate(requests)))
-    assert codes([client.receive(ProduceResponse, 8, 0)]) == [ErrorCode.NONE]
-    assert client.is_closed_by_broker()
-    with Client(client.socket.getpeername()) as other:
-        assert values(other.fetch(topic).records)[:2] == [b"a", b"b"]
-
-
-@pytest.mark.parametrize("garbage", [b"\xff\xff\xff\xfb" + bytes(8), b"\0\0\0\x0c" + b"\x03\xe7" + bytes(10)])
-def test_garbage_after_a_request_closes_after_its_answer(client: Client, topic: str, garbage: bytes) -> None:
-    client.create(topic)
-    client.send_bytes(request_frame(produce_request(topic, batch(b"a")), 8, 5) + garbage)
-    assert codes([client.receive(ProduceResponse, 8, 5)]) == [ErrorCode.NONE]
-    assert client.is_closed_by_broker()

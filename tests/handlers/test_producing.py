@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -15,16 +15,15 @@ from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsRe
 from korvet.protocol.messages.produce import ProduceResponse
 from korvet.redis.client import Redis
 from tests.handlers import apis
-from tests.handlers.rows.records import fetched, produced, transactional
+from tests.handlers.rows.records import fetched, produced
 from tests.handlers.rows.topics import gone
 from tests.handlers.scene import Scene
 from tests.support.batches import GZIP, MALFORMED, batch, forged, read, values
-from tests.support.commands import commands_of
 from tests.support.dispatching import connected, dispatcher
 from tests.support.log_bench import LAYOUTS, Layout, configs_of
 from tests.support.proxy import proxy, until
 from tests.support.topic_client import produce_request
-from tests.support.wire_client import ClosedByBrokerError, WireClient, request_frame
+from tests.support.wire_client import WireClient, request_frame
 
 
 @pytest.fixture
@@ -80,17 +79,6 @@ def test_the_leader_epoch_of_a_batch_means_nothing_and_its_base_offset_is_0(scen
     assert answered(scene, forged(batch(b"a"), base_offset=777)).error_code == ErrorCode.INVALID_RECORD
     assert answered(scene, forged(batch(b"a", b"b"), partition_leader_epoch=9)).base_offset == 0
     assert [record.offset for record in read(read_back(scene))] == [0, 1]
-
-
-@pytest.mark.parametrize("version", [3, 8, 9])
-def test_acks_0_gets_no_response_and_ends_the_connection_where_something_went_wrong(
-    scene: Scene, version: int
-) -> None:
-    assert scene.ask(apis.Produce, version, **produced(batch(b"unanswered"), acks=0)) is None
-    assert values(read_back(scene)) == [b"unanswered"]
-    for request in (produced(partition=1, acks=0), produced(acks=0, topic="missing")):
-        with pytest.raises(ClosedByBrokerError):
-            scene.ask(apis.Produce, version, **request)
 
 
 def test_a_topic_that_another_worker_has_created_again_gets_the_records(redis_url: str, scene: Scene) -> None:
@@ -161,39 +149,6 @@ def test_what_has_begun_is_answered_when_a_worker_drains(redis_url: str) -> None
             assert client.is_closed_by_broker()
         assert (count(), there.sockets.core.count) == (0, 0)
         assert values(read_back(there)) == [b"a", b"b", b"b"]
-
-
-def test_what_connections_send_in_one_turn_is_one_call_for_each_partition(redis_url: str) -> None:
-    with closing(Scene(redis_url, authorizer_class_name="")) as there, ExitStack() as stack:
-        there.create("orders", 2)
-        pairs = [stack.enter_context(connected(there.dispatcher, there.sockets)) for _ in range(4)]
-        clients = [WireClient(socket) for _, socket in pairs]
-        requests = [produce_request("orders", batch(b"a"), number % 2) for number in range(4)]
-
-        def one_after_the_other() -> None:
-            for client, request in zip(clients, requests, strict=True):
-                client.call(request, 8)
-
-        one_after_the_other()  # the first time it is asked which partitions these are
-        with commands_of(there.raw) as ran:
-            for client, request in zip(clients, requests, strict=True):
-                client.send(request, 8)
-            for client in clients:
-                client.receive(ProduceResponse, 8)
-        assert ran["evalsha"] == 2
-        with commands_of(there.raw) as ran:
-            one_after_the_other()
-        assert ran["evalsha"] == 4
-
-
-def test_records_without_a_transaction_come_beside_those_of_one_but_not_from_its_producer(
-    scene: Scene,
-) -> None:
-    scene.init_producer()
-    assert answered(scene, transactional()(scene), tx="tx").error_code == ErrorCode.NONE
-    assert answered(scene, batch(b"plain"), tx="tx").error_code == ErrorCode.NONE
-    own = batch(b"v", producer_id=scene.producer_id, epoch=scene.producer_epoch, sequence=1)
-    assert answered(scene, own).error_code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_no_producer_id_is_given_twice() -> None:

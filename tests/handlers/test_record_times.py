@@ -15,11 +15,9 @@ from tests.handlers import apis
 from tests.handlers.rows.records import asked, fetched, produced
 from tests.handlers.scene import Scene
 from tests.handlers.table import Fields
-from tests.support.batches import CODECS, LZ4, NONE, ZSTD, Record, batch, forged, headers_of, read
+from tests.support.batches import CODECS, Record, batch, headers_of, read
 
-HOUR_MS = 3_600_000
 NOW_MS = time.time_ns() // 1_000_000
-FAR_MS = NOW_MS + 1000 * HOUR_MS
 BY_BROKER: Fields = {"message_timestamp_type": "LogAppendTime"}
 INVALID_TIME, INVALID = ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD
 
@@ -89,52 +87,3 @@ def test_a_batch_sent_again_is_answered_with_the_time_of_its_first_coming(scene:
     assert sent() == (0, offset, -1)
     scene.raw.set("korvet:orders:0", "no log")
     assert sent() == (0, offset, -1)
-
-
-COMPACT = {"cleanup_policy": "compact"}
-
-
-@pytest.mark.parametrize("codec", [NONE, LZ4, ZSTD])
-@pytest.mark.parametrize(
-    ("configs", "records", "code", "wrong"),
-    [
-        ({}, [Record(timestamp=at) for at in (NOW_MS, FAR_MS, 0)], INVALID_TIME, [1]),
-        (COMPACT, [Record(b"v", b"k"), Record(b"v", None), Record(None, None)], INVALID, [1, 2]),
-    ],
-)
-def test_a_batch_is_refused_for_records_that_are_named(
-    scene: Scene, configs: Fields, records: list[Record], code: ErrorCode, wrong: list[int], codec: int
-) -> None:
-    scene.create("orders", **configs)
-    sent = batch(*records, codec=codec)
-    for each in (sent, forged(sent, max_timestamp=-1)):
-        answer = answered(scene, each)
-        assert (answer.error_code, answer.base_offset) == (code, -1)
-        assert [error.batch_index for error in answer.record_errors] == wrong
-        assert all(error.batch_index_error_message for error in answer.record_errors)
-        assert f"{len(wrong)} of {len(records)} records" in answer.error_message
-    assert scene.raw.xlen("korvet:orders:0") == 0
-
-
-@pytest.mark.parametrize("codec", [NONE, LZ4])
-@pytest.mark.parametrize("said", [-1, FAR_MS], ids=["none", "far"])
-def test_a_header_that_says_another_largest_time_is_given_the_true_one(
-    scene: Scene, codec: int, said: int
-) -> None:
-    """Sarama's batches said -1 until 2025; Kafka's broker looks at the records of every batch."""
-    scene.create("orders")
-    sent = batch(*(Record(b"v" * 2000, timestamp=at) for at in (1000, 3000, 2000)), codec=codec)
-    answer = answered(scene, forged(sent, max_timestamp=said))
-    assert answer.error_code == ErrorCode.NONE
-    records = read_back(scene)
-    assert [header.max_timestamp for header in headers_of(records)] == [3000]
-    assert [each.timestamp for each in read(records)] == [1000, 3000, 2000]
-    for at in (1001, SpecialTimestamp.MAX_TIMESTAMP):
-        assert offset_at(scene, at) == (answer.base_offset + 1, 3000)
-    assert offset_at(scene, 3001) == (-1, -1)
-
-
-def test_what_is_refused_for_its_time_may_be_damaged_and_is_refused_for_that(scene: Scene) -> None:
-    scene.create("orders")
-    damaged = forged(batch(b"v", b"w", codec=LZ4), max_timestamp=FAR_MS, record_count=3, last_offset_delta=2)
-    assert answered(scene, damaged).error_code == ErrorCode.INVALID_RECORD

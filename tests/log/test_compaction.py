@@ -9,12 +9,9 @@ import pytest
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.index import RowBuilder
 from korvet.log.trim import Trim, Trimmed, TrimStore
-from korvet.protocol.records.batch import HEADER, BatchHeader
 from tests.log.compacting import TOPIC, CompactedLog, Held
-from tests.support import batches
 from tests.support.domain import Domain
 from tests.support.log_bench import LAYOUTS
-from tests.support.partition_state import change_log
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -29,18 +26,6 @@ def test_of_each_key_the_latest_record_stays_at_its_offset(log: CompactedLog) ->
     assert done.compacted_end == log.end
     assert done.removed == len(log.model) - done.kept == len(log.model) - len(log.read())
     assert log.plans() == []
-
-
-def test_the_record_at_the_end_of_the_log_stays_whatever_it_is(log: CompactedLog) -> None:
-    log.append((b"a", b"1"), (b"b", b"2"))
-    log.append((b"a", None))
-    end = log.compacted().compacted_end
-    log.raw.hset(log.partition.state, "clean_history", f"{end}@5")
-    log.compacted()  # the tombstone is due, but it is the last one
-    assert [held.value for held in log.read()] == [b"2", None]
-    log.append((b"c", b"3"))
-    log.compacted()
-    assert [held.value for held in log.read()] == [b"2", b"3"]
 
 
 def test_tombstones_stay_for_a_while_and_then_go(log: CompactedLog) -> None:
@@ -65,18 +50,6 @@ def test_a_tombstone_that_came_later_stays_longer(log: CompactedLog) -> None:
     log.compacted()
     assert [(held.key, held.value) for held in log.read()] == [(b"x", b"1"), (b"b", None), (b"y", b"2")]
     assert log.raw.hget(log.partition.state, "clean_history").decode() == history[1]
-
-
-def test_records_without_a_key_go(log: CompactedLog) -> None:
-    # The topic was no compacted one when they came.
-    log.raw.hset(
-        "korvet:topics", TOPIC, log.raw.hget("korvet:topics", TOPIC).replace(b'"compact"', b'"delete"')
-    )
-    log.here.topics.reload()
-    log.append((None, b"1"), (b"a", b"2"), (None, b"3"), (b"b", b"4"))
-    done = log.compacted()
-    assert [held.value for held in log.read()] == [b"2", b"4"]
-    assert (done.removed, done.unkeyed) == (2, 2)
 
 
 def test_an_append_goes_on_while_a_pass_is_under_way(log: CompactedLog) -> None:
@@ -179,52 +152,3 @@ def test_a_fetch_in_an_emptied_range_gets_what_comes_next_or_waits_at_the_end(lo
         assert log.read(held.offset) == [last]
     [at_end] = log.here.fetch(log.here.wanted(TOPIC, offset=last.offset + 1))
     assert (at_end.error, at_end.chunks, at_end.high_watermark) == (ErrorCode.NONE, [], last.offset + 1)
-
-
-def test_a_batch_keeps_its_place_its_producer_and_a_right_checksum(here: Domain, raw_redis: Any) -> None:
-    log = CompactedLog(here, raw_redis, "batch")
-    log.append((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
-    log.append((b"a", b"4"), (b"c", b"5"))
-    log.compacted()
-    [answer] = here.fetch(here.wanted(TOPIC))
-    first, second = batches.headers_of(b"".join(answer.chunks))
-    assert (first.base_offset, first.last_offset_delta, first.record_count) == (0, 2, 1)
-    assert (second.base_offset, second.last_offset_delta, second.record_count) == (3, 1, 2)
-    assert [(held.offset, held.value) for held in log.read()] == [(1, b"2"), (3, b"4"), (4, b"5")]
-
-
-def test_external_entries_stay_if_they_have_a_key_field_by_field(here: Domain, raw_redis: Any) -> None:
-    log = CompactedLog(here, raw_redis, "record")
-    log.external(key="a", value="1", colour="red")
-    log.external(value="no key")
-    log.external(colour="blue", key="b", value="2")
-    log.external(key="c", value="3")
-    before = raw_redis.xrange(log.partition.stream)
-    segment_ms_over(log)
-    done = log.compacted()
-    clean = raw_redis.xrange(log.partition.compacted[log.field("clean")])
-    assert clean == [before[0], before[2], before[3]]
-    assert done.unkeyed == 1
-    assert log.read() == log.expected(done.compacted_end)
-
-
-def segment_ms_over(log: CompactedLog) -> None:
-    """Write the row that seals the tail: what is external has the time of now."""
-    counters = change_log(log.raw, log.partition.state, interval=-1)
-    member = f"{counters.records}:{counters.size_bytes}:5:5"
-    log.raw.zadd(log.partition.index_key, {member: counters.next_offset})
-
-
-def test_a_damaged_batch_stays_as_it_is(here: Domain, raw_redis: Any) -> None:
-    log = CompactedLog(here, raw_redis, "batch")
-    log.append((b"a", b"1"), (b"b", b"2"))
-    [(entry_id, fields)] = raw_redis.xrange(log.partition.stream)
-    header = BatchHeader.read(fields[b"batch"])
-    damaged = batches.sealed(HEADER.pack(*header) + b"\xff" * (header.size_bytes - HEADER.size))
-    raw_redis.delete(log.partition.stream)
-    raw_redis.xadd(log.partition.stream, {"batch": damaged}, id=entry_id)
-    log.append((b"a", b"3"), (b"b", b"4"))
-    done = log.compacted()
-    assert (done.kept, done.removed) == (4, 0)
-    kept = raw_redis.xrange(log.partition.compacted[log.field("clean")])
-    assert kept[0] == (entry_id, {b"batch": damaged})

@@ -83,22 +83,6 @@ def make(
     return partial(TransactionalLog, here, raw_redis, request.param)
 
 
-def test_aborted_records_go_and_hide_no_earlier_ones(make: Any) -> None:
-    log = make()
-    log.append((b"a", b"1"), (b"b", b"1"))
-    log.write(ONE, (b"a", b"aborted"), (b"c", b"aborted"))
-    log.write(OTHER, (b"b", b"committed"))
-    log.end_transaction(ONE, commit=False)
-    log.end_transaction(OTHER, commit=True)
-    log.append((b"end", b"1"))
-    log.run()
-    assert log.left() == [
-        *((b"a", b"1"), (b"b", b"committed")),
-        *((b"marker", b"abort"), (b"marker", b"commit")),
-        (b"end", b"1"),
-    ]
-
-
 def test_nothing_is_compacted_from_the_first_open_transaction_on(make: Any) -> None:
     log = make()
     log.append((b"a", b"1"), (b"a", b"2"))

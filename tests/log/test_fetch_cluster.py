@@ -1,4 +1,4 @@
-"""The fetcher over a real Redis Cluster: it waits for partitions of all nodes, and one that is away costs its own."""
+"""The fetcher over a real Redis Cluster: it waits for partitions of all nodes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain, domain
 from tests.support.fetching import FetchResult
-from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
-from tests.support.redis_cluster import redis_cluster as run_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -64,38 +62,3 @@ def test_a_fetch_waits_for_partitions_of_all_nodes(redis_cluster: RedisCluster, 
         view.append("orders", b"x", partition=partition)
         rest = len(partitions) - place - 1
         assert outcomes(fetching) == [(ErrorCode.NONE, [b"x"]), *[(ErrorCode.NONE, [])] * rest]
-
-
-def test_a_dead_node_ends_the_waits_for_its_partitions_alone() -> None:
-    with run_cluster(3) as cluster, view_of(cluster) as view:
-        partitions = partitions_of(cluster)
-        registry = cluster.node_of(KEYS.topics)
-        [dead, living] = [partitions[node] for node in cluster.nodes if node is not registry]
-        both, alone = waiting(view, living, dead), waiting(view, living)
-        cluster.node_of(KEYS.stream("orders", dead)).kill()
-        refused: list[Outcome] = [(ErrorCode.NONE, []), (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])]
-        assert outcomes(both) == refused
-        assert outcomes(waiting(view, living, dead)) == refused
-        assert not alone.dead
-        view.append("orders", b"x", partition=living)
-        assert outcomes(alone) == [(ErrorCode.NONE, [b"x"])]
-
-
-def test_a_node_that_takes_no_subscription_is_reported_as_away(
-    redis_cluster: RedisCluster, view: Domain
-) -> None:
-    partitions = partitions_of(redis_cluster)
-    refusing, *others = partitions
-    refusing.call("ACL", "SETUSER", "default", "resetchannels")
-    results = outcomes(waiting(view, *partitions.values()))
-    assert results == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, []), *[(ErrorCode.NONE, [])] * len(others)]
-    refusing.call("ACL", "SETUSER", "default", "allchannels")
-    fetches = []
-
-    def waits() -> bool:
-        fetches.append(waiting(view, *partitions.values()))
-        return not fetches[-1].dead
-
-    until(waits)
-    view.append("orders", b"x", partition=partitions[others[0]])
-    assert outcomes(fetches[-1])[1] == (ErrorCode.NONE, [b"x"])

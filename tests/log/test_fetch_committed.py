@@ -1,4 +1,7 @@
-"""The fetcher for read_committed consumers: what lies below the last stable offset, and which of it was aborted."""
+"""The fetcher for read_committed consumers: what lies below the last stable offset, and which of it was aborted.
+
+On a real log; each rule by itself is in core/proto/tests/fetch_flow/committed.rs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from korvet_core import Fetched
 
 from korvet.errors import ErrorCode
 from korvet.log.offsets import OffsetFound, OffsetQuery
-from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import Read
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from korvet.protocol.types import SpecialTimestamp
@@ -21,7 +23,7 @@ from tests.support.batches import Record, headers_of
 from tests.support.domain import Domain
 from tests.support.fetching import AbortedTransaction, FetchResult
 from tests.support.log_bench import LAYOUTS, configs_of, wire
-from tests.support.proxy import turn, until
+from tests.support.proxy import until
 from tests.support.redis_servers import now_ms
 from tests.support.transactions import Consumed, TransactionalProducer, consumed
 
@@ -177,89 +179,6 @@ def test_of_an_aborted_transaction_that_began_before_the_offset_nothing_is_shown
         )
 
 
-def test_transactions_that_were_aborted_elsewhere_in_the_log_are_not_named(log: Log) -> None:
-    producer = TransactionalProducer(log.view)
-    producer.write(b"a")
-    producer.abort()
-    middle = log.append(b"b")
-    large = log.append(b"x" * 3000)
-    producer.write(b"c")
-    producer.abort()
-    assert log.fetch(middle, bytes_max=100).aborted == []
-    assert len(log.fetch(bytes_max=500).aborted or ()) == 1
-    assert len(log.fetch().aborted or ()) == 2
-    assert len(log.fetch(large).aborted or ()) == 1
-
-
-def test_the_end_of_a_transaction_wakes_a_committed_reader(log: Log) -> None:
-    producer = TransactionalProducer(log.view)
-    producer.write(b"a")
-    offset = log.fetch().last_stable_offset
-    wanted = msgspec.structs.replace(log.view.wanted("orders", offset=offset), committed=True)
-    waiting = log.view.begin_fetch(wanted)
-    core = log.view.log.appends.core
-    core.take_fetch_noted()
-    producer.write(b"b")
-    until(lambda: core.take_fetch_noted()[2])  # it was woken and has read, and waits on
-    assert not waiting.ready()
-    producer.commit()
-    [found] = waiting.get(timeout=60)
-    assert consumed(b"".join(found.chunks), offset, committed=True).values == [b"a", b"b"]
-
-
-def test_what_an_open_transaction_has_written_is_not_read_in_vain(log: Log, raw_redis: redis.Redis) -> None:
-    producer = TransactionalProducer(log.view)
-    log.append(b"before")
-    producer.write(b"a")
-    for _ in range(20):
-        producer.write(random.Random(1).randbytes(10_000))
-    offset = log.fetch().last_stable_offset
-    log.fetch(offset)
-    before = raw_redis.info("stats")["total_net_output_bytes"]
-    found = log.fetch(offset, wait_ms=50)
-    assert raw_redis.info("stats")["total_net_output_bytes"] - before < 10_000
-    assert (found.last_stable_offset, found.chunks) == (offset, [])
-
-
-def test_what_was_read_ahead_is_for_readers_of_its_kind(log: Log) -> None:
-    log.append(b"first" + b"x" * 1000)
-    producer = TransactionalProducer(log.view)
-    for n in range(40):
-        producer.write(b"%d" % n + b"x" * 1000)
-        if n % 2:
-            producer.abort()
-    producer.write(b"open")
-    expected = log.consume_all(bytes_max=3000)
-    assert [(each or b"")[:5] for each in expected.values] == [b"first"]
-    everything = log.consume_all(committed=False, bytes_max=3000)
-    assert len(everything.values) == 42
-    offset = other = 0
-    found: list[bytes | None] = []
-    for _ in range(200):
-        found += log.consume(offset, bytes_max=3000).values
-        offset = log.consume(offset, bytes_max=3000).position
-        other = log.consume(other, committed=False, bytes_max=3000).position
-        turn()
-        assert log.consume(offset, committed=False, bytes_max=3000).position >= offset
-    assert found == expected.values
-    assert (offset, other) == (expected.position, everything.position)
-
-
-def test_of_what_was_deleted_no_transaction_is_left(log: Log) -> None:
-    producer = TransactionalProducer(log.view)
-    producer.write(b"a", b"b", b"c")
-    start = producer.write(b"d")
-    end = log.append(b"e")
-    [trimmed] = TrimStore(log.view.redis).trim([Trim(log.view.wanted("orders").partition, start)])
-    del trimmed
-    found = log.fetch(start)
-    assert (found.last_stable_offset, found.log_start) == (start, start)
-    assert found.chunks == []
-    producer.commit()
-    assert log.consume(start).values == [b"d", b"e"]
-    assert log.fetch(start).high_watermark > end
-
-
 def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log, raw_redis: redis.Redis) -> None:
     """Clients wait for that: it is the end of the log as ListOffsets answers it."""
     log.append(b"a")
@@ -304,18 +223,3 @@ def test_of_many_aborted_transactions_some_are_read_at_once(log: Log, rows: int)
         offset, steps = position, steps + 1
     assert found == expected
     assert (steps == 1) == (rows == 50)
-
-
-def test_what_is_no_number_is_named(log: Log, raw_redis: redis.Redis) -> None:
-    producer = TransactionalProducer(log.view)
-    producer.write(b"a")
-    producer.abort()
-    partition = log.view.wanted("orders").partition
-    raw_redis.zadd(partition.aborted, {"text": 2**52})
-    [outcome] = log.view.log.read([Read(partition, 0, 10, committed=True)])
-    assert getattr(outcome, "code", None) is ErrorCode.KAFKA_STORAGE_ERROR
-    raw_redis.delete(partition.aborted)
-    raw_redis.set(partition.aborted, "text")
-    [outcome] = log.view.log.read([Read(partition, 0, 10, committed=True)])
-    assert getattr(outcome, "code", None) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.consume(committed=False).values == [b"a"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,10 +11,9 @@ from korvet.lake.decoding import to_arrow
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.rows import records_of as records_of_rows
 from tests.support.appends import entry_of
-from tests.support.log_replies import LIMIT, Entry, read
+from tests.support.log_replies import Entry, read
 
 BITS = 10
-COUNT = 16
 
 
 def records_of(entries: list[Entry]) -> list[StoredRecord]:
@@ -31,13 +29,6 @@ def one_by_one(entries: list[Entry]) -> list[StoredRecord]:
 
 def entry_at(offset: int, fields: list[bytes]) -> Entry:
     return b"%d-%d" % (offset >> BITS, offset & (1 << BITS) - 1), fields
-
-
-def uniform(*names: bytes, count: int = COUNT) -> list[Entry]:
-    return [
-        entry_at((7 << BITS) + n, [part for name in names for part in (name, b"%d" % n)])
-        for n in range(count)
-    ]
 
 
 STEPS = st.one_of(st.just(1), st.integers(1, 3), st.integers(1, 3 * 2**BITS), st.integers(1, 2**33))
@@ -75,45 +66,3 @@ def test_records_and_rows_hold_what_the_entries_hold(made: tuple[list[Entry], li
     rows = to_arrow(0, read(entries, BITS))
     rows.validate(full=True)
     assert records_of_rows(rows) == expected
-
-
-def test_a_span_goes_on_as_long_as_no_offset_is_missing() -> None:
-    sequences = [*range(20), 21]
-    found = read([entry_at((7 << BITS) + n, [b"value", b"v", b"timestamp", b"5"]) for n in sequences], BITS)
-    start = 7 << BITS
-    assert found.spans() == [(start, start + 19), (start + 21, start + 21)]
-
-
-FEW = uniform(b"value", b"timestamp", count=COUNT - 1)
-OTHERS: dict[str, list[Entry]] = {
-    "a key in one": [*FEW, (b"8-0", [b"key", b"k", b"value", b"v", b"timestamp", b"5"])],
-    "a header in one": [*FEW, (b"8-0", [b"value", b"v", b"timestamp", b"5", b"header.h", b""])],
-    "no value": uniform(b"timestamp"),
-    "no value in one": [*FEW, (b"8-0", [b"timestamp", b"5"])],
-    "another header in one": [
-        *uniform(b"value", b"timestamp", b"header.h", count=COUNT - 1),
-        (b"8-0", [b"value", b"v", b"timestamp", b"5", b"header.i", b""]),
-    ],
-    "a header that is null in one": [
-        *uniform(b"value", b"timestamp", b"header.h", count=COUNT - 1),
-        (b"8-0", [b"value", b"v", b"timestamp", b"5", b"nullheader.h", b""]),
-    ],
-    "a timestamp of letters": [*FEW, (b"8-0", [b"value", b"v", b"timestamp", b"now"])],
-}
-
-
-@pytest.mark.parametrize("entries", OTHERS.values(), ids=OTHERS)
-def test_records_may_differ_in_their_fields(entries: list[Entry]) -> None:
-    assert records_of(entries) == one_by_one(entries)
-
-
-def test_a_name_that_is_no_text_and_a_value_that_is_damaged_are_served() -> None:
-    fields = [b"\xff", b"x", b"value", b"plain", b"korvet.encoding", b"lz4"]
-    found = read([(b"7-1", fields)], BITS)
-    offset = (7 << BITS) + 1
-    headers = [("\\xff", b"x"), ("korvet.encoding", b"lz4")]
-    assert found.records() == [(offset, 7, None, b"plain", headers)]
-    assert found.damaged == (offset, "lz4")
-    large = entry_of((0, 5, None, bytes(LIMIT), []), "zstd")
-    assert read([(b"7-1", large)], BITS).damaged is None
-    assert read([(b"7-1", large)], BITS, limit=LIMIT - 1).damaged == (offset, "zstd")

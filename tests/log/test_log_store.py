@@ -20,7 +20,7 @@ from tests.support.appends import at_rest
 from tests.support.batches import CODECS, NONE, Record
 from tests.support.log_bench import TIMESTAMP, TOPIC_ID, Bench, code_of, records_of
 from tests.support.partition_state import log_of
-from tests.support.proxy import Proxy, proxy, until
+from tests.support.proxy import Proxy, proxy
 
 
 @pytest.mark.parametrize("config", [at_rest("none"), at_rest("lz4"), at_rest("zstd")])
@@ -77,15 +77,6 @@ def test_every_record_survives_the_log_exactly(
     assert bench.records(base) == [record._replace(offset=base + n) for n, record in enumerate(records)]
 
 
-def test_an_append_answers_where_the_batch_lies(bench: Bench) -> None:
-    first, second = bench.logs.append([bench.made(b"a", b"b"), bench.made(b"c")])
-    assert isinstance(first, Appended)
-    assert isinstance(second, Appended)
-    assert second.base_offset >= first.base_offset + 2
-    assert first.log_start == second.log_start == first.base_offset
-    assert not first.duplicate
-
-
 def test_many_appends_are_answered_in_their_order(bench: Bench) -> None:
     one, two, three = bench.partitions
     stranger = bench.at(0, topic_id="another-id")
@@ -107,12 +98,6 @@ def test_many_appends_are_answered_in_their_order(bench: Bench) -> None:
 # Bounds.
 
 
-def test_a_new_log_is_empty_and_begins_with_zero(bench: Bench) -> None:
-    assert bench.bounds() == Bounds(0, 0, 0, -1)
-    assert bench.logs.bounds([]) == []
-    assert bench.nothing(0) == (0, 0, 0)
-
-
 def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
     base, _, last = (bench.append(value) for value in (b"a", b"b", b"c"))
     bench.raw.xtrim(bench.partition.stream, maxlen=1, approximate=False)
@@ -125,20 +110,6 @@ def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
     assert (bounds.log_start, bounds.high_watermark) == (0, last + 1)
     assert bounds.first_offset == (last + 1 if bench.format == "record" else base)
     assert bench.nothing(base) == (0, base, last + 1)
-
-
-def test_an_offset_beyond_the_end_is_answered_with_the_real_bounds(bench: Bench) -> None:
-    base = bench.append(b"a")
-    assert bench.nothing(base + 2) == (0, base, base + 1)
-    assert bench.nothing(2**63 - 1) == (0, base, base + 1)
-
-
-def test_a_full_answer_says_that_there_may_be_more(bench: Bench) -> None:
-    first, second, _ = (bench.append(value) for value in (b"a", b"b", b"c"))
-    fetched = bench.read(0, count=2)
-    assert [record.offset for record in records_of(fetched, 0)] == [first, second]
-    assert fetched.more
-    assert not bench.read(0, count=4).more
 
 
 def test_partitions_of_both_formats_travel_together(redis: Redis, raw_redis: Any) -> None:
@@ -249,39 +220,6 @@ def test_an_append_whose_reply_is_lost_has_no_known_outcome(distant: tuple[Bench
     assert isinstance(again, Appended)
     assert again.duplicate
     assert len(bench.read(0)) == 2
-
-
-@pytest.mark.embedded  # the network that fails is before one server
-def test_an_append_that_was_not_sent_was_not_written(distant: tuple[Bench, Proxy]) -> None:
-    bench, network = distant
-    network.refuse()
-    network.cut()
-    until(lambda: not bench.node.connected)
-    [refused] = bench.logs.append([bench.made(b"a")])
-    assert code_of(refused) == ErrorCode.KAFKA_STORAGE_ERROR
-
-
-@pytest.mark.embedded  # the network that fails is before one server
-def test_an_append_that_was_done_stays_so_when_another_ones_script_has_to_be_loaded(
-    redis_url: str, raw_redis: Any
-) -> None:
-    with proxy(redis_url) as network:
-        client = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
-        record = Bench(client, raw_redis, "record")
-        batch = Bench(client, raw_redis, "batch", topic="others")
-        raw_redis.script_flush()
-        record.append(b"loads the script of this format")
-        done, missing = record.made(b"a"), batch.made(b"a")
-        sent = network.bytes_to_server
-        record.logs.append([record.made(b"a")])
-        size = network.bytes_to_server - sent
-        # Both are sent in one write, the second one's script with a write of its own, which does not get through.
-        network.cut_after_to_server = network.bytes_to_server + 3 * size
-        outcomes = record.logs.append([done, missing])
-        client.close()
-    assert isinstance(outcomes[0], Appended)
-    assert isinstance(outcomes[1], AppendUnknownError)
-    assert raw_redis.xlen("korvet:others:0") == 0
 
 
 def test_a_log_has_grown_where_something_came_in_and_in_doubt(bench: Bench) -> None:

@@ -10,28 +10,13 @@ from korvet_core import Fetched
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.external_entries import ExternalStep
 from korvet.log.types import Read
-from tests.support.log_bench import Bench, code_of, records_of, wire
+from tests.support.log_bench import Bench, code_of
 from tests.support.partition_state import change_log
 
 
 @pytest.fixture
 def bench(batch_bench: Bench) -> Bench:
     return batch_bench
-
-
-@pytest.mark.parametrize("offset", [3, 4, 5])
-def test_a_read_in_the_middle_of_a_batch_gives_the_whole_batch(bench: Bench, offset: int) -> None:
-    bench.append(b"a", b"b", b"c")
-    made = bench.made(b"d", b"e", b"f", producer=7, epoch=3, sequence=9)
-    bench.logs.append([made])
-    sent = bytes(made.batch)
-    bench.append(b"g")
-    found = bench.read(offset)
-    assert found.spans() == [(3, 5), (6, 6)]
-    epoch = bench.epoch.to_bytes(4, "big")
-    assert wire(found.each()[0]) == (3).to_bytes(8, "big") + sent[8:12] + epoch + sent[16:]
-    values = [record.value for record in records_of(bench.read(offset), offset)]
-    assert values == [b"d", b"e", b"f", b"g"][offset - 3 :]
 
 
 # What others write.

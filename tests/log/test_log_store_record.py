@@ -6,24 +6,15 @@ import logging
 
 import pytest
 
-from korvet.errors import ErrorCode
 from korvet.log.external_entries import ExternalStep
 from korvet.log.types import Bounds
-from tests.support.batches import Record
-from tests.support.log_bench import BITS, Bench, code_of
+from tests.support.log_bench import BITS, Bench
 from tests.support.partition_state import change_log
 
 
 @pytest.fixture
 def bench(record_bench: Bench) -> Bench:
     return record_bench
-
-
-def test_a_record_of_too_many_headers_is_refused_and_the_others_are_not(bench: Bench) -> None:
-    huge = Record(b"v", b"k", 5, (("h", b""),) * 5000)
-    outcomes = bench.logs.append([bench.made(b"a"), bench.made(b"b", huge), bench.made(b"c")])
-    assert code_of(outcomes[1]) == ErrorCode.INVALID_RECORD
-    assert bench.values() == [b"a", b"c"]
 
 
 def test_an_offset_beyond_the_end_is_read_again_after_external_entries(bench: Bench) -> None:

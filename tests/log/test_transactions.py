@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from korvet.errors import ErrorCode, StorageUnavailableError
 from korvet.log.appends import Marker
 from korvet.log.markers import MarkerWriter
@@ -121,12 +119,3 @@ def test_markers_that_cannot_be_written_are_reported(bench: Bench) -> None:
         bench.raw.config_set("min-replicas-to-write", 0)
     assert isinstance(failed, StorageUnavailableError)
     assert opened(bench).keys() == {"7"}
-
-
-@pytest.mark.parametrize("commit", [False, True])
-def test_a_transaction_that_ends_before_its_batch_comes_stays_ended(bench: Bench, *, commit: bool) -> None:
-    assert writer(bench).write([marker(bench, commit=commit)]) == [None]
-    [late] = bench.logs.append([opening(bench, 7)])
-    assert code_of(late) == ErrorCode.INVALID_TXN_STATE
-    assert opened(bench) == {}
-    assert bench.raw.xlen(bench.partition.stream) == 1  # the marker

@@ -10,9 +10,8 @@ import redis
 
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
-from korvet.redis.pubsub import Listener, Subscriptions
+from korvet.redis.pubsub import Subscriptions
 from tests.support import redis_servers
-from tests.support.commands import commands_of
 from tests.support.proxy import Proxy, proxy, turn, until
 
 pytestmark = pytest.mark.slow
@@ -55,15 +54,6 @@ def subscribed_channels(raw: redis.Redis) -> set[str]:
     return {name.decode() for name in raw.pubsub_shardchannels() if isinstance(name, bytes)}
 
 
-def test_nothing_connects_before_the_first_listener(
-    network: Proxy, subscribe: Connect, raw_redis: redis.Redis
-) -> None:
-    subscriptions = subscribe(network.url)
-    subscriptions.forget("c", Heard())
-    assert not subscriptions.live("c")
-    assert network.connections == 0
-
-
 def test_listen_returns_when_redis_has_confirmed(
     redis_url: str, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
@@ -77,33 +67,6 @@ def test_listen_returns_when_redis_has_confirmed(
     raw_redis.spublish("c", "second")
     until(lambda: len(heard) == 2)
     assert heard == [b"\x00first", b"second"]
-
-
-def test_a_second_listener_finds_the_channel_live(
-    redis_url: str, subscribe: Connect, raw_redis: redis.Redis
-) -> None:
-    subscriptions = subscribe(redis_url)
-    first, second = Heard(), Heard()
-    subscriptions.listen("c", first)
-    assert subscriptions.listen("c", second) is True
-    assert raw_redis.spublish("c", "x") == 1
-    until(lambda: first and second)
-    subscriptions.forget("c", first)
-    raw_redis.spublish("c", "y")
-    until(lambda: len(second) == 2)
-    assert first == [b"x"]
-
-
-def test_ten_thousand_channels_take_few_commands(
-    redis_url: str, subscribe: Connect, raw_redis: redis.Redis
-) -> None:
-    subscriptions = subscribe(redis_url, timeout_ms=60_000)
-    subscriptions.listen("c", Heard())
-    pairs: list[tuple[str, Listener]] = [(f"korvet:topic:{number}", Heard()) for number in range(10_000)]
-    with commands_of(raw_redis) as ran:
-        assert subscriptions.listen_all(pairs) == {}
-    assert len(subscribed_channels(raw_redis)) == 10_001
-    assert ran["ssubscribe"] == 10
 
 
 def test_a_channel_lingers_and_is_then_unsubscribed(
@@ -125,17 +88,6 @@ def test_a_channel_lingers_and_is_then_unsubscribed(
     until(lambda: heard == [b"x"])
 
 
-def test_coming_and_going_keeps_no_memory_of_it(redis_url: str, subscribe: Connect) -> None:
-    subscriptions = subscribe(redis_url, linger_ms=200)
-    for _ in range(1000):
-        heard = Heard()
-        subscriptions.listen("c", heard)
-        subscriptions.forget("c", heard)
-    assert subscriptions.channels == 1
-    until(lambda: subscriptions.channels == 0)
-    assert subscriptions.listeners == 0
-
-
 def test_a_lost_connection_is_replaced_and_all_listeners_read_again(
     network: Proxy, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
@@ -151,79 +103,6 @@ def test_a_lost_connection_is_replaced_and_all_listeners_read_again(
     assert all(heard == [None] * 5 for heard in listeners.values())
     assert raw_redis.spublish("a", "x") == 1
     until(lambda: listeners["a"][-1] == b"x")
-
-
-def test_a_channel_without_listeners_is_not_subscribed_again(
-    network: Proxy, subscribe: Connect, raw_redis: redis.Redis
-) -> None:
-    subscriptions = subscribe(network.url)
-    heard, gone = Heard(), Heard()
-    subscriptions.listen("a", heard)
-    subscriptions.listen("b", gone)
-    subscriptions.forget("b", gone)
-    network.cut()
-    until(lambda: heard == [None])
-    until(lambda: subscribed_channels(raw_redis) == {"a"})
-    assert not subscriptions.live("b")
-    assert gone == []
-
-
-def test_a_silent_connection_is_found_while_somebody_listens(network: Proxy, subscribe: Connect) -> None:
-    subscriptions = subscribe(network.url, timeout_ms=2000, ping_interval_ms=100)
-    heard = Heard()
-    subscriptions.listen("c", heard)
-    network.silence()
-    until(lambda: not subscriptions.live("c"))
-    network.speak()
-    until(lambda: None in heard and subscriptions.live("c"))
-
-
-def test_an_answered_ping_keeps_the_connection(network: Proxy, subscribe: Connect) -> None:
-    subscriptions = subscribe(network.url, ping_interval_ms=20)
-    subscriptions.listen("c", Heard())
-    sent = network.bytes_to_server
-    # A PING is 14 bytes: at least ten have passed, and all were answered.
-    until(lambda: network.bytes_to_server >= sent + 140)
-    assert network.connections == 1
-    assert subscriptions.live("c")
-
-
-def test_nothing_is_sent_while_nobody_listens(network: Proxy, redis_url: str, subscribe: Connect) -> None:
-    subscriptions = subscribe(network.url, ping_interval_ms=10)
-    heard = Heard()
-    subscriptions.listen("c", heard)
-    subscriptions.forget("c", heard)
-    with proxy(redis_url) as beside:
-        subscribe(beside.url, ping_interval_ms=10).listen("c", Heard())
-        until(lambda: beside.bytes_to_server > 1000)  # a PING is 14 bytes
-        sent = network.bytes_to_server
-        until(lambda: beside.bytes_to_server > 2000)
-    assert network.bytes_to_server == sent
-
-
-def test_a_redis_that_is_away_is_reported_and_found_again(redis_url: str, subscribe: Connect) -> None:
-    with proxy(redis_url) as network:
-        subscriptions = subscribe(network.url)
-    heard = Heard()
-    for _ in range(3):
-        with pytest.raises(StorageUnavailableError, match="cannot be reached"):
-            subscriptions.listen("c", heard)
-    assert not subscriptions.live("c")
-    assert subscriptions.channels == 0
-
-
-def test_a_confirmation_that_does_not_come_is_a_time_out(network: Proxy, subscribe: Connect) -> None:
-    subscriptions = subscribe(network.url, timeout_ms=2000)
-    subscriptions.listen("a", Heard())
-    network.silence()
-    late = Heard()
-    with pytest.raises(StorageUnavailableError, match="did not confirm"):
-        subscriptions.listen("b", late)
-    network.speak()
-    # The late confirmation finds nobody; the next listener is confirmed by it and hears.
-    until(lambda: subscriptions.live("b"))
-    again = Heard()
-    assert subscriptions.listen("b", again) is True
 
 
 def test_a_listener_killed_while_waiting_leaves_nothing(

@@ -214,7 +214,20 @@ LEAVE = (
     ),
     Row(leaving("nobody"), error=UNKNOWN, versions=(0, 2)),
     Row(leaving("nobody"), {"members.member_id": "nobody"}, UNKNOWN, "members.error_code", (3, 5)),
-    Row(leaving("nobody", "i"), error=FENCED, at="members.error_code", versions=(3, 5), before=static),
+    Row(
+        leaving("nobody", "i") | {"members": [*leaving("nobody", "i")["members"], *leaving("x")["members"]]},
+        {
+            "members": [
+                {"member_id": "nobody", "error_code": FENCED},
+                {"member_id": "x", "error_code": UNKNOWN},
+            ]
+        },
+        FENCED,
+        "members.error_code",
+        (3, 5),
+        static,
+        also=[UNKNOWN],
+    ),
     Row(leaving(member, ""), error=UNKNOWN, at="members.error_code", versions=(3, 5), before=stable),
     Row(leaving("", group=""), {"members": []}, NO_NAME),
     Row(leaving("m"), error=UNKNOWN, versions=(0, 2), before=sharing),
