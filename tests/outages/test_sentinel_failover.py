@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import ops, processes, reading
 from tests.support.broker import korvet_broker
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.sentinels import Server, watched
 
 PARTITIONS = 2
@@ -28,7 +28,7 @@ def test_the_loss_of_a_master_costs_an_idempotent_producer_only_time(
         flags = ("--redis-url", setup.url, "--set", "replicas=1", "--set", "redis.timeout.ms=2000")
         with korvet_broker(tmp_path, *flags) as broker:
             workers = broker.worker_pids()
-            load = ConfluentLoad(broker.bootstrap, "orders", PARTITIONS)
+            load = Load(broker.bootstrap, "orders", PARTITIONS)
             reading.create_topic(broker.bootstrap, load.topic, PARTITIONS)
             load.start()
             processes.wait_until(lambda: len(load.acknowledged) > 1000, "records are acknowledged")
