@@ -35,7 +35,7 @@ def restore(cluster: RedisCluster, copies: dict[int, Path]) -> None:
         node.kill()
         shutil.rmtree(node.append_only_dir)
         shutil.copytree(copies[at], node.append_only_dir)
-        node.restart()
+        node.start()
     cluster.wait_ok()
 
 

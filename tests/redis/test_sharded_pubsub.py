@@ -176,7 +176,7 @@ def test_a_dead_node_holds_up_no_other(subscribe: Connect) -> None:
             assert watch.wait(TIMEOUT_MS) == {0}
         assert others == [b"x"]
         assert subscriptions.live(kept)
-        dead.restart()
+        dead.start()
         cluster.wait_ok()
         until(lambda: subscriptions.live(lost))
         until(lambda: parked == [None, None])
