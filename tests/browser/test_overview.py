@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,14 +73,14 @@ def test_a_disk_that_takes_no_writes_is_shown(browser: Browser, tmp_path: Path) 
         redis.Redis.from_url(server.url) as client,
     ):
         asked: Any = client
-        server.limit_files(server.append_only_bytes())
+        server.limit_files(server.append_only_file().stat().st_size)
         wait_until(lambda: asked.info("persistence")["aof_last_write_status"] == "err", "a write has failed")
         for look in LOOKS:
             with overview(browser, broker, *look) as page:
                 expect(card(page, "Durability")).to_contain_text("failing")
                 expect(card(page, "Durability")).to_contain_text("the last write to disk failed")
                 expect(page.get_by_label("State", exact=True)).to_contain_text("MISCONF")
-        server.limit_files(resource.RLIM_INFINITY)
+        server.limit_files()
 
 
 def test_replicas_that_are_missing_are_shown(browser: Browser, tmp_path: Path) -> None:

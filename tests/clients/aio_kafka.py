@@ -24,6 +24,7 @@ from tests.support.records import TIMESTAMP_FIRST_MS, Received, Sample
 _NAMES = {
     "batch.size": "max_batch_size",
     "message.max.bytes": "max_request_size",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
 }

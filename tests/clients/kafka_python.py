@@ -19,6 +19,7 @@ from tests.support.records import Received, Sample
 _MILLISECONDS_MAX = int(WAIT_SECONDS_MAX * 1000)
 _NAMES = {
     "message.max.bytes": "max_request_size",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
     "ssl.ca.location": "ssl_cafile",

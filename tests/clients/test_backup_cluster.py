@@ -13,7 +13,7 @@ from tests.cli.commands import korvet
 from tests.support import processes, reading
 from tests.support import redis_cluster as clusters
 from tests.support.broker import korvet_broker
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 
 PARTITIONS, TOPIC, GROUP = 6, "kept", "billing"
@@ -35,7 +35,7 @@ def restore(cluster: RedisCluster, copies: dict[int, Path]) -> None:
         node.kill()
         shutil.rmtree(node.append_only_dir)
         shutil.copytree(copies[at], node.append_only_dir)
-        node.restart()
+        node.start()
     cluster.wait_ok()
 
 
@@ -76,7 +76,7 @@ def test_copies_of_different_moments_are_served(tmp_path: Path) -> None:
         ) as broker,
     ):
         reading.create_topic(broker.bootstrap, TOPIC, PARTITIONS, {"storage.format": "batch"})
-        load, follower = ConfluentLoad(broker.bootstrap, TOPIC, PARTITIONS), Follower(broker.bootstrap)
+        load, follower = Load(broker.bootstrap, TOPIC, PARTITIONS), Follower(broker.bootstrap)
         load.start()
         follower.start()
         processes.wait_until(lambda: follower.committed > 2, "offsets are committed")
@@ -117,7 +117,7 @@ def test_copies_of_different_moments_are_served(tmp_path: Path) -> None:
 
 def check(
     bootstrap: str,
-    load: ConfluentLoad,
+    load: Load,
     values: dict[tuple[int, int], bytes | None],
     before: dict[int, list[tuple[int, int]]],
     of: dict[int, int],

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from korvet.redis.keys import Keys
 from tests.support import processes, reading
 from tests.support.broker import korvet_broker
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
 
 TOPIC = "large"
@@ -82,7 +82,7 @@ def test_a_stream_above_the_limits_moves_under_load(tmp_path: Path, move: Move, 
         source = cluster.owner(SLOT)
         [to] = [node for node in cluster.nodes if node is not source]
         assert source.client.memory_usage(KEYS.stream(TOPIC, 0)) > 2 * LIMIT_BYTES
-        load = ConfluentLoad(broker.bootstrap, TOPIC, 1)
+        load = Load(broker.bootstrap, TOPIC, 1)
         load.start()
         processes.wait_until(lambda: len(load.acknowledged) > 100, "records are acknowledged")
         move(cluster, source, to)

@@ -18,7 +18,7 @@ from tests.support import ops, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.docs import PAGES
 from tests.support.processes import free_port
-from tests.support.published_port import PublishedPort
+from tests.support.proxy_process import Proxy
 from tests.support.records import TIMESTAMP_FIRST_MS, Sample, check_exactly
 
 PARTITIONS = 8
@@ -27,7 +27,7 @@ LISTENERS = ("INSIDE", "OUTSIDE")
 WITHOUT_DELAY = "group.initial.rebalance.delay.ms=0"
 
 
-def example(published: PublishedPort) -> tuple[dict[str, str], dict[str, int]]:
+def example(published: Proxy) -> tuple[dict[str, str], dict[str, int]]:
     """Return the settings of the page's example, and their ports by listener, with addresses that are there."""
     text = PAGES["docs/cluster.md"]
     [block] = re.findall(r'^ {4}"listeners" = .*\n(?: {4}".*\n)+', text, re.MULTILINE)
@@ -53,9 +53,9 @@ class Site:
         self.brokers: list[Broker] = []
         self.bootstrap: dict[str, str] = {}
         for number, directory in enumerate(directories):
-            published = running.enter_context(PublishedPort())
+            published = running.enter_context(Proxy(0))
             settings, ports = example(published)
-            published.target = ("127.0.0.1", ports["OUTSIDE"])
+            published.say(f"lead {ports['OUTSIDE']}")
             named = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
             flags = ("--redis-url", url, "--broker-id", str(number), "--set", WITHOUT_DELAY)
             self.brokers.append(

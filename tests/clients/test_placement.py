@@ -13,13 +13,13 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
 from kafka.errors import PreferredLeaderNotAvailableError
 
+from tests.clients.librdkafka import LIBRDKAFKA
+from tests.clients.tail import Tail, go_on
 from tests.support import reading, redis_servers
 from tests.support.broker import Broker, korvet_broker, korvet_cluster
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.processes import WAIT_SECONDS_MAX
-from tests.support.tail import ConfluentTail, go_on
 
-METADATA_MS = 500
 PARTITIONS = 4
 
 
@@ -84,10 +84,10 @@ def test_a_move_is_seen_by_another_client_on_each_broker(
 def test_a_producer_and_a_consumer_follow_their_partitions(
     brokers: list[Broker], admin: Any, topic: str
 ) -> None:
-    load = ConfluentLoad(brokers[0].bootstrap, topic, PARTITIONS, METADATA_MS)
-    tail = ConfluentTail(brokers[0].bootstrap, topic, PARTITIONS, METADATA_MS)
-    for each in (load, tail):
-        each.start()
+    load = Load(brokers[0].bootstrap, topic, PARTITIONS)
+    tail = Tail(LIBRDKAFKA, brokers[0].bootstrap, topic, PARTITIONS)
+    load.start()
+    tail.start()
     for leader in (0, 1, 0):
         moves = {Partition(topic, index): [leader] for index in range(PARTITIONS)}
         assert admin.alter_partition_reassignments(moves) == dict.fromkeys(moves)

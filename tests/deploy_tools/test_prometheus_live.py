@@ -21,10 +21,10 @@ from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.keys import Keys
 from tests.deploy.files import DEPLOY
 from tests.deploy.test_prometheus import KAFKA_EXPORTER
-from tests.faults.servers import Server
 from tests.faults.work import Work
 from tests.support import processes
 from tests.support.broker import Broker, korvet_broker
+from tests.support.redis_servers import RedisServer
 
 _VARIABLES = {"$__rate_interval": "1m", "$job": "korvet", "$topic": ".*", "$group": ".*"}
 # What a broker shows only where something is wrong or refused, is trimmed or compacted, or archived: not this one.
@@ -89,14 +89,14 @@ class Prometheus:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server() -> Iterator[RedisServer]:
     """Give the Redis under the broker."""
-    with Server(tmp_path / "redis", "--maxmemory", "2gb") as running:
+    with RedisServer("--appendonly", "yes", "--maxmemory", "2gb") as running:
         yield running
 
 
 @pytest.fixture
-def broker(tmp_path: Path, server: Server) -> Iterator[Broker]:
+def broker(tmp_path: Path, server: RedisServer) -> Iterator[Broker]:
     """Give a broker whose keeper collects statistics each second."""
     flags = ("--redis-url", server.url, "--set", "log.figures.interval.ms=1000")
     with korvet_broker(tmp_path / "broker", *flags) as running:
@@ -129,7 +129,7 @@ def _expressions() -> Iterator[str]:
 
 @pytest.mark.timeout(300)
 def test_every_panel_and_name_of_kafka_exporter_shows_a_broker_with_clients_and_a_pipeline(
-    broker: Broker, prometheus: Prometheus, server: Server
+    broker: Broker, prometheus: Prometheus, server: RedisServer
 ) -> None:
     positions = {"orders": QueryPosition("id", {0: 1})}
     queries = {"main": QueryStatus(batch=1, ended_ms=1, duration_ms=1, positions=positions)}
@@ -153,7 +153,7 @@ def test_every_panel_and_name_of_kafka_exporter_shows_a_broker_with_clients_and_
 
 @pytest.mark.timeout(600)
 def test_alerts_fire_as_things_go_wrong_one_after_the_other(
-    broker: Broker, prometheus: Prometheus, server: Server
+    broker: Broker, prometheus: Prometheus, server: RedisServer
 ) -> None:
     with Work(broker.bootstrap):
         assert prometheus.firing() == set()
@@ -162,11 +162,10 @@ def test_alerts_fire_as_things_go_wrong_one_after_the_other(
             processes.kill(min(workers))
             processes.wait_until(partial(_has_another, broker, workers), "there is another worker")
         prometheus.wait_for("KorvetProcessesDie")
-        with server.client() as client:
-            client.config_set("maxmemory-policy", "allkeys-lru")
-            prometheus.wait_for("KorvetRedisEvicts")
-            client.config_set("maxmemory-policy", "noeviction")
-    server.end("SIGKILL")
+        server.client.config_set("maxmemory-policy", "allkeys-lru")
+        prometheus.wait_for("KorvetRedisEvicts")
+        server.client.config_set("maxmemory-policy", "noeviction")
+    server.kill()
     prometheus.wait_for("KorvetRedisDown")
     broker.kill()
     prometheus.wait_for("KorvetBrokerDown")

@@ -41,7 +41,7 @@ def test_a_killed_master_is_replaced_and_joins_again() -> None:
         killed.kill()
         assert set(cluster.wait_promoted(killed)) == {replica, *others}
         assert replica.client.get("orders") == b"kept"
-        killed.restart()
+        killed.start()
         cluster.wait_ok()
         assert cluster.replicas_of(replica) == [killed]
         replica.freeze()

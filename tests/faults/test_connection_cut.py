@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.faults.cutting_proxy import CuttingProxy
-from tests.faults.servers import Server
 from tests.support import processes, reading
 from tests.support.broker import korvet_broker
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """Give a Redis that writes to its file before it answers and syncs it each second: Korvet's own kind."""
-    with Server(tmp_path / "redis", "--appendfsync", "everysec") as running:
-        yield running
+from tests.support.proxy_process import Proxy
+from tests.support.redis_servers import DurableServer
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("form", ["record", "batch"])
 def test_the_connection_is_cut_at_every_byte_of_an_append_and_of_its_answer(
-    server: Server, tmp_path: Path, form: str
+    tmp_path: Path, form: str
 ) -> None:
     with (
-        CuttingProxy(server.path) as proxy,
-        korvet_broker(tmp_path / "broker", "--redis-url", proxy.url, workers=1) as broker,
+        # It writes to its file before it answers and syncs it each second: Korvet's own kind.
+        DurableServer("--appendfsync", "everysec", listens=True) as server,
+        Proxy(server.port) as proxy,
+        korvet_broker(tmp_path, "--redis-url", f"redis://127.0.0.1:{proxy.port}", workers=1) as broker,
     ):
         reading.create_topic(broker.bootstrap, "cut", 1, {"storage.format": form})
         producer = Producer(
@@ -42,19 +36,19 @@ def test_the_connection_is_cut_at_every_byte_of_an_append_and_of_its_answer(
             }
         )
         places: list[tuple[object, int | None]] = []
-        at = 0
-        while not proxy.passed_whole:
-            value = b"record %06d" % at
-            proxy.cut_next(value, at)
+        at = cuts = 0
+        while cuts == at:
+            value = f"record-{at:06}"
+            proxy.say(f"cut {value} {at}")
             producer.produce(
                 "cut", value, on_delivery=lambda error, reported: places.append((error, reported.offset()))
             )
             assert producer.flush(processes.WAIT_SECONDS_MAX) == 0
             at += 1
+            cuts = proxy.say("flow")
         # Command and answer are as long as that, and each of their bytes was the last one once.
         assert at > 200
-        assert proxy.cuts == at - 1
         assert {error for error, _ in places} == {None}
         received = reading.read_all(broker.bootstrap, "cut", (0,), at)
-    assert [record.value for record in received] == [b"record %06d" % number for number in range(at)]
+    assert [record.value for record in received] == [b"record-%06d" % number for number in range(at)]
     assert [record.offset for record in received] == [offset for _, offset in places]

@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from confluent_kafka import Consumer
 
 from tests.support import processes, reading
-from tests.support.load import AiokafkaLoad, ConfluentLoad, Load
+from tests.support.load import Load
 
 PARTITIONS = 2
 _MORE = 500
@@ -33,9 +33,9 @@ class Work:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._loads: list[Load] = [
-            ConfluentLoad(bootstrap, "confluent", PARTITIONS),
-            AiokafkaLoad(bootstrap, "aiokafka", PARTITIONS),
+        self._loads = [
+            Load(bootstrap, "confluent", PARTITIONS),
+            Load(bootstrap, "aiokafka", PARTITIONS, "aiokafka"),
         ]
         for load, form in zip(self._loads, ("batch", "record"), strict=True):
             reading.create_topic(bootstrap, load.topic, PARTITIONS, {"storage.format": form})

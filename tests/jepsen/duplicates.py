@@ -26,11 +26,11 @@ from tests.jepsen.checker import check
 from tests.jepsen.clients import PARTITIONS, read_log
 from tests.jepsen.history import Acknowledged, Failed, History, now
 from tests.jepsen.program_clients import ProgramProducer
-from tests.jepsen.proxy import Proxy
 from tests.jepsen.system import Node
 from tests.support import reading
 from tests.support.broker import korvet_broker
 from tests.support.processes import free_port
+from tests.support.proxy_process import Proxy
 
 _SECONDS_MAX = 300.0
 _BETWEEN_CUTS_SECONDS = (0.01, 0.2)
@@ -46,16 +46,12 @@ class Target(NamedTuple):
 
 @contextlib.contextmanager
 def _redis_cut(directory: Path, storage_format: str) -> Iterator[Target]:
-    node = Node(directory / "redis")
-    try:
-        node.start()
-        with (
-            Proxy(node.port) as proxy,
-            korvet_broker(directory, "--redis-url", f"redis://127.0.0.1:{proxy.port}") as broker,
-        ):
-            yield Target(broker.bootstrap, proxy, {"storage.format": storage_format})
-    finally:
-        node.kill()
+    with (
+        Node(directory / "redis.log") as node,
+        Proxy(node.port) as proxy,
+        korvet_broker(directory, "--redis-url", f"redis://127.0.0.1:{proxy.port}") as broker,
+    ):
+        yield Target(broker.bootstrap, proxy, {"storage.format": storage_format})
 
 
 @contextlib.contextmanager

@@ -124,9 +124,9 @@ def _kill_redis(system: System, rng: random.Random) -> None:
 
 
 def _stop_redis(system: System, rng: random.Random) -> None:
-    system.master.signal(signal.SIGSTOP)
+    system.master.freeze()
     time.sleep(rng.uniform(0.2, 6))
-    system.master.signal(signal.SIGCONT)
+    system.master.thaw()
 
 
 def _crash_machine(system: System, rng: random.Random) -> None:
@@ -148,9 +148,9 @@ def _kill_replica(system: System, rng: random.Random) -> None:
 
 
 def _stop_replica(system: System, rng: random.Random) -> None:
-    system.other.signal(signal.SIGSTOP)
+    system.other.freeze()
     time.sleep(rng.uniform(0.2, 4))
-    system.other.signal(signal.SIGCONT)
+    system.other.thaw()
     system.wait_for_replica(system.other)
 
 
@@ -195,10 +195,10 @@ def _kill_master(system: System, rng: random.Random) -> None:
 def _stop_master(system: System, rng: random.Random) -> None:
     """Let the Sentinels promote the replica; the old master wakes as a master until they see it."""
     old = system.master
-    old.signal(signal.SIGSTOP)
+    old.freeze()
     system.wait_promoted()
     time.sleep(rng.uniform(0, 2))
-    old.signal(signal.SIGCONT)
+    old.thaw()
     system.settle()
 
 
@@ -215,7 +215,7 @@ def _kill_cluster_master(system: System, rng: random.Random) -> None:
     gone.kill()
     cluster.wait_promoted(gone)
     time.sleep(rng.uniform(0, 2))
-    gone.restart()
+    gone.start()
     cluster.wait_ok()
 
 
@@ -245,7 +245,7 @@ def _kill_cluster_replica(system: System, rng: random.Random) -> None:
     [gone, *_] = cluster.replicas_of(rng.choice(cluster.masters()))
     gone.kill()
     time.sleep(rng.uniform(0, 3))
-    gone.restart()
+    gone.start()
     cluster.wait_ok()
 
 
@@ -342,9 +342,9 @@ def _fill_disk(system: System, rng: random.Random) -> None:
     Redis could leave zeros in it, and would not start again with such a file.
     """
     node = system.master
-    node.limit_file(node.append_only_file().stat().st_size + rng.randint(0, 10_000))
+    node.limit_files(node.append_only_file().stat().st_size + rng.randint(0, 10_000))
     time.sleep(rng.uniform(1, 4))
-    node.limit_file(None)
+    node.limit_files()
     wait_until(
         lambda: node.client.info("persistence")["aof_last_write_status"] == "ok", "its file takes writes"
     )
@@ -355,7 +355,7 @@ def _fill_disk(system: System, rng: random.Random) -> None:
 
 def _fill_disk_and_kill(system: System, rng: random.Random) -> None:
     """Kill Redis before there is room again: what it answered before its first write failed may be in no file."""
-    system.master.limit_file(system.master.append_only_file().stat().st_size + rng.randint(0, 10_000))
+    system.master.limit_files(system.master.append_only_file().stat().st_size + rng.randint(0, 10_000))
     time.sleep(rng.uniform(1, 4))
     system.master.kill()
     time.sleep(rng.uniform(0, 2))

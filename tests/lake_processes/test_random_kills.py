@@ -27,7 +27,7 @@ from tests.support import reading
 from tests.support.archives import FORMATS
 from tests.support.broker import korvet_broker
 from tests.support.engines import READERS, received
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.partition_state import log_of
 from tests.support.processes import descendants, dying_with_tests, kill, wait_until
 from tests.support.records import PARTITIONS, Received
@@ -93,7 +93,7 @@ def log_ends(url: str) -> int:
         return sum(log_of(client, state).next_offset for state in STATES)
 
 
-def consumed(bootstrap: str, load: ConfluentLoad, all_sent: threading.Event) -> list[Received]:
+def consumed(bootstrap: str, load: Load, all_sent: threading.Event) -> list[Received]:
     """Read a topic from its beginning while it is produced to, archived, trimmed and compacted."""
     found: list[Received] = []
     with reading.consumer(bootstrap, load.topic, range(PARTITIONS)) as running:
@@ -129,7 +129,7 @@ def test_kills_at_random_lose_and_repeat_nothing(tmp_path: Path) -> None:
             "archive": running.enter_context(ended(Command(tmp_path / "archive.log", *archive))),
             "compact": running.enter_context(ended(Command(tmp_path / "compact.log", *compact))),
         }
-        loads = [ConfluentLoad(broker.bootstrap, topic, PARTITIONS) for topic in FORMATS]
+        loads = [Load(broker.bootstrap, topic, PARTITIONS) for topic in FORMATS]
         all_sent = threading.Event()
         pool = running.enter_context(ThreadPoolExecutor(len(loads)))
         for load in loads:

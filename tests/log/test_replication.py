@@ -25,7 +25,7 @@ from tests.support.processes import free_port, wait_until
 from tests.support.proxy import proxy, until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
-from tests.support.redis_servers import Master
+from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -36,13 +36,14 @@ LONG_MS = 20_000
 
 
 @pytest.fixture(scope="module")
-def master() -> Iterator[Master]:
+def master() -> Iterator[RedisServer]:
     with redis_servers.master() as made:
         yield made
 
 
 @pytest.fixture
-def replica(master: Master) -> Iterator[Any]:
+def replica(master: RedisServer) -> Iterator[Any]:
+    """Give a client of a replica that has caught up with the master."""
     with master.replica() as client:
         yield client
 
@@ -94,7 +95,7 @@ class Writer:
         self._redis.reconnect("lost")
 
 
-def test_what_a_replica_has_is_confirmed(master: Master, replica: Any) -> None:
+def test_what_a_replica_has_is_confirmed(master: RedisServer, replica: Any) -> None:
     writer = Writer(master.url, 1, timeout_ms=LONG_MS)
     for n in range(20):
         assert writer.write(str(n))
@@ -142,7 +143,7 @@ def test_what_was_refused_asks_nobody() -> None:
     ]
 
 
-def test_many_that_wait_at_once_share_rounds(master: Master, replica: Any) -> None:
+def test_many_that_wait_at_once_share_rounds(master: RedisServer, replica: Any) -> None:
     assert replica.ping()
     writer = Writer(master.url, 1, timeout_ms=LONG_MS)
     with commands_of(master.client) as ran:
@@ -152,12 +153,12 @@ def test_many_that_wait_at_once_share_rounds(master: Master, replica: Any) -> No
     assert ran["wait"] < 100
 
 
-def test_more_replicas_than_there_are_are_not_confirmed(master: Master, replica: Any) -> None:
+def test_more_replicas_than_there_are_are_not_confirmed(master: RedisServer, replica: Any) -> None:
     assert replica.ping()
     assert not Writer(master.url, 2).write()
 
 
-def test_a_long_wait_takes_several_commands(master: Master) -> None:
+def test_a_long_wait_takes_several_commands(master: RedisServer) -> None:
     """One WAIT for all the time would hold up later ones as long."""
     with commands_of(master.client) as ran:
         assert not Writer(master.url, 1).write()
@@ -165,7 +166,7 @@ def test_a_long_wait_takes_several_commands(master: Master) -> None:
 
 
 def test_a_replica_that_always_lags_by_more_than_a_wait_takes_confirms(
-    master: Master, monkeypatch: pytest.MonkeyPatch
+    master: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replication, "COMMAND_MS_MAX", 100)
     with proxy(f"redis://127.0.0.1:{master.port}") as slow:
@@ -182,14 +183,14 @@ def test_a_replica_that_always_lags_by_more_than_a_wait_takes_confirms(
             client.close()
 
 
-def test_numbers_of_replicas_are_waited_for_at_the_same_time(master: Master) -> None:
+def test_numbers_of_replicas_are_waited_for_at_the_same_time(master: RedisServer) -> None:
     """A request has one timeout, however many its topics want."""
     with commands_of(master.client) as ran:
         assert not any(Writer(master.url, 0).write_all("x", 1, 2, 3))
     assert ran["wait"] <= 3 * math.ceil(TIMEOUT_MS * WAIT_SHARE / COMMAND_MS_MAX)
 
 
-def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: Master, replica: Any) -> None:
+def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: RedisServer, replica: Any) -> None:
     assert replica.ping()
     writer = Writer(master.url, 0, timeout_ms=600_000)
     more = gevent.spawn(writer.write, "more", replicas=2)
@@ -198,7 +199,7 @@ def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: Maste
     more.kill()
 
 
-def test_the_first_change_over_another_connection_is_confirmed(master: Master, replica: Any) -> None:
+def test_the_first_change_over_another_connection_is_confirmed(master: RedisServer, replica: Any) -> None:
     assert replica.ping()
     writer = Writer(master.url, 1)
     writer.change()
@@ -207,7 +208,7 @@ def test_the_first_change_over_another_connection_is_confirmed(master: Master, r
     writer.change()
 
 
-def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back(master: Master) -> None:
+def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back(master: RedisServer) -> None:
     assert not Writer(master.url, 1, confirmed_by="unix:///nowhere").write()
     writer = Writer(master.url, 1)
     assert not writer.write()
@@ -215,13 +216,13 @@ def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back
         assert writer.write()
 
 
-def test_another_master_confirms_nothing_that_it_was_not_sent(master: Master, replica: Any) -> None:
+def test_another_master_confirms_nothing_that_it_was_not_sent(master: RedisServer, replica: Any) -> None:
     """The connection that waits is the first to follow a failover."""
     with redis_servers.embedded_server() as former:
         assert not Writer(former, 1, confirmed_by=master.url).write()
 
 
-def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: Master, replica: Any) -> None:
+def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: RedisServer, replica: Any) -> None:
     """It has lost what the other master did not have, and its connections stay open all the while."""
     writer = Writer(master.url, 1)
     assert writer.write()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import ops, processes, reading
 from tests.support.broker import korvet_broker
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.redis_cluster import ClusterNode, redis_cluster
 
 PARTITIONS = 6
@@ -36,7 +36,7 @@ def test_the_loss_of_a_master_costs_an_idempotent_producer_only_time(
         )
         with korvet_broker(tmp_path, *flags) as broker:
             workers = broker.worker_pids()
-            load = ConfluentLoad(broker.bootstrap, "orders", PARTITIONS)
+            load = Load(broker.bootstrap, "orders", PARTITIONS)
             reading.create_topic(broker.bootstrap, load.topic, PARTITIONS)
             masters = [cluster.node_of(f"korvet:orders:{partition}") for partition in range(PARTITIONS)]
             gone = masters[0]

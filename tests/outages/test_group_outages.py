@@ -15,14 +15,13 @@ from tests.support.broker import Broker, korvet_cluster
 from tests.support.connections import connected
 from tests.support.crowd import Crowd
 from tests.support.group_watch import GroupWatch, coordinator
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.processes import wait_until
 
 PARTITIONS = 24
-PAUSE_SECONDS = 0.02
+PAUSE_MS = 20
 SESSION_MS = 20_000
 LEASE_MS = 2000
-METADATA_MS = 500
 TOPIC = "orders"
 
 
@@ -48,7 +47,7 @@ def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
     brokers: list[Broker], kind: str, assignor: str
 ) -> None:
     bootstrap = ",".join(each.bootstrap for each in brokers)
-    load = ConfluentLoad(bootstrap, TOPIC, PARTITIONS, METADATA_MS, PAUSE_SECONDS)
+    load = Load(bootstrap, TOPIC, PARTITIONS, pause_ms=PAUSE_MS)
     load.start()
     with (
         Crowd(bootstrap, TOPIC, session_ms=SESSION_MS, assignor=assignor) as crowd,

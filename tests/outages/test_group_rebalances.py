@@ -15,15 +15,14 @@ from tests.support import reading, redis_servers
 from tests.support.broker import Broker, korvet_cluster
 from tests.support.crowd import Crowd
 from tests.support.group_watch import GroupWatch
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 
 PARTITIONS = 24
-PAUSE_SECONDS = 0.02
+PAUSE_MS = 20
 SESSION_MS = 10_000
 STATIC_SESSION_MS = 120_000
 """Within which a process starts, imports a client and joins, where the machine is busy."""
 KEYS = Keys("korvet")
-METADATA_MS = 500
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +47,9 @@ def topic(request: pytest.FixtureRequest, brokers: list[Broker]) -> str:
 
 
 @pytest.fixture
-def load(brokers: list[Broker], topic: str) -> Iterator[ConfluentLoad]:
+def load(brokers: list[Broker], topic: str) -> Iterator[Load]:
     """Give a producer under way."""
-    running = ConfluentLoad(brokers[0].bootstrap, topic, PARTITIONS, METADATA_MS, PAUSE_SECONDS)
+    running = Load(brokers[0].bootstrap, topic, PARTITIONS, pause_ms=PAUSE_MS)
     running.start()
     yield running
     running.end()
@@ -78,7 +77,7 @@ def end_sessions(brokers: list[Broker], group: str, *members: str) -> None:
     ],
 )
 def test_members_that_join_leave_and_are_killed_cost_no_record(
-    brokers: list[Broker], topic: str, load: ConfluentLoad, kind: str, assignor: str
+    brokers: list[Broker], topic: str, load: Load, kind: str, assignor: str
 ) -> None:
     eager = assignor != "cooperative-sticky"
     with (
@@ -107,7 +106,7 @@ def test_members_that_join_leave_and_are_killed_cost_no_record(
     [("confluent", "cooperative-sticky"), ("kafka-python", "range"), ("aiokafka", "range")],
 )
 def test_static_members_that_are_killed_and_start_again_cost_no_rebalance(
-    brokers: list[Broker], topic: str, load: ConfluentLoad, kind: str, assignor: str
+    brokers: list[Broker], topic: str, load: Load, kind: str, assignor: str
 ) -> None:
     eager = assignor != "cooperative-sticky"
     with (
@@ -153,7 +152,7 @@ def test_static_members_that_are_killed_and_start_again_cost_no_rebalance(
     ],
 )
 def test_members_of_several_client_libraries_share_a_group_whichever_leads(
-    brokers: list[Broker], topic: str, load: ConfluentLoad, assignor: str, kinds: tuple[str, ...]
+    brokers: list[Broker], topic: str, load: Load, assignor: str, kinds: tuple[str, ...]
 ) -> None:
     eager = assignor != "cooperative-sticky"
     with (

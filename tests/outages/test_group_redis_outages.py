@@ -24,15 +24,14 @@ from tests.support import reading
 from tests.support.broker import Broker, korvet_cluster
 from tests.support.crowd import Crowd
 from tests.support.group_watch import GroupWatch
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.processes import wait_until
 from tests.support.redis_servers import DurableServer
 from tests.support.topic_client import Client
 
 PARTITIONS = 12
-PAUSE_SECONDS = 0.02
+PAUSE_MS = 20
 SESSION_MS = 30_000
-METADATA_MS = 500
 TOPIC = "orders"
 COMMIT = 8
 
@@ -59,7 +58,7 @@ def test_members_carry_on_where_redis_dies_and_comes_back(
     brokers: list[Broker], server: DurableServer, kind: str, assignor: str
 ) -> None:
     bootstrap = ",".join(each.bootstrap for each in brokers)
-    load = ConfluentLoad(bootstrap, TOPIC, PARTITIONS, METADATA_MS, PAUSE_SECONDS)
+    load = Load(bootstrap, TOPIC, PARTITIONS, pause_ms=PAUSE_MS)
     load.start()
     with (
         Crowd(bootstrap, TOPIC, session_ms=SESSION_MS, assignor=assignor) as crowd,

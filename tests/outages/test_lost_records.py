@@ -30,12 +30,6 @@ def storage_format(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def server() -> Iterator[DurableServer]:
-    with DurableServer() as running:
-        yield running
-
-
-@pytest.fixture
 def broker(tmp_path: Path, server: DurableServer, storage_format: str) -> Iterator[Broker]:
     flags = ("--redis-url", server.url, "--set", f"storage.format={storage_format}")
     with korvet_broker(tmp_path, *flags, workers=1) as running:

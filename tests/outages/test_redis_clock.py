@@ -51,10 +51,8 @@ def clock(tmp_path: Path) -> Clock:
 
 @pytest.fixture
 def redis(tmp_path: Path, clock: Clock) -> Iterator[Node]:
-    node = Node(tmp_path / "redis", clock)
-    node.start()
-    yield node
-    node.kill()
+    with Node(tmp_path / "redis.log", clock) as node:
+        yield node
 
 
 @pytest.fixture

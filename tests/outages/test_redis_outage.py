@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Producer
 
 from tests.support import processes, reading
 from tests.support.broker import korvet_broker
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import Received
 from tests.support.redis_servers import DurableServer
@@ -47,7 +47,7 @@ def test_an_outage_of_redis_costs_an_idempotent_producer_and_a_consumer_nothing(
     flags = ("--redis-url", server.url, "--set", "redis.timeout.ms=1000")
     with korvet_broker(tmp_path / "broker", *flags) as broker:
         workers = broker.worker_pids()
-        load = ConfluentLoad(broker.bootstrap, "outage", PARTITIONS)
+        load = Load(broker.bootstrap, "outage", PARTITIONS)
         for topic in (load.topic, "other"):
             reading.create_topic(broker.bootstrap, topic, PARTITIONS)
         once = Producer({"bootstrap.servers": broker.bootstrap, "retries": 0, "acks": "all"})

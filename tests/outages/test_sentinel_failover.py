@@ -10,25 +10,28 @@ import pytest
 
 from tests.support import ops, processes, reading
 from tests.support.broker import korvet_broker
-from tests.support.load import ConfluentLoad
-from tests.support.sentinels import Server, watched
+from tests.support.load import Load
+from tests.support.redis_servers import RedisServer
+from tests.support.sentinels import watched
 
 PARTITIONS = 2
 DOWN_MS = 2000
 
 
 @pytest.mark.parametrize(
-    "go", [pytest.param(Server.kill, marks=pytest.mark.smoke), Server.freeze], ids=["killed", "silent"]
+    "go",
+    [pytest.param(RedisServer.kill, marks=pytest.mark.smoke), RedisServer.freeze],
+    ids=["killed", "silent"],
 )
 def test_the_loss_of_a_master_costs_an_idempotent_producer_only_time(
-    tmp_path: Path, go: Callable[[Server], None]
+    tmp_path: Path, go: Callable[[RedisServer], None]
 ) -> None:
     # With acks=all one of two replicas has each record, and Sentinels promote the one that has more.
     with watched(replicas=2, down_ms=DOWN_MS) as setup:
         flags = ("--redis-url", setup.url, "--set", "replicas=1", "--set", "redis.timeout.ms=2000")
         with korvet_broker(tmp_path, *flags) as broker:
             workers = broker.worker_pids()
-            load = ConfluentLoad(broker.bootstrap, "orders", PARTITIONS)
+            load = Load(broker.bootstrap, "orders", PARTITIONS)
             reading.create_topic(broker.bootstrap, load.topic, PARTITIONS)
             load.start()
             processes.wait_until(lambda: len(load.acknowledged) > 1000, "records are acknowledged")

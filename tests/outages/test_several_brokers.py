@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.aio_kafka import AIOKAFKA
+from tests.clients.client_library import Library
+from tests.clients.kafka_python import KAFKA_PYTHON
+from tests.clients.librdkafka import LIBRDKAFKA
+from tests.clients.tail import Tail, go_on
 from tests.support import ops, reading
 from tests.support.broker import Broker, korvet_broker
-from tests.support.load import AiokafkaLoad, ConfluentLoad, KafkaPythonLoad, Load
+from tests.support.load import Load
 from tests.support.processes import wait_until
-from tests.support.tail import AiokafkaTail, ConfluentTail, KafkaPythonTail, Tail, go_on
 
 PARTITIONS = 8
-METADATA_MS = 500
 LEASE_MS = 2000
-CLIENTS: dict[str, tuple[type[Load], type[Tail]]] = {
-    "confluent": (ConfluentLoad, ConfluentTail),
-    "kafka-python": (KafkaPythonLoad, KafkaPythonTail),
-    "aiokafka": (AiokafkaLoad, AiokafkaTail),
-}
 
 
 def serves_clients(broker: Broker) -> None:
@@ -35,14 +33,15 @@ def serves_clients(broker: Broker) -> None:
 # kafka-python leaves the sockets of lost connections to the garbage collector, and its log records hold them.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
-    "client", [pytest.param("confluent", marks=pytest.mark.smoke), "kafka-python", "aiokafka"]
+    "library",
+    [pytest.param(LIBRDKAFKA, marks=pytest.mark.smoke), KAFKA_PYTHON, AIOKAFKA],
+    ids=lambda library: str(library.name),
 )
 def test_brokers_that_join_stop_and_are_killed_cost_a_client_no_record_and_no_error(
-    tmp_path: Path, redis_url: str, client: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, redis_url: str, library: Library, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("kafka", "aiokafka"):  # they log every connection that they lose
         caplog.set_level(logging.CRITICAL, name)
-    load_of, tail_of = CLIENTS[client]
 
     def broker(number: int, start: str) -> Broker:
         flags = ("--redis-url", redis_url, "--broker-id", str(number), "--set", f"broker.lease.ms={LEASE_MS}")
@@ -51,10 +50,10 @@ def test_brokers_that_join_stop_and_are_killed_cost_a_client_no_record_and_no_er
     with ExitStack() as running:
         zero = broker(0, "zero")
         reading.create_topic(zero.bootstrap, "orders", PARTITIONS)
-        load = load_of(zero.bootstrap, "orders", PARTITIONS, METADATA_MS)
-        tail = tail_of(zero.bootstrap, "orders", PARTITIONS, METADATA_MS)
-        for each in (load, tail):
-            each.start()
+        load = Load(zero.bootstrap, "orders", PARTITIONS, library.name)
+        tail = Tail(library, zero.bootstrap, "orders", PARTITIONS)
+        load.start()
+        tail.start()
         go_on(load, tail, PARTITIONS)
         one = broker(1, "one")
         serves_clients(one)

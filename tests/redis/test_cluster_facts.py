@@ -58,7 +58,7 @@ def test_a_master_whose_replicas_must_not_replace_it_has_all_keys_again_that_mov
         cluster.move_slot(key_slot(b"orders"), to)
         to.kill()
         wait_until(lambda: other.info()["cluster_slots_fail"] != "0", "the others know that it is away")
-        to.restart()
+        to.start()
         cluster.wait_ok()
         assert not replica.is_master()
         assert cluster.node_of("orders") is to

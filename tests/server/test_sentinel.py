@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import processes, reading
 from tests.support.broker import korvet_broker
-from tests.support.load import ConfluentLoad
+from tests.support.load import Load
 from tests.support.sentinels import watched
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ def test_a_planned_failover_costs_an_idempotent_producer_nothing(tmp_path: Path)
     with watched(replicas=1, down_ms=60_000) as setup:
         flags = ("--redis-url", setup.url, "--set", "replicas=1")
         with korvet_broker(tmp_path, *flags, workers=1) as broker:
-            load = ConfluentLoad(broker.bootstrap, "orders", 2)
+            load = Load(broker.bootstrap, "orders", 2)
             reading.create_topic(broker.bootstrap, load.topic, 2)
             load.start()
             processes.wait_until(lambda: len(load.acknowledged) > 500, "records are acknowledged")

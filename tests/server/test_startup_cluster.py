@@ -178,7 +178,7 @@ def test_a_start_waits_for_masters_that_have_just_begun() -> None:
         settings = Settings(redis_url=cluster.url)
         for node in cluster.nodes:
             node.kill()
-            node.restart()
+            node.start()
         with pytest.raises(ConfigError, match="the cluster is down"):
             redis_check.check(settings)
         said: list[str] = []

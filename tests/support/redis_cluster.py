@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from redis.crc import key_slot
 from korvet.redis.keys import Keys
 from korvet.redis.slots import tag_of
 from tests.support.processes import free_port, wait_until
-from tests.support.redis_servers import ServerProcess, started
+from tests.support.redis_servers import RedisServer
 
 SLOTS = 16384
 _MIGRATE_TIMEOUT_MS = 60_000
@@ -31,38 +30,30 @@ _TLS_FILES = {"cert": TLS / "certificate.pem", "key": TLS / "key.pem", "ca-cert"
 _UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
 
 
-class ClusterNode(ServerProcess):
-    """One server of a cluster, and a plain redis-py client of it alone, over its unix socket."""
+class ClusterNode(RedisServer):
+    """One server of a cluster."""
 
     def __init__(self, *options: str, tls: bool = False) -> None:
         """`options` are server flags, which override its own; `tls` is of clients and other nodes alike."""
-        self.port, self._bus_port = free_port(), free_port()
-        self._tls = tls
-        self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
-        self._options = options
-        self.restart()
-        self.client: Any = redis.Redis(unix_socket_path=f"{self._directory.name}/redis.sock")
+        self._bus_port = free_port()
+        flags = {
+            "cluster-enabled": "yes",
+            "cluster-port": str(self._bus_port),
+            "cluster-announce-ip": "127.0.0.1",
+            "enable-debug-command": "yes",
+        }
+        super().__init__(*_flags(flags), *options, listens=True)
+        if tls:
+            flags = {"port": "0", "tls-port": str(self.port), "tls-cluster": "yes", "tls-auth-clients": "no"}
+            flags |= {f"tls-{name}-file": str(path) for name, path in _TLS_FILES.items()}
+            self._options += tuple(_flags(flags))
+        self.start()
         self.id = self.call("CLUSTER", "MYID").decode()
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT, as the cluster names it."""
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def append_only_dir(self) -> Path:
-        """Where its append-only file lies, if it has one."""
-        return Path(self._directory.name) / "appendonlydir"
 
     @property
     def answers(self) -> bool:
         """Whether its process runs and is not frozen."""
         return self._process.poll() is None and not self._frozen
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
 
     def call(self, *command: str | bytes | int) -> Any:
         """Send a command, each word by itself, and return the reply: redis-py knows none of that name to parse."""
@@ -98,31 +89,13 @@ class ClusterNode(ServerProcess):
         except _UNANSWERED:
             return False
 
-    def restart(self) -> None:
-        """Start it on what it had on disk: with the append-only file off, on its part in the cluster alone."""
-        flags = {
-            "port": str(self.port),
-            "bind": "127.0.0.1",
-            "cluster-enabled": "yes",
-            "cluster-port": str(self._bus_port),
-            "cluster-announce-ip": "127.0.0.1",
-            "enable-debug-command": "yes",
-        }
-        if self._tls:
-            flags |= {"port": "0", "tls-port": str(self.port), "tls-cluster": "yes", "tls-auth-clients": "no"}
-            flags |= {f"tls-{name}-file": str(path) for name, path in _TLS_FILES.items()}
-        named = itertools.chain(*((f"--{name}", value) for name, value in flags.items()))
-        self._process = started(self._directory.name, *named, *self._options)
-
     def meet(self, other: ClusterNode) -> None:
         """Make the other one known to it."""
         self.call("CLUSTER", "MEET", "127.0.0.1", other.port, other._bus_port)
 
-    def close(self) -> None:
-        """Kill it, and remove its files."""
-        self.client.close()
-        self.kill()
-        self._directory.cleanup()
+
+def _flags(settings: dict[str, str]) -> Iterator[str]:
+    return itertools.chain(*((f"--{name}", value) for name, value in settings.items()))
 
 
 class RedisCluster:

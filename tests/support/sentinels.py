@@ -17,40 +17,10 @@ from typing import Any
 import redis
 
 from tests.support.processes import dying_with_tests, free_port, wait_until
-from tests.support.redis_servers import ServerProcess, program, started, wait_until_ready
+from tests.support.redis_servers import RedisServer, ServerProcess, program, wait_until_ready
 
 MASTER = "mymaster"
 _UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
-
-
-class Server(ServerProcess):
-    """A server that keeps records, and a plain redis-py client of it alone, over its unix socket."""
-
-    def __init__(self, *options: str, password: str = "") -> None:
-        """`options` are server flags."""
-        self.port = free_port()
-        self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
-        flags = ["--port", str(self.port), "--bind", "127.0.0.1", "--appendonly", "no"]
-        if password:
-            flags += ["--requirepass", password, "--masterauth", password]
-        self._process = started(self._directory.name, *flags, *options)
-        socket = f"{self._directory.name}/redis.sock"
-        self.client: Any = redis.Redis(unix_socket_path=socket, password=password or None)
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT, as Sentinels name it."""
-        return f"127.0.0.1:{self.port}"
-
-    def in_step(self) -> bool:
-        """Whether it is a replica that has what its master has."""
-        return bool(self.client.info("replication").get("master_link_status") == "up")
-
-    def close(self) -> None:
-        """Kill it, and remove its files."""
-        self.client.close()
-        self.kill()
-        self._directory.cleanup()
 
 
 class Sentinel(ServerProcess):
@@ -114,7 +84,7 @@ class Sentinel(ServerProcess):
 class Watched:
     """A master with replicas, and the Sentinels that watch it."""
 
-    def __init__(self, servers: list[Server], sentinels: list[Sentinel], password: str = "") -> None:
+    def __init__(self, servers: list[RedisServer], sentinels: list[Sentinel], password: str = "") -> None:
         self.servers, self.sentinels, self._password = servers, sentinels, password
 
     @property
@@ -127,17 +97,17 @@ class Watched:
         login = f":{self._password}@" if self._password else ""
         return f"redis+sentinel://{login}{','.join(addresses)}/{MASTER}{query}"
 
-    def master(self) -> Server:
+    def master(self) -> RedisServer:
         """Return the server that the first Sentinel names."""
         port = self.sentinels[0].master_port()
         return next(each for each in self.servers if each.port == port)
 
-    def replicas(self) -> list[Server]:
+    def replicas(self) -> list[RedisServer]:
         """Return the others."""
         master = self.master()
         return [each for each in self.servers if each is not master]
 
-    def fail_over(self) -> Server:
+    def fail_over(self) -> RedisServer:
         """Have a Sentinel promote a replica, and return the master; all others are its replicas in step then.
 
         A new master that got no CPU for `down_ms` is replaced again, perhaps by the old one.
@@ -156,7 +126,7 @@ class Watched:
         wait_until(lambda: all(each.in_step() for each in self.replicas()), "the others are replicas in step")
         return self.master()
 
-    def wait_switched(self, old: Server) -> None:
+    def wait_switched(self, old: RedisServer) -> None:
         """Wait until all living Sentinels name another master than this one."""
         living = [each for each in self.sentinels if each._process.poll() is None]
         wait_until(lambda: all(each.master_port() != old.port for each in living), "Sentinels name another")
@@ -178,12 +148,13 @@ def watched(
 ) -> Iterator[Watched]:
     """Run a master with replicas in step, and Sentinels that know each other; `options` are flags of each server."""
     lines = (f"sentinel auth-pass {MASTER} {password}",) if password else ()
+    login = ("--requirepass", password, "--masterauth", password) if password else ()
     with contextlib.ExitStack() as stack:
-        servers: list[Server] = []
+        servers: list[RedisServer] = []
         for number in range(1 + replicas):
             of = ("--replicaof", "127.0.0.1", str(servers[0].port)) if number else ()
-            servers.append(Server(*of, *options, password=password))
-            stack.callback(servers[-1].close)
+            server = RedisServer("--appendonly", "no", *login, *of, *options, listens=True, password=password)
+            servers.append(stack.enter_context(server))
         for replica in servers[1:]:
             wait_until(replica.in_step, "a replica in step")
         made = Watched(servers, [], password)

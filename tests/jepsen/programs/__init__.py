@@ -2,7 +2,8 @@
 
 A producer takes its bootstrap servers, topic, number of partitions, name, how many values to send (0: until its stdin
 ends), milliseconds to wait after every ten values, and `single` for a batch per value, else `many`. It sends the value
-NAME/0, NAME/1, ... in order to one partition after another, and writes a line for what it does and learns:
+NAME/0, NAME/1, ... (without a name 0, 1, ..., in Python) in order to one partition after another, and writes a line for
+what it does and learns:
     sent PARTITION NUMBER
     acknowledged PARTITION NUMBER OFFSET
     failed TEXT            the last one: it ends with what it had open

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import Message, Producer
 from kafka import KafkaProducer
 
-_WINDOW = 200
+_WINDOW = 2000
 
 
 class Work:
@@ -52,7 +52,7 @@ class Work:
         self._write(f"failed {error!r}".replace("\n", " "))
 
     def _value(self, number: int) -> bytes:
-        return f"{self._name}/{number}".encode()
+        return f"{self._name}/{number}".encode() if self._name else b"%d" % number
 
     def _write(self, line: str) -> None:
         with self._lock:
@@ -77,7 +77,7 @@ def librdkafka(work: Work) -> None:
             "retry.backoff.ms": 20,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 500,
-            "topic.metadata.refresh.interval.ms": 5000,
+            "topic.metadata.refresh.interval.ms": 500,
             "log_level": 0,
         }
     )
@@ -110,7 +110,7 @@ def kafka_python(work: Work) -> None:
         retry_backoff_ms=20,
         reconnect_backoff_ms=20,
         reconnect_backoff_max_ms=500,
-        metadata_max_age_ms=5000,
+        metadata_max_age_ms=500,
     )
     for partition, number, value in work.values():
         work.window.acquire()
@@ -139,7 +139,7 @@ async def _aiokafka(work: Work) -> None:
         max_batch_size=1 if work.single else 16_384,
         request_timeout_ms=10_000,
         retry_backoff_ms=20,
-        metadata_max_age_ms=5000,
+        metadata_max_age_ms=500,
     )
     await producer.start()
     for partition, number, value in work.values():
