@@ -12,13 +12,9 @@ use crate::append::Marker;
 use crate::client::NodeId;
 use crate::failure::{Failure, NotRun};
 use crate::partition::Partition;
-use crate::partition::TopicName;
 use crate::peer::PeerId;
 use crate::pipeline::Time;
 use crate::shared::Shared;
-
-/// No topic has a longer name. To look for one in each of a million places would take long, and each question would hold it.
-const NAME_BYTES_MAX: usize = 249;
 
 /// What is to be appended at a place.
 #[derive(Clone, Debug)]
@@ -94,11 +90,10 @@ impl Place {
     pub fn all_of(request: &Request, frame: &Shared) -> Vec<Self> {
         let mut places = Vec::with_capacity(request.partition_count());
         for (topic, data) in request.topics.iter().enumerate() {
-            let is_too_long = matches!(&data.name, TopicName::Name(name) if name.len() > NAME_BYTES_MAX);
             places.extend(data.partitions.iter().map(|partition| {
                 let sent = partition.records.clone().map(|range| frame.part(range));
                 let mut place = Self::new(Asked::Batch(sent), topic, partition.index);
-                if is_too_long {
+                if data.name.is_too_long() {
                     place.refuse(Failure::rule(ErrorCode::UnknownTopicOrPartition, "no topic has so long a name"));
                 }
                 place
