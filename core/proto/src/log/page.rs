@@ -66,11 +66,12 @@ pub struct Walked {
 }
 
 impl Page {
-    /// What a read has found, whose values hold `plain_bytes_max` bytes at the most. Fails if the first entry is malformed.
+    /// What a read has found, whose values hold `plain_bytes_max` bytes at the most. It ends where those that were compressed
+    /// at rest hold more together: a few bytes of each may stand for as many. Fails if the first entry is malformed.
     pub fn of(found: &Found, plain_bytes_max: usize) -> Result<(Self, Walked), Failure> {
         let (held, walked) = match found.partition.layout {
             Layout::Record { .. } => records_of(found, plain_bytes_max)?,
-            Layout::Batch => batches_of(found)?,
+            Layout::Batch => batches_of(found, plain_bytes_max)?,
         };
         let count = held.len();
         Ok((Self { held: Arc::new(held), count }, walked))
@@ -273,20 +274,19 @@ pub(super) fn consecutive(offsets: impl Iterator<Item = i64>) -> Vec<(i64, i64)>
 fn records_of(found: &Found, plain_bytes_max: usize) -> Result<(Held, Walked), Failure> {
     let (mut columns, mut runs) = (Columns::of_records(), Vec::new());
     let mut records = found.records(plain_bytes_max);
-    let mut is_cut = false;
-    while let Some(record) = records.next() {
+    while records.plain_bytes() <= plain_bytes_max {
+        let Some(record) = records.next() else { break };
         let record = record?;
         let row = columns.offsets.len();
         if let Err(refusal) = columns.push(&record.fields()) {
             if row == 0 {
                 return Err(refusal.into());
             }
-            is_cut = true;
             break;
         }
         note_run(&mut runs, row, record.kind);
     }
-    let (has_more, damaged) = (is_cut || records.has_more(), records.damaged().cloned());
+    let (has_more, damaged) = (records.has_more(), records.damaged().cloned());
     Ok((Held::Records { columns: Box::new(columns), runs }, Walked { has_more, foreign: 0, damaged }))
 }
 
@@ -299,11 +299,13 @@ pub(super) fn note_run(runs: &mut Vec<Run>, row: usize, kind: Kind) {
     }
 }
 
-fn batches_of(found: &Found) -> Result<(Held, Walked), Failure> {
+fn batches_of(found: &Found, plain_bytes_max: usize) -> Result<(Held, Walked), Failure> {
     let mut batches = found.batches();
-    let mut held = Vec::new();
-    for batch in batches.by_ref() {
+    let (mut held, mut plain_bytes) = (Vec::new(), 0);
+    while plain_bytes <= plain_bytes_max {
+        let Some(batch) = batches.next() else { break };
         let StoredBatch { base_offset, next_offset, size_bytes, stored, plain, .. } = batch?;
+        plain_bytes += plain.as_ref().map_or(0, Vec::len);
         // A walk yields no batch whose header is cut off.
         if let (Some(header), Some(reply)) = (Header::read(stored), found.reply()) {
             let stored = reply.part_of(stored);

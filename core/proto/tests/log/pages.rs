@@ -1,7 +1,7 @@
 //! What a read has found as a page: where entries lie, what of them is for whom, and their times.
 
 use korvet_proto::batch::{CONTROL_BIT, HEADER_BYTES, Header, LENGTH_FROM, TRANSACTIONAL_BIT};
-use korvet_proto::compression::Codec;
+use korvet_proto::compression::{Codec, Frames};
 use korvet_proto::log::{Aborted, Epochs, Page, Walked};
 use korvet_proto::partition::Layout;
 use korvet_proto::shared::{Piece, Shared};
@@ -232,4 +232,28 @@ fn a_value_that_does_not_decompress_is_noted_and_what_is_no_entry_is_refused() {
     let broken = array(&[crate::support::bulk(b"0-2")]);
     let found = found(&read(&partition_of(DENSE), 0), &log(END), &[record(1, b"v"), broken]);
     assert!(Page::of(&found, PLENTY).is_err());
+}
+
+/// The entry of a record whose value holds so many bytes, and takes few.
+fn bomb(end: i64, bytes: usize) -> Bytes {
+    let frame = Frames::new(Codec::Zstd).compress(&vec![0; bytes]).unwrap().unwrap();
+    entry(&format!("0-{end}"), &[("value", &frame), ("timestamp", b"5"), ("korvet.encoding", b"zstd")])
+}
+
+#[test]
+fn a_page_ends_where_what_was_compressed_holds_more_than_one_value_may() {
+    const VALUE_BYTES: usize = 10_000;
+    let batch = batch(&[valued(&[0; VALUE_BYTES])]);
+    let records: Vec<Bytes> = (1..=20).map(|end| bomb(end, VALUE_BYTES)).collect();
+    let batches: Vec<Bytes> = (1..=20).map(|end| at_rest(end, &batch, Codec::Zstd)).collect();
+    for (layout, entries) in [(DENSE, records), (Layout::Batch, batches)] {
+        let found = found(&read(&partition_of(layout), 0), &log(20), &entries);
+        let (page, walked) = Page::of(&found, 5 * VALUE_BYTES + 1000).unwrap();
+        assert_eq!((page.len(), page.next_offset(), walked.has_more), (6, Some(6), true));
+        assert_eq!(Page::of(&found, 20 * VALUE_BYTES + 1000).unwrap().0.len(), 20);
+    }
+    // What was not compressed has come as it is, and takes nothing more.
+    let plain: Vec<Bytes> = (1..=20).map(|end| record(end, &[0; VALUE_BYTES])).collect();
+    let found = found(&read(&partition_of(DENSE), 0), &log(20), &plain);
+    assert_eq!(Page::of(&found, VALUE_BYTES).unwrap().0.len(), 20);
 }
