@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::unverified::Unverified;
-use super::{Outcome, Question, Request, RequestId};
+use super::{Outcome, PartitionData, Question, Request, RequestId, TopicData};
 use crate::ErrorCode;
 use crate::access::{Rights, Session};
 use crate::append::Marker;
@@ -163,7 +163,7 @@ pub(super) struct Pending {
     pub owner: Owner,
     pub request: Request,
     pub frame_bytes: usize,
-    /// The memory of its places, if there are several: each may be of a few bytes of its frame.
+    /// The memory of its topics and places, if there are several: each may be of a few bytes of its frame.
     pub held_bytes: usize,
     /// If requests are charged: whose it is, and how long it kept the worker busy.
     pub client_id: Option<String>,
@@ -188,11 +188,13 @@ pub(super) struct Pending {
 
 impl Pending {
     pub fn new(owner: Owner, request: Request, places: Vec<Place>) -> Self {
+        let of_topics = request.topics.len().saturating_sub(1) * size_of::<TopicData>();
+        let of_places = places.len().saturating_sub(1) * (size_of::<PartitionData>() + size_of::<Place>());
         Self {
             owner,
             request,
             frame_bytes: 0,
-            held_bytes: places.len().saturating_sub(1) * size_of::<Place>(),
+            held_bytes: of_topics + of_places,
             client_id: None,
             busy: Duration::ZERO,
             places,
