@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::partition::TopicName;
+use crate::partition::{NAME_BYTES_MAX, TopicName};
 use crate::pipeline::Time;
 
 /// Rights of a client that are known; beyond it all are asked for again. A right to all topics has names that no topic has.
@@ -49,8 +49,11 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Note a right.
+    /// Note a right; one with a long name is asked for each time, for who chooses its names could fill the memory.
     pub fn grant(&mut self, right: Right) {
+        if matches!(&right, Right::Topic(name) | Right::TransactionalId(name) if name.len() > NAME_BYTES_MAX) {
+            return;
+        }
         if self.topics.len() + self.topic_ids.len() + self.transactional_ids.len() >= RIGHTS_MAX {
             self.forget();
         }

@@ -85,6 +85,9 @@ pub struct Partition {
     pub replicas: u32,
 }
 
+/// No topic has a longer name.
+pub const NAME_BYTES_MAX: usize = 249;
+
 /// A topic as a request names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TopicName {
@@ -92,4 +95,12 @@ pub enum TopicName {
     Name(Arc<str>),
     /// From version 13 on; zeros name no topic.
     Id([u8; 16]),
+}
+
+impl TopicName {
+    /// Whether no topic can have this name. To look for it in each of a million places would take long, and each question
+    /// would hold it.
+    pub fn is_too_long(&self) -> bool {
+        matches!(self, Self::Name(name) if name.len() > NAME_BYTES_MAX)
+    }
 }

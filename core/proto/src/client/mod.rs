@@ -119,6 +119,14 @@ pub struct Piece {
     attempt: u32,
 }
 
+impl Piece {
+    /// Places of a call that were not sent yet.
+    pub fn new(call: CallId, span: Span) -> Self {
+        let Span { first, count, slot } = span;
+        Self { call, first, count, way: Way::default(), slot, to: None, attempt: 0 }
+    }
+}
+
 /// A piece whose commands are to be packed and pushed.
 #[derive(Debug)]
 pub struct Ready {
@@ -304,8 +312,7 @@ impl<T: Caller, B: AsRef<[u8]>> Client<T, B> {
         let call = self.insert_call(begin, spans.iter().map(|span| span.count).sum::<usize>().max(1), now);
         let connecting = [Span { first: 0, count: 0, slot: None }];
         for span in if spans.is_empty() { &connecting } else { spans } {
-            let Span { first, count, slot } = *span;
-            self.dispatch(Piece { call, first, count, way: Way::default(), slot, to: None, attempt: 0 }, now);
+            self.dispatch(Piece::new(call, *span), now);
         }
         call
     }

@@ -44,8 +44,6 @@ pub const OF_CONNECTION_MAX: usize = 10;
 
 /// The number of no use.
 const NOT_USED: u64 = 0;
-/// Characters of a topic's name: a longer one would only fill the memory.
-const NAME_CHARS_MAX: usize = 249;
 
 /// Offsets of a log that a client is answered; -1 for one that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -552,10 +550,6 @@ impl Sessions {
 
 /// Whether a session can have all that a request names: topics cannot have longer names.
 fn may_be_kept(request: &Request) -> bool {
-    let mut names = request.topics.iter().filter(|topic| !topic.partitions.is_empty()).map(|topic| &topic.name);
-    request.partition_count() <= SESSION_PARTITIONS_MAX
-        && names.all(|name| match name {
-            TopicName::Name(name) => name.len() <= NAME_CHARS_MAX || name.chars().nth(NAME_CHARS_MAX).is_none(),
-            TopicName::Id(_) => true,
-        })
+    let mut topics = request.topics.iter().filter(|topic| !topic.partitions.is_empty());
+    request.partition_count() <= SESSION_PARTITIONS_MAX && !topics.any(|topic| topic.name.is_too_long())
 }

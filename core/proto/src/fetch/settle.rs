@@ -30,10 +30,15 @@ impl Pending {
             for asked in &topic.partitions {
                 let next = self.places.len();
                 let index = *known.entry((&topic.name, asked.index)).or_insert(next);
-                match self.places.get_mut(index) {
-                    Some(place) => place.asked = *asked,
-                    None => self.places.push(Place::new(topic.name.clone(), *asked, next as u64)),
+                if let Some(place) = self.places.get_mut(index) {
+                    place.asked = *asked;
+                    continue;
                 }
+                let mut place = Place::new(topic.name.clone(), *asked, next as u64);
+                if topic.name.is_too_long() {
+                    place.refuse(ErrorCode::UnknownTopicOrPartition);
+                }
+                self.places.push(place);
             }
         }
     }
@@ -90,7 +95,7 @@ impl Consumers {
         let session = pending.session.and_then(|id| self.sessions.get(id));
         let names = session.into_iter().flat_map(Session::topics);
         let asked = pending.request.topics.iter().map(|topic| &topic.name).filter(|_| pending.session.is_none());
-        for name in names.chain(asked) {
+        for name in names.chain(asked).filter(|name| !name.is_too_long()) {
             let is_granted = are_believed && connection.rights.has_topic(name);
             if !is_granted && !pending.judged.contains_key(name) {
                 let question = Question::Right(name.into());

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{Found, Kind, StoredBatch};
-use crate::batch::{HEADER_BYTES, Header, LENGTH_FROM, LOG_APPEND_TIME_BIT, Record};
+use crate::batch::{HEADER_BYTES, Header, LENGTH_FROM, Record};
 use crate::columns::{Binaries, Columns};
 use crate::failure::Failure;
 use crate::partition::Layout;
@@ -66,11 +66,12 @@ pub struct Walked {
 }
 
 impl Page {
-    /// What a read has found, whose values hold `plain_bytes_max` bytes at the most. Fails if the first entry is malformed.
+    /// What a read has found, whose values hold `plain_bytes_max` bytes at the most. It ends where those that were compressed
+    /// at rest hold more together: a few bytes of each may stand for as many. Fails if the first entry is malformed.
     pub fn of(found: &Found, plain_bytes_max: usize) -> Result<(Self, Walked), Failure> {
         let (held, walked) = match found.partition.layout {
             Layout::Record { .. } => records_of(found, plain_bytes_max)?,
-            Layout::Batch => batches_of(found)?,
+            Layout::Batch => batches_of(found, plain_bytes_max)?,
         };
         let count = held.len();
         Ok((Self { held: Arc::new(held), count }, walked))
@@ -138,7 +139,7 @@ impl Page {
             return columns.timestamps.first().copied();
         }
         let header = self.batches().first()?.header;
-        Some(append_time(&header).unwrap_or(header.base_timestamp))
+        Some(header.append_time().unwrap_or(header.base_timestamp))
     }
 
     /// When the first record was appended (ms); `None` if the log does not keep it: an offset may be a time, of which
@@ -146,7 +147,7 @@ impl Page {
     pub fn first_appended_ms(&self, bits: u32) -> Option<i64> {
         let offset = self.offsets().first().filter(|_| bits > 0);
         let of_offset = offset.and_then(|offset| offset.checked_shr(bits));
-        of_offset.or_else(|| append_time(&self.batches().first()?.header))
+        of_offset.or_else(|| self.batches().first()?.header.append_time())
     }
 
     /// What lies below an offset, which is between two entries.
@@ -229,7 +230,7 @@ impl HeldBatch {
         for record in self.header.records(&plain) {
             let record = record.map_err(Refusal::of_stored)?;
             let offset = self.base_offset.wrapping_add(record.offset_delta.into());
-            see(offset, append_time(&self.header).unwrap_or(record.timestamp), &record);
+            see(offset, self.header.append_time().unwrap_or(record.timestamp), &record);
         }
         Ok(())
     }
@@ -253,11 +254,6 @@ impl Held {
     }
 }
 
-/// When a batch was appended, if it has that (LogAppendTime).
-fn append_time(header: &Header) -> Option<i64> {
-    (header.attributes & LOG_APPEND_TIME_BIT != 0).then_some(header.max_timestamp)
-}
-
 /// Runs of offsets without a gap: the first and the last of each.
 pub(super) fn consecutive(offsets: impl Iterator<Item = i64>) -> Vec<(i64, i64)> {
     let mut spans: Vec<(i64, i64)> = Vec::new();
@@ -273,20 +269,19 @@ pub(super) fn consecutive(offsets: impl Iterator<Item = i64>) -> Vec<(i64, i64)>
 fn records_of(found: &Found, plain_bytes_max: usize) -> Result<(Held, Walked), Failure> {
     let (mut columns, mut runs) = (Columns::of_records(), Vec::new());
     let mut records = found.records(plain_bytes_max);
-    let mut is_cut = false;
-    while let Some(record) = records.next() {
+    while records.plain_bytes() <= plain_bytes_max {
+        let Some(record) = records.next() else { break };
         let record = record?;
         let row = columns.offsets.len();
         if let Err(refusal) = columns.push(&record.fields()) {
             if row == 0 {
                 return Err(refusal.into());
             }
-            is_cut = true;
             break;
         }
         note_run(&mut runs, row, record.kind);
     }
-    let (has_more, damaged) = (is_cut || records.has_more(), records.damaged().cloned());
+    let (has_more, damaged) = (records.has_more(), records.damaged().cloned());
     Ok((Held::Records { columns: Box::new(columns), runs }, Walked { has_more, foreign: 0, damaged }))
 }
 
@@ -299,11 +294,13 @@ pub(super) fn note_run(runs: &mut Vec<Run>, row: usize, kind: Kind) {
     }
 }
 
-fn batches_of(found: &Found) -> Result<(Held, Walked), Failure> {
+fn batches_of(found: &Found, plain_bytes_max: usize) -> Result<(Held, Walked), Failure> {
     let mut batches = found.batches();
-    let mut held = Vec::new();
-    for batch in batches.by_ref() {
+    let (mut held, mut plain_bytes) = (Vec::new(), 0);
+    while plain_bytes <= plain_bytes_max {
+        let Some(batch) = batches.next() else { break };
         let StoredBatch { base_offset, next_offset, size_bytes, stored, plain, .. } = batch?;
+        plain_bytes += plain.as_ref().map_or(0, Vec::len);
         // A walk yields no batch whose header is cut off.
         if let (Some(header), Some(reply)) = (Header::read(stored), found.reply()) {
             let stored = reply.part_of(stored);

@@ -77,8 +77,9 @@ pub struct Records<'a> {
     time: Option<(&'a [u8], i64)>,
     /// Of the last record.
     headers: Vec<StoredHeader<'a>>,
-    /// The value of the last record, if it was compressed.
+    /// The value of the last record, if it was compressed; and how many bytes all of these had.
     plain: Vec<u8>,
+    plain_bytes: usize,
     frames: FrameReader,
     next_offset: Option<i64>,
     ended: Option<Ended>,
@@ -109,6 +110,7 @@ impl<'a> Records<'a> {
             time: None,
             headers: Vec::new(),
             plain: Vec::new(),
+            plain_bytes: 0,
             frames: FrameReader::default(),
             next_offset: None,
             ended: None,
@@ -135,6 +137,11 @@ impl<'a> Records<'a> {
     /// Whether reading on at once may find more.
     pub fn has_more(&self) -> bool {
         self.ended.is_none_or(|ended| self.found.has_more(ended, self.next_offset))
+    }
+
+    /// How many bytes the values have that were compressed at rest.
+    pub(super) fn plain_bytes(&self) -> usize {
+        self.plain_bytes
     }
 
     /// The offset and the encoding of the first value that claims to be compressed and is not, or holds too much: it is
@@ -244,6 +251,7 @@ impl<'a> Records<'a> {
             let limit = self.plain_bytes_max;
             let undone = value.and_then(|frame| self.frames.append_content(frame, encoding, limit, &mut self.plain));
             if undone.is_some() {
+                self.plain_bytes += self.plain.len();
                 value = Some(&self.plain);
             } else {
                 self.damaged.get_or_insert_with(|| (offset, text_of(encoding).into_owned()));

@@ -431,7 +431,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
                 if let Some(peer) = self.connections.get_mut(id) {
                     // The first may stand in the queue as well.
                     peer.waits &= first.is_some() && index == 0;
-                    if peer.is_held_up {
+                    if peer.held_up_since.is_some() {
                         self.watch(id, self.now);
                     }
                 }
@@ -450,7 +450,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
         let Some(peer) = self.connections.get(id) else { return };
         let is_over_budget = !peer.is_whole() && self.is_over_budget(peer);
         let ahead_max = if self.budget_of(peer).is_full() { 0 } else { self.limits.ahead_bytes };
-        let reads = match peer.stage {
+        let may_read = match peer.stage {
             Stage::Lingering { .. } => true,
             Stage::Leaving { .. } => false,
             Stage::Shaking { .. } => !peer.writes,
@@ -459,12 +459,14 @@ impl<P: AsRef<[u8]>> Peers<P> {
                     && peer.muted_until.is_none()
                     && !peer.writes
                     && !(peer.logs_in() && peer.backlog() > 0)
-                    && (if peer.is_whole() { peer.backlog() < ahead_max } else { !is_over_budget })
+                    && (!peer.is_whole() || peer.backlog() < ahead_max)
             }
         };
+        let is_held_up = may_read && is_over_budget;
+        let reads = may_read && !is_held_up;
         let Some(peer) = self.connections.get_mut(id) else { return };
-        peer.is_held_up = is_over_budget && !reads;
-        if peer.is_held_up && !peer.waits {
+        peer.held_up_since = is_held_up.then(|| peer.held_up_since.unwrap_or(now));
+        if is_held_up && !peer.waits {
             peer.waits = true;
             let budget = if peer.login.is_some() { &mut self.logins } else { &mut self.large };
             budget.waiting.push_back(id);
@@ -498,7 +500,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
             Stage::Shaking { .. } => {
                 Reason::Handshake(format!("not done within {} s", self.limits.receive.as_secs_f64()))
             }
-            _ if peer.is_held_up && peer.outbox.is_empty() => {
+            _ if peer.held_up_since.is_some() && peer.outbox.is_empty() => {
                 over_budget(if peer.login.is_some() { self.limits.login_budget } else { self.limits.budget })
             }
             _ if peer.is_half() || peer.writes || !peer.outbox.is_empty() => Reason::Slow,

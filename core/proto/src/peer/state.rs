@@ -87,9 +87,9 @@ pub(super) struct Peer<P> {
     pub unread: Duration,
     /// When reading went on, after it had stopped.
     pub resumed_at: Time,
-    /// Since when the peer is not read, and whether that is for a full budget.
+    /// Since when the peer is not read; and since when that is for nothing but a full budget.
     pub unread_since: Option<Time>,
-    pub is_held_up: bool,
+    pub held_up_since: Option<Time>,
     /// Whether it is among those who wait for the budget.
     pub waits: bool,
     pub charge: Option<Charge>,
@@ -129,7 +129,7 @@ impl<P> Peer<P> {
             unread: Duration::ZERO,
             resumed_at: now,
             unread_since: None,
-            is_held_up: false,
+            held_up_since: None,
             waits: false,
             charge: None,
             half: None,
@@ -229,7 +229,7 @@ impl<P> Peer<P> {
         let login = self.login.map(|login| login.until).filter(|_| self.given.is_empty());
         let reading = if self.muted_until.is_some() {
             self.muted_until
-        } else if let Some(since) = self.unread_since.filter(|_| self.is_held_up) {
+        } else if let Some(since) = self.held_up_since {
             Some(since + limits.receive)
         } else if self.is_half() && self.reads() && !self.logs_in() {
             let megabytes = self.announced.map_or(0, |announced| announced.size.div_ceil(RATE_BYTES));

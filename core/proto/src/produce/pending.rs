@@ -5,20 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::unverified::Unverified;
-use super::{Outcome, Question, Request, RequestId};
+use super::{Outcome, PartitionData, Question, Request, RequestId, TopicData};
 use crate::ErrorCode;
 use crate::access::{Rights, Session};
 use crate::append::Marker;
 use crate::client::NodeId;
 use crate::failure::{Failure, NotRun};
 use crate::partition::Partition;
-use crate::partition::TopicName;
 use crate::peer::PeerId;
 use crate::pipeline::Time;
 use crate::shared::Shared;
-
-/// No topic has a longer name. To look for one in each of a million places would take long, and each question would hold it.
-const NAME_BYTES_MAX: usize = 249;
 
 /// What is to be appended at a place.
 #[derive(Clone, Debug)]
@@ -94,11 +90,10 @@ impl Place {
     pub fn all_of(request: &Request, frame: &Shared) -> Vec<Self> {
         let mut places = Vec::with_capacity(request.partition_count());
         for (topic, data) in request.topics.iter().enumerate() {
-            let is_too_long = matches!(&data.name, TopicName::Name(name) if name.len() > NAME_BYTES_MAX);
             places.extend(data.partitions.iter().map(|partition| {
                 let sent = partition.records.clone().map(|range| frame.part(range));
                 let mut place = Self::new(Asked::Batch(sent), topic, partition.index);
-                if is_too_long {
+                if data.name.is_too_long() {
                     place.refuse(Failure::rule(ErrorCode::UnknownTopicOrPartition, "no topic has so long a name"));
                 }
                 place
@@ -168,7 +163,7 @@ pub(super) struct Pending {
     pub owner: Owner,
     pub request: Request,
     pub frame_bytes: usize,
-    /// The memory of its places, if there are several: each may be of a few bytes of its frame.
+    /// The memory of its topics and places, if there are several: each may be of a few bytes of its frame.
     pub held_bytes: usize,
     /// If requests are charged: whose it is, and how long it kept the worker busy.
     pub client_id: Option<String>,
@@ -193,11 +188,13 @@ pub(super) struct Pending {
 
 impl Pending {
     pub fn new(owner: Owner, request: Request, places: Vec<Place>) -> Self {
+        let of_topics = request.topics.len().saturating_sub(1) * size_of::<TopicData>();
+        let of_places = places.len().saturating_sub(1) * (size_of::<PartitionData>() + size_of::<Place>());
         Self {
             owner,
             request,
             frame_bytes: 0,
-            held_bytes: places.len().saturating_sub(1) * size_of::<Place>(),
+            held_bytes: of_topics + of_places,
             client_id: None,
             busy: Duration::ZERO,
             places,

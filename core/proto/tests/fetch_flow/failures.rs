@@ -71,7 +71,7 @@ fn a_node_that_is_away_is_an_error_of_its_partitions_alone() {
 #[test]
 fn a_slot_that_no_node_has_is_an_error_of_its_partitions_and_lets_the_map_be_read() {
     let mut worker = Worker::new(CLUSTER);
-    worker.servers.lost.insert(1);
+    worker.servers.slots[1] = None;
     let response = worker.fetch(&fetch(&[at(0, 0), at(1, 0)]));
     assert_eq!(errors(&response), [0, NOT_LEADER]);
     assert!(matches!(worker.others[..], [Event::WantsMap]));
@@ -142,7 +142,7 @@ fn a_read_that_has_followed_its_slot_to_another_node_is_read_there() {
     let mut worker = Worker::new(Options { is_cluster: true, ..OPTIONS });
     worker.append_silently("a:0", 1, 10, |_| {});
     let number = worker.begin(&fetch(&[at(0, 0)]));
-    worker.servers.moved.insert(0, 1);
+    worker.servers.slots[0] = Some(1);
     worker.settle();
     assert_eq!(worker.answer(number).results[0].offsets(), Some((0, 1)));
     assert_eq!(worker.ran().0, 2);

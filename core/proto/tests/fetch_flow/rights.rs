@@ -38,6 +38,16 @@ fn what_may_not_be_read_is_an_error_and_the_rest_is_served() {
 }
 
 #[test]
+fn a_name_that_no_topic_has_is_neither_looked_up_nor_asked_for() {
+    let name: &'static str = "x".repeat(250).leak();
+    for client in [1, 2] {
+        let mut worker = worker();
+        let response = worker.fetch_as(client, &Fetch { topics: vec![(name, vec![at(0, 0)])], ..fetch(&[]) });
+        assert_eq!((errors(&response), worker.owner.asked.len()), (vec![UNKNOWN], 0));
+    }
+}
+
+#[test]
 fn who_may_read_nothing_is_answered_at_once() {
     let mut worker = worker();
     worker.owner.denied.extend(["a", "b"]);

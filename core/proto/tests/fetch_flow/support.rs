@@ -6,22 +6,24 @@ use std::time::Duration;
 
 use korvet_proto::ErrorCode;
 use korvet_proto::access::{Right, Session};
-use korvet_proto::client::{
-    Address, Begin, Caller, Client, Event as ClientEvent, LaneOptions, Login, NodeId, Options as ClientOptions, Piece,
-    Prevented, Span, Target,
-};
+use korvet_proto::client::{Prevented, SLOTS, Span};
 use korvet_proto::compression::Codec;
 use korvet_proto::failure::{Failure, FailureKind};
 use korvet_proto::fetch::{Consumers, Decision, Event, GroupId, Options, Question, RequestId};
 use korvet_proto::partition::{Keys, Layout, Partition, Topic, TopicConfig, TopicName};
 use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::Time;
-use korvet_proto::serving::{Incoming, Nodes};
+use korvet_proto::serving::Incoming;
 use korvet_proto::shared::Shared;
 
 use crate::batches::{CONFIG, batch_of, valued};
 use crate::redis::{CONTROL, Redis, TRANSACTIONAL};
 use crate::wire::{self, Fetch, Response, joined};
+
+#[path = "../support/servers.rs"]
+mod servers;
+use servers::piece;
+pub use servers::{Servers, peer};
 
 pub const MS: Duration = Duration::from_millis(1);
 pub const LINGER: Duration = Duration::from_secs(5);
@@ -35,24 +37,6 @@ pub const OPTIONS: Options = Options {
     linger: LINGER,
     wait_max: None,
 };
-/// Servers, each with every other slot, and the history of its connection.
-pub struct Servers {
-    pub histories: Vec<String>,
-    /// Slots without a server, and slots of another server.
-    pub lost: BTreeSet<u16>,
-    pub moved: BTreeMap<u16, NodeId>,
-}
-
-impl Nodes for Servers {
-    fn node_of(&self, slot: u16) -> Option<NodeId> {
-        let moved = self.moved.get(&slot).copied();
-        (!self.lost.contains(&slot)).then(|| moved.unwrap_or(usize::from(slot) % self.histories.len()))
-    }
-
-    fn history(&self, node: NodeId) -> &str {
-        self.histories.get(node).map_or("", String::as_str)
-    }
-}
 
 /// A read under way: its group, the place of its first command, and the replies, which Redis has given already.
 #[derive(Debug)]
@@ -102,13 +86,8 @@ pub struct Worker {
     appended: u64,
     versions: BTreeMap<u64, i16>,
     numbers: u64,
-    pieces: BTreeMap<usize, Piece>,
     timer: Option<Time>,
     sets_timer: bool,
-}
-
-pub fn peer(number: u64) -> PeerId {
-    PeerId::from_u64(number)
 }
 
 /// A partition of an incarnation of a topic, in layout `batch` and in the slot of its index.
@@ -138,9 +117,10 @@ impl Worker {
     pub fn new(options: Options) -> Self {
         let count = if options.is_cluster { 2 } else { 1 };
         let histories = (0..count).map(|node| format!("history {node}")).collect();
+        let slots = (0..SLOTS).map(|slot| Some(usize::from(slot) % count)).collect();
         let mut worker = Self {
             flow: Consumers::new(options),
-            servers: Servers { histories, lost: BTreeSet::new(), moved: BTreeMap::new() },
+            servers: Servers { slots, histories },
             redis: Redis::default(),
             owner: Owner { partitions: 6, ..Owner::default() },
             now: Duration::from_secs(1000),
@@ -157,7 +137,6 @@ impl Worker {
             appended: 0,
             versions: BTreeMap::new(),
             numbers: 0,
-            pieces: BTreeMap::new(),
             timer: None,
             sets_timer: false,
         };
@@ -312,8 +291,7 @@ impl Worker {
             while let Some(sending) = self.flow.next_send(self.now + self.sends_after) {
                 self.reply_bytes = sending.reply_bytes;
                 let count = sending.spans.iter().map(|span| span.count).sum();
-                let piece = *self.pieces.entry(count).or_insert_with(|| piece(count));
-                let text = self.flow.pack(sending.group, &piece).unwrap().joined();
+                let text = self.flow.pack(sending.group, &piece(count)).unwrap().joined();
                 let mut replies = self.redis.run(&text, |_| Layout::Batch).into_iter();
                 for Span { first, count, slot } in sending.spans {
                     let replies = replies.by_ref().take(count).collect();
@@ -488,46 +466,4 @@ pub fn refusal(code: ErrorCode) -> Decision {
 
 pub fn away() -> Decision {
     Decision::Refuse(Failure::new(ErrorCode::KafkaStorageError, "away", FailureKind::Unavailable))
-}
-
-/// Nothing that a client of Redis is asked to call.
-struct Nothing;
-
-impl Caller for Nothing {
-    fn runs_when_full(&self, _place: usize) -> bool {
-        false
-    }
-
-    fn is_same_script(&self, _place: usize, _other: usize) -> bool {
-        true
-    }
-}
-
-/// The places of so many commands, as a client of Redis has them sent together.
-fn piece(count: usize) -> Piece {
-    let timeout = Duration::from_secs(30);
-    let options = ClientOptions {
-        target: Target::Server(Address { host: "h".into(), port: 1 }),
-        login: Login::default(),
-        sentinel_login: Login::default(),
-        timeout,
-        connect_timeout: timeout,
-        seed: 1,
-        is_watching: false,
-    };
-    let (mut client, now): (Client<_, Vec<u8>>, _) = (Client::new(options), Time::ZERO);
-    let limits = LaneOptions { commands_max: 100, bytes_max: 1 << 20, reply_bytes_max: 100, first: vec![], ping: None };
-    client.add_lane(limits);
-    let (token, lane, node, history) = (Nothing, 0, None, None);
-    let begin = Begin { token, lane, node, reply_bytes: 0, is_scripts: false, is_rerun: false, history };
-    client.begin(begin, &[Span { first: 0, count, slot: None }], now);
-    while let Some(event) = client.next_event() {
-        if let ClientEvent::Open { connection, .. } = event {
-            client.opened(connection, now);
-            let greeting = b"+OK\r\n$34\r\nrole:master\r\nmaster_replid:abc\r\n\r\n\r\n";
-            client.room(connection, greeting.len()).unwrap().unwrap().extend_from_slice(greeting);
-            client.received(connection, now);
-        }
-    }
-    client.next_ready().unwrap().piece
 }

@@ -98,6 +98,18 @@ fn the_right_to_a_transactional_id_comes_first_and_is_for_the_whole_request() {
 }
 
 #[test]
+fn a_right_to_a_long_name_is_not_remembered() {
+    for (size, is_remembered) in [(249, true), (250, false)] {
+        let id: &'static str = "t".repeat(size).leak();
+        let mut worker = guarded();
+        worker.flow.grant(peer(2), Right::TransactionalId(id.into()));
+        worker.begin(2, of_topics(Some(id), &["a"]));
+        let first = if is_remembered { topic("a") } else { Question::Right(Right::TransactionalId(id.into())) };
+        assert_eq!(worker.asked().1, [first]);
+    }
+}
+
+#[test]
 fn a_partition_that_is_not_known_is_asked_for() {
     let mut worker = Worker::new(OPTIONS);
     worker.flow.forget_topic("a");

@@ -111,7 +111,7 @@ fn a_batch_follows_its_slot_to_another_node() {
     let mut worker = Worker::new(Options { is_cluster: true, ..OPTIONS });
     let (_, sending) = worker.appending(&[0]);
     worker.replied(&sending, 0, &error(MOVED));
-    worker.servers.slots[0] = (0, 1);
+    worker.servers.slots[0] = Some(1);
     worker.decided(Decision::Go);
     assert_eq!(worker.sent(1).node, 1);
 }

@@ -149,7 +149,7 @@ fn what_had_to_ask_does_not_overtake_what_was_refused_by_an_earlier_incarnation(
     let (asked, _) = worker.asked();
     worker.flow.put_partition(partition("a", 2, 0, Layout::Batch));
     worker.flow.put_partition(partition("a", 2, 13, Layout::Batch));
-    worker.servers.slots.push((13, 0));
+    worker.servers.slots.push(Some(0));
     worker.decide(asked, vec![Decision::Go]);
     assert_eq!(worker.flush().len(), 0);
     worker.replied(&refused, 0, &error("UNKNOWN_TOPIC_OR_PARTITION the partition does not exist"));

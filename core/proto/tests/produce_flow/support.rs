@@ -5,44 +5,28 @@ use std::time::Duration;
 
 use korvet_proto::access::Session;
 use korvet_proto::batch::Header;
-use korvet_proto::client::{
-    Address, Begin, Caller, Client, Event as ClientEvent, LaneOptions, Login, NodeId, Options as ClientOptions, Piece,
-    Prevented, Span, Target,
-};
+use korvet_proto::client::Prevented;
 use korvet_proto::compression::Codec;
 use korvet_proto::failure::Failure;
 use korvet_proto::partition::{Layout, Partition, Topic};
-use korvet_proto::peer::PeerId;
 use korvet_proto::pipeline::{Packed, Time};
 use korvet_proto::produce::{Decision, Event, Options, Producers, Question, RequestId, Script, ScriptText, Sending};
-use korvet_proto::serving::{Clock, Incoming, Nodes};
+use korvet_proto::serving::{Clock, Incoming};
 use korvet_proto::shared::Shared;
 use korvet_proto::wire::{Reader, put_varint};
 
 use crate::batches::{self, CONFIG, NOW, batch_of, valued};
+
+#[path = "../support/servers.rs"]
+mod servers;
+pub use servers::peer;
+use servers::{Servers, piece};
 
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const HISTORY: &str = "history";
 pub const OPTIONS: Options =
     Options { plain_bytes_max: 1 << 20, held_bytes_max: 1 << 20, timeout: TIMEOUT, is_cluster: false, replicas: 0 };
 pub const ID: i64 = 1000;
-
-/// Servers by the slots that they have, each with the history of its connection.
-#[derive(Default)]
-pub struct Servers {
-    pub slots: Vec<(u16, NodeId)>,
-    pub histories: Vec<String>,
-}
-
-impl Nodes for Servers {
-    fn node_of(&self, slot: u16) -> Option<NodeId> {
-        self.slots.iter().find(|(known, _)| *known == slot).map(|(_, node)| *node)
-    }
-
-    fn history(&self, node: NodeId) -> &str {
-        self.histories.get(node).map_or("", String::as_str)
-    }
-}
 
 pub struct Worker {
     pub flow: Producers,
@@ -59,10 +43,6 @@ pub enum Got {
     Close {
         is_unanswered: bool,
     },
-}
-
-pub fn peer(number: u64) -> PeerId {
-    PeerId::from_u64(number)
 }
 
 /// A partition of the topic `name`, in the slot of its index.
@@ -82,7 +62,7 @@ impl Worker {
             let text = |kind: &str| ScriptText { source: format!("{name} {kind}"), sha: format!("{name} {kind} sha") };
             Script { text: text("usual"), when_full: text("full") }
         };
-        let slots = (0..13).map(|slot| (slot, usize::from(slot >= 10))).collect();
+        let slots = (0..13).map(|slot| Some(usize::from(slot >= 10))).collect();
         let servers = Servers { slots, histories: vec![HISTORY.into(), HISTORY.into()] };
         let flow = Producers::new(options, [script("batch"), script("record")]);
         let mut worker = Self { flow, servers, now: Duration::from_secs(100), numbers: 0 };
@@ -191,47 +171,6 @@ impl Worker {
         self.decide(request, vec![decision]);
         questions.remove(0)
     }
-}
-
-/// Scripts that a client of Redis is asked to call.
-struct Scripts;
-
-impl Caller for Scripts {
-    fn runs_when_full(&self, _place: usize) -> bool {
-        false
-    }
-
-    fn is_same_script(&self, _place: usize, _other: usize) -> bool {
-        true
-    }
-}
-
-/// The places of a call of so many scripts, as a client of Redis has them sent together.
-fn piece(count: usize) -> Piece {
-    let options = ClientOptions {
-        target: Target::Server(Address { host: "h".into(), port: 1 }),
-        login: Login::default(),
-        sentinel_login: Login::default(),
-        timeout: TIMEOUT,
-        connect_timeout: TIMEOUT,
-        seed: 1,
-        is_watching: false,
-    };
-    let (mut client, now): (Client<_, Vec<u8>>, _) = (Client::new(options), Time::ZERO);
-    let limits = LaneOptions { commands_max: 100, bytes_max: 1 << 20, reply_bytes_max: 100, first: vec![], ping: None };
-    client.add_lane(limits);
-    let (token, lane, node, history) = (Scripts, 0, None, None);
-    let begin = Begin { token, lane, node, reply_bytes: 0, is_scripts: true, is_rerun: true, history };
-    client.begin(begin, &[Span { first: 0, count, slot: None }], now);
-    while let Some(event) = client.next_event() {
-        if let ClientEvent::Open { connection, .. } = event {
-            client.opened(connection, now);
-            let greeting = b"+OK\r\n$34\r\nrole:master\r\nmaster_replid:abc\r\n\r\n\r\n";
-            client.room(connection, greeting.len()).unwrap().unwrap().extend_from_slice(greeting);
-            client.received(connection, now);
-        }
-    }
-    client.next_ready().unwrap().piece
 }
 
 /// A batch for a partition.
