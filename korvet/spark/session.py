@@ -269,11 +269,8 @@ def session(
                 for key, value in wanted.items()
                 if not _SECRET.search(key)
             }
-            conf = SparkConf(loadDefaults=False).setAll(list(at_start.items()))
-            if java is None:
-                launch_quietly(conf)
-            else:
-                java.launch(conf)
+            launch = java.launch if java else launch_quietly
+            launch(SparkConf(loadDefaults=False).setAll(list(at_start.items())))
         started = builder.getOrCreate()
         _set_defaults(started)
     except (PySparkException, Py4JError, OSError) as error:

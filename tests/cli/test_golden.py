@@ -14,6 +14,7 @@ from tests.cli import commands
 from tests.cli.conftest import SETTINGS
 from tests.cli.transcripts import GOLDEN, check_transcript, names, transcript_of
 from tests.support.in_process import InProcessBroker, only_broker
+from tests.support.reading import produce
 
 NEW_YEAR_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: the time of each record."""
@@ -110,7 +111,7 @@ def transcripts(broker: InProcessBroker, tmp_path_factory: pytest.TempPathFactor
     commands.run("topics", "create", "events", "--partitions", "2", "-b", broker.bootstrap)
     for key, value in (("a", "first"), ("b", "second"), ("c", None)):
         record = {"key": key, "value": value, "partition": 0, "timestamp": NEW_YEAR_MS}
-        commands.write(broker, "events", record | {"headers": [("trace", b"7")]})
+        produce(broker.bootstrap, "events", record | {"headers": [("trace", b"7")]})
     commands.commit(broker, "readers", "events", 1, 0)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "payments"})
     producer.init_transactions(30)

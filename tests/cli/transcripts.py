@@ -27,12 +27,22 @@ VARYING = [
     (re.compile(r'(?<=[ "])[\w-]{22}(?=",?$|$)', re.MULTILINE), "i"),
     (re.compile(r"\b20(?:2[6-9]|[3-9]\d)-\d\d-\d\d[T ](?!00:00:00)[\d:.]+"), "t"),
     (re.compile(r"\b1(?!767225600000)[789]\d{11}\b"), "9"),
-    (re.compile(r"\b2[89]\d{6}\b"), "e"),
 ]
-SPACED = {"doctor", "topics state", "transactions describe", "transactions list", "transactions producers"}
+SPACED = {
+    "doctor",
+    "lake pipeline status",
+    "topics state",
+    "transactions describe",
+    "transactions list",
+    "transactions producers",
+}
 PRODUCER_ID = re.compile(r"\b\d{16,19}\b")
 SINCE = re.compile(r"\d+(?=  events:1$)", re.MULTILINE)
-PROGRESS = re.compile(r"^(?:starting Spark|running the query): \d+ s\n", re.MULTILINE)
+AGES = re.compile(r"\b\d{8}(?:\.\d)?\b")
+# Progress of Spark, and log lines of the broker, which runs in the same process.
+BESIDE = re.compile(
+    r"^(?:(?:starting Spark|running the query): \d+ s|20[\d-]+T[\d:.]+Z [A-Z]+ .*)\n", re.MULTILINE
+)
 CHECKS = re.compile(
     r"^(?:\$|\[|Level|\S+ +(?:durability|producers|cluster\.id|data format|permissions|settings) )"
 )
@@ -47,6 +57,8 @@ def steady(name: str, text: str) -> str:
         text = pattern.sub(partial(_masked, mark), text)
     if name == "doctor":
         text = "".join(line for line in text.splitlines(keepends=True) if CHECKS.match(line))
+    if name in {"topics state", "lake pipeline status"}:
+        text = AGES.sub("AGE", text)
     if name in SPACED:
         text = SINCE.sub("0", PRODUCER_ID.sub("PRODUCER", re.sub("   +", "  ", text)))
     return text.replace(__version__, "VERSION")
@@ -83,7 +95,7 @@ def transcript_of(name: str, lines: tuple[str, ...], directory: Path, *flags: st
 
 def printed(command: str, out: str, err: str, code: int) -> str:
     """Return one command of a transcript, without the lines of progress."""
-    return f"$ korvet {command}\n{out}{PROGRESS.sub('', err)}" + (f"[exit {code}]\n" if code else "")
+    return f"$ korvet {command}\n{out}{BESIDE.sub('', err)}" + (f"[exit {code}]\n" if code else "")
 
 
 def names() -> set[str]:

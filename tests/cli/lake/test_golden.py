@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
@@ -63,7 +64,7 @@ def topic(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         made.archive_batches((NEW_YEAR_MS, NEW_YEAR_MS + 1), (NEW_YEAR_MS + 2, NEW_YEAR_MS + 3))
         made.append(NEW_YEAR_MS + 4)
         with opened(made.source) as store:
-            with PipelineReporter(made.source, "sales", file="sales.toml", on_lost=lambda: None) as reporter:
+            with PipelineReporter(made.source, "sales", file="sales.toml", stopped=Event()) as reporter:
                 reporter.started([])
             [row] = store.read()
             status = QueryStatus(
