@@ -48,7 +48,6 @@ class Done(Generic[T]):
         self._value = value
 
     def result(self) -> T:
-        """Return it."""
         return self._value
 
 

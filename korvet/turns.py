@@ -61,7 +61,6 @@ class LongArray(list[T]):
     """A long array of a request: it gives turns as it is filled and as it is gone through."""
 
     def append(self, item: T) -> None:
-        """Append an item."""
         give_turn()
         super().append(item)
 

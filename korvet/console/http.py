@@ -217,7 +217,6 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self._answer("GET", b"", with_body=False)
 
     def do_POST(self) -> None:
-        """Answer POST, which has a body."""
         self._answer_with_body("POST")
 
     def do_DELETE(self) -> None:

@@ -74,7 +74,6 @@ def result(resource: _Resource, error: KafkaError | None) -> wire.AlterConfigsRe
 
 
 def configs_changed(request: Any, response: Any) -> Iterator[Outcome]:  # noqa: ANN401 - of two APIs
-    """Yield the outcome of each resource, with the names of its configs."""
     names = {
         (resource.resource_type, resource.resource_name): ", ".join(
             config.name for config in resource.configs

@@ -292,7 +292,6 @@ def encode_batch(rows: pa.RecordBatch, codec: int) -> bytes:
 
 
 def by_partition(rows: pa.RecordBatch, partitions: Partitions) -> dict[int, pa.RecordBatch]:
-    """Return the rows of each partition, in their order."""
     order = np.argsort(partitions, kind="stable")
     sorted_rows = rows.take(pa.array(order))
     indexes, starts = np.unique(partitions[order], return_index=True)

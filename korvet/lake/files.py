@@ -275,7 +275,6 @@ class _NewFile:
         )
 
     def add(self, rows: pa.Table) -> None:
-        """Write the rows of a row group."""
         self._writer.write_table(rows.select(DATA_COLUMNS), row_group_size=rows.num_rows)
 
     def close(self) -> None:

@@ -93,7 +93,6 @@ def plan(stores: LakeStores, location: str, entries: Mapping[str, CatalogEntry])
 def _names(
     tables: list[LakeTopic], live: set[LakeTopic], entries: Mapping[str, CatalogEntry]
 ) -> Iterator[tuple[str, LakeTopic]]:
-    """Yield the names of tables."""
     given: set[str] = set()
 
     def keeps(of: LakeTopic) -> tuple[bool, bool, str]:

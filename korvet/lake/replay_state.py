@@ -180,7 +180,6 @@ def save_states(
 
 
 def refused(name: str, what: str, error: AdminError) -> ReplayError:
-    """Return the error of a replay for what brokers refused."""
     code = error.code if isinstance(error, BrokerError) else None
     if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return ReplayError(f"{name} runs elsewhere too, or did a moment ago: {what}: {error}")

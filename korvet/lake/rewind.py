@@ -265,6 +265,5 @@ def _checked(bounds: Bounds | KafkaError) -> Bounds:
 
 
 def _below(data: DataFiles, file: TableFile, end: int) -> Iterator[pa.Table]:
-    """Yield the rows of a file below an offset, in the order of their offsets."""
     for rows in in_order(data, [file.path]):
         yield rows.slice(0, int(rows.column(OFFSET).to_numpy().searchsorted(end)))

@@ -194,7 +194,6 @@ class LakeStores(NamedTuple):
 
     @property
     def lake(self) -> Lake:
-        """The lake."""
         return self.source.lake
 
     def writable_lake(self) -> Lake:

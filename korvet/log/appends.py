@@ -341,7 +341,6 @@ class Appends:
             self.core.put_epoch(number, node.history, epoch)
 
     def _decide(self, request: int, client: Any) -> None:  # noqa: ANN401 - as above
-        """Decide on the questions of a request."""
         questions = self.core.questions(request)
         fault = ErrorCode.UNKNOWN_SERVER_ERROR.value, "an error of the broker; its log says more", "rule"
         decisions: list[Decision] = [fault] * len(questions)

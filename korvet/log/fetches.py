@@ -99,7 +99,6 @@ class Fetches:
     # --- questions
 
     def _decide(self, request: int, client: Any) -> None:  # noqa: ANN401 - as ClientDecisions has it
-        """Decide on the questions of a request."""
         questions = self._core.fetch_questions(request)
         fault = _refused(
             KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an error of the broker; its log says more")

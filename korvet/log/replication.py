@@ -122,7 +122,6 @@ class Replicas:
         return self.of_name(node.name)
 
     def of_name(self, name: str) -> NodeReplicas:
-        """Return the replicas of the node of that name."""
         return self._nodes.get(name) or self._nodes.setdefault(name, self._made(name))
 
     def wait(self, rounds: Sequence[BegunRound], seconds: float) -> None:

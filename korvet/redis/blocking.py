@@ -69,7 +69,6 @@ class Masters:
         return self._having(key)[1]
 
     def name_of(self, key: str) -> str:
-        """Return the name of the one that has a key."""
         return self._having(key)[0]
 
     def each(self, ask: Callable[[redis.Redis], Result]) -> dict[str, Result | redis.RedisError]:
@@ -162,7 +161,6 @@ class TimeLimits(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> TimeLimits:
-        """Return the limits of the settings."""
         return cls(settings.redis_timeout_ms, settings.redis_connect_timeout_ms)
 
 

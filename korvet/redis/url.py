@@ -107,7 +107,6 @@ class RedisTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_at(address: RedisAddress) -> RedisTarget:
-    """Return the target that is one server."""
     return RedisTarget(kind="server", addresses=(address,), login=address)
 
 

@@ -164,7 +164,6 @@ class ArchiverLoop:
             self._archive_rounds(spark)
 
     def close(self) -> None:
-        """End Java."""
         self._java.end()
 
     def _wait_for_topics(self) -> None:

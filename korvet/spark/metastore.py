@@ -62,7 +62,6 @@ class Metastore:
         self._client.close()
 
     def entries(self) -> dict[str, CatalogEntry]:
-        """Return all tables of the database by their names."""
         names = self._client.getAllTables(self._database)
         return {
             table.getTableName(): _entry(table)

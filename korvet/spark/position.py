@@ -27,7 +27,6 @@ class PartitionKey(NamedTuple):
 
     @classmethod
     def of(cls, log: PartitionSnapshot) -> PartitionKey:
-        """Return the partition of a log."""
         return cls(log.topic.name, log.partition.index)
 
 
@@ -129,7 +128,6 @@ class DataLoss(NamedTuple):
         )
 
     def counted(self, before: LostOffsets | None) -> LostOffsets:
-        """Return what is lost with what was lost before."""
         count = 0 if before is None else before.count
         return LostOffsets(count + max(self.end - self.first, 0), self.first, self.end)
 

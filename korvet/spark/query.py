@@ -129,7 +129,6 @@ class _Views:
                 self._create(topic, columns, in_database=in_database, push_filters=len(reads[topic]) == 1)
 
     def drop(self) -> None:
-        """Drop them."""
         for topic, in_database in self._created:
             if in_database:
                 # By its plain name, unlike the one that creates it.

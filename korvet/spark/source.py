@@ -257,7 +257,6 @@ class _Rows:
 
 
 def _column(rows: pa.RecordBatch, partition: Partition, field: pa.Field) -> pa.Array:
-    """Return a column of COLUMNS for rows of a partition."""
     match field.name:
         case "topic":
             return repeated(partition.topic, rows.num_rows)

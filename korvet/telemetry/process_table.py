@@ -50,7 +50,6 @@ class ProcessRow:
 
     @property
     def lives(self) -> bool:
-        """Whether there is a process."""
         return self.state not in (ProcessState.EMPTY, ProcessState.DEAD)
 
 

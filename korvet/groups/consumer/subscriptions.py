@@ -46,7 +46,6 @@ def names_of(member: ConsumerMember) -> tuple[str, ...]:
 
 
 def subscribed_among(members: Iterable[ConsumerMember], topics: Iterable[str]) -> set[str]:
-    """Return those of the topics that any of the members is subscribed to."""
     subscribed = [(set(names_of(each)), each.row.regex) for each in in_turns(members)]
     return {
         topic

@@ -397,7 +397,6 @@ def _statuses(
 
 
 def streams_of(member: ConsumerMember) -> StreamsRow:
-    """Return what a member is as one of a streams group."""
     row = member.row.streams
     if isinstance(row, msgspec.UnsetType):
         message = f"member {member.member_id} is none of a streams group"

@@ -105,7 +105,6 @@ class StreamsStore(ConsumerStore):
         return cast("int", self._redis.script(_RAISE_ENDPOINTS, [self._keys.group_state(group)], []))
 
     def some_members(self, group: str, names: Iterable[str]) -> list[ConsumerMember]:
-        """Return those of the members that there are."""
         _, members, _, assignments = self._keys.consumer_group(group)
         found: list[ConsumerMember] = []
         wanted = sorted(set(names))

@@ -76,7 +76,6 @@ class RemoteResponse(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def framed(message: RemoteRequest | RemoteResponse) -> bytes:
-    """Return a message as a frame."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body
 

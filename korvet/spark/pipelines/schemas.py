@@ -173,8 +173,6 @@ class Lookup:
             raise RegistryError(f"unknown schema: {self._place}: id {schema_id}: {error}") from error
 
     def problems(self, schema_ids: Column) -> Column:
-        """Return that as a column, NULL of NULL."""
-
         def of(ids: pa.Array) -> pa.Array:
             if ids.null_count == len(ids):
                 return pa.nulls(len(ids), pa.string())
@@ -194,7 +192,6 @@ def header(data: Column) -> Column:
 
 
 def header_of(schema_id: int) -> Column:
-    """Return the header with an id."""
     return f.lit(schema_id.to_bytes(HEADER_BYTES, "big"))
 
 

@@ -173,7 +173,6 @@ class TriggerSpec(_Table, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """The interval."""
         return _seconds(self.interval or _INTERVAL) or 0
 
 

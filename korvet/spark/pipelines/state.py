@@ -113,7 +113,6 @@ class Reset(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> str:
-        """Where the checkpoints are."""
         return f"{_CHECKPOINTS}-{self.number}" if self.number else _CHECKPOINTS
 
 
@@ -140,7 +139,6 @@ class StateDirectory:
         self.last_reset = Reset() if data is None else msgspec.json.decode(data, type=Reset)
 
     def checkpoint(self, query: str) -> str:
-        """Return where the checkpoint of a query is."""
         return f"{self.path}/{self._directory(query)}"
 
     def reset(self, starts: dict[str, SourcePosition]) -> None:

@@ -37,7 +37,6 @@ def from_number(number: Column, unit: Unit) -> Column:
 
 
 def types_in(kind: DataType) -> Iterator[DataType]:
-    """Yield a type and all that are in it."""
     yield kind
     match kind:
         case StructType():
@@ -50,7 +49,6 @@ def types_in(kind: DataType) -> Iterator[DataType]:
 
 
 def has_times(kind: DataType) -> bool:
-    """Return whether a type is TIMESTAMP, or has it in it."""
     return any(isinstance(part, TimestampType) for part in types_in(kind))
 
 
@@ -86,7 +84,6 @@ def converted(value: Column, kind: DataType, to_time: Callable[[Column], Column]
 
 
 def is_null_time(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
-    """Return whether a TIMESTAMP is NULL."""
     return of.isNull() if isinstance(kind, TimestampType) else None
 
 
