@@ -139,7 +139,7 @@ class OffsetLookup:
         search: Search,
         intervals: SearchResult | KafkaError,
     ) -> OffsetFound | KafkaError:
-        """Return the answer of the remote tier, `stamp`, or else what is found in Redis, which holds what is newer."""
+        """Return the answer of the remote tier, `stamp`, or else the local answer from Redis, for newer records."""
         if isinstance(stamp, KafkaError):
             return stamp
         by_time = query.earliest is not None

@@ -311,7 +311,7 @@ class LogStore:
     def visible_bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return the bounds as consumers see them: the high watermark is what replicas have, -1 if that is unknown.
 
-        That is final for those who ask, so what was known of the master before a failover is learned again first.
+        The answer is final, so facts about the master from before a failover are read again first.
         Errors as those of `bounds`.
         """
         visible: list[Bounds | KafkaError] = []

@@ -176,7 +176,7 @@ def test_consumers_go_on_where_they_were_at_the_copy(
 
 
 def check(held: list[Received], load: Load, before: list[tuple[int, int]]) -> None:
-    """Hold that there is all that was acknowledged before the copy, each once, and not what came long after it."""
+    """Hold that all records acknowledged before the copy are there once, and none from long after it."""
     assert set(before) <= set(places(held)) < set(load.acknowledged)
     for partition in range(PARTITIONS):
         values = [record.value for record in held if record.partition == partition]
