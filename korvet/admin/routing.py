@@ -33,6 +33,7 @@ from korvet.admin.types import (
     TopicPartition,
     Topology,
     name_error,
+    settled,
 )
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -170,13 +171,10 @@ class ClusterClient:
         `key` is the group or transactional id of a request to a coordinator.
         """
 
-        def attempt(deadline: Deadline) -> M:
-            destination = self._destinations([key], route, deadline)[key]
-            if isinstance(destination, AdminError):
-                raise destination
-            return self.send(destination, request, answer, deadline, versions)
+        def ask(attempt: Attempt, _: list[str]) -> Outcomes[str, M]:
+            return {key: attempt.send(request, answer, versions)}
 
-        return self.retry(attempt)
+        return settled(self.for_each([key], route, ask))[key]
 
     def call_all(self, request: Message, answer: type[M]) -> list[M]:
         """Send a request to every broker, with retries. Raises AdminError."""
