@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import aiokafka
 import click
 import cramjam
+import msgspec
 from aiokafka.errors import CorruptRecordException, KafkaTimeoutError
 
 from korvet.admin.client import AdminClient
@@ -269,10 +270,7 @@ class _SkippingConsumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]  # aio
         if isinstance(slice_, AdminError):
             click.echo(printable(f"skipped: {slice_}"), err=True)
             return []
-        return [
-            ReadRecord(*key, record.offset, record.timestamp, record.key, record.value, record.headers)
-            for record in slice_.records
-        ]
+        return [ReadRecord(*key, *msgspec.structs.astuple(record)) for record in slice_.records]
 
 
 async def _read_partitions(
