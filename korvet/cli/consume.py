@@ -13,7 +13,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiokafka
@@ -41,6 +41,7 @@ from korvet.cli.records import (
     LONG,
     PLACEHOLDERS,
     VALUE,
+    Formatter,
     ReadRecord,
     client_errors,
     client_options,
@@ -135,7 +136,7 @@ def consume(
         asyncio.run(reading)
 
 
-def _form(options: Mapping[str, Any]) -> Callable[[ReadRecord], bytes]:
+def _form(options: Mapping[str, Any]) -> Formatter:
     """Return what writes a record as the flags say."""
     if (options["template"] is not None) + options["long"] + json_wanted() > 1:
         raise click.UsageError("--format, --long and --json exclude each other")
@@ -211,9 +212,7 @@ def _spans(
 class _Output:
     """Standard output, for `records_max` records at most."""
 
-    def __init__(
-        self, form: Callable[[ReadRecord], bytes], progress: ProgressLine, records_max: int | None
-    ) -> None:
+    def __init__(self, form: Formatter, progress: ProgressLine, records_max: int | None) -> None:
         self._form = form
         self._progress = progress
         self._left = records_max
