@@ -116,9 +116,7 @@ class IdempotentProducer:
             )
             response = attempt.send(request, produce.ProduceResponse, versions)
             return {
-                TopicPartition(topic.name, result.index): _error(result) or result.base_offset
-                for topic in response.responses
-                for result in topic.partition_responses
+                key: _error(result) or result.base_offset for key, result in partitions_in(response.responses)
             }
 
         outcomes = self._client.for_each(batches, Route.LEADER, ask, leaders=self._leaders)
