@@ -345,14 +345,12 @@ def _share_offsets(group: sharing.DescribeShareGroupOffsetsResponseGroup) -> _St
     if error is not None:
         return {} if isinstance(error, GroupIdNotFoundError) else error  # what Kafka answers
     starts: _Starts = {}
-    for topic in group.topics:
-        for offset in topic.partitions:
-            key = TopicPartition(topic.topic_name, offset.partition_index)
-            error = error_in(offset.error_code, offset.error_message or f"partition {key}")
-            if error is not None:
-                return error
-            if offset.start_offset != NO_OFFSET:
-                starts[key] = ShareGroupOffset(offset.start_offset, offset.leader_epoch, known(offset.lag))
+    for key, offset in partitions_in(group.topics):
+        error = error_in(offset.error_code, offset.error_message or f"partition {key}")
+        if error is not None:
+            return error
+        if offset.start_offset != NO_OFFSET:
+            starts[key] = ShareGroupOffset(offset.start_offset, offset.leader_epoch, known(offset.lag))
     return starts
 
 

@@ -116,9 +116,7 @@ class IdempotentProducer:
             )
             response = attempt.send(request, produce.ProduceResponse, versions)
             return {
-                TopicPartition(topic.name, result.index): _error(result) or result.base_offset
-                for topic in response.responses
-                for result in topic.partition_responses
+                key: _error(result) or result.base_offset for key, result in partitions_in(response.responses)
             }
 
         outcomes = self._client.for_each(batches, Route.LEADER, ask, leaders=self._leaders)
@@ -142,11 +140,11 @@ class TransactionalProducer(IdempotentProducer):
         """
         super().__init__(client, Identity(-1, -1))
         self.transactional_id: str = transactional_id
-        self._renew(
-            init_producer_id.InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
-            )
+        request = init_producer_id.InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
         )
+        answer = init_producer_id.InitProducerIdResponse
+        self._renew(client.call(request, answer, Route.TRANSACTION, transactional_id))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit what was sent since the last commit, and offsets of a group with it. Raises AdminError."""
@@ -174,23 +172,17 @@ class TransactionalProducer(IdempotentProducer):
         self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
-        self._renew(
-            end_txn.EndTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.epoch,
-                committed=committed,
-            )
+        request = end_txn.EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            committed=committed,
         )
-
-    def _renew(self, request: init_producer_id.InitProducerIdRequest | end_txn.EndTxnRequest) -> None:
-        """Send a request that ends a transaction, and take the identity of the next one."""
-        response: init_producer_id.InitProducerIdResponse | end_txn.EndTxnResponse
         route, key = Route.TRANSACTION, self.transactional_id
-        if isinstance(request, end_txn.EndTxnRequest):
-            response = self._client.call(request, end_txn.EndTxnResponse, route, key, _END_VERSIONS)
-        else:
-            response = self._client.call(request, init_producer_id.InitProducerIdResponse, route, key)
+        self._renew(self._client.call(request, end_txn.EndTxnResponse, route, key, _END_VERSIONS))
+
+    def _renew(self, response: init_producer_id.InitProducerIdResponse | end_txn.EndTxnResponse) -> None:
+        """Take the identity of the next transaction."""
         self.identity = Identity(response.producer_id, response.producer_epoch)
         self.sequences.clear()
 

@@ -21,7 +21,15 @@ from korvet.admin.errors import (
     error_in,
 )
 from korvet.admin.routing import Attempt, Requests, Route
-from korvet.admin.types import TIME_CODED_FROM, LogRecord, LogSlice, Outcomes, TopicPartition, topics_of
+from korvet.admin.types import (
+    TIME_CODED_FROM,
+    LogRecord,
+    LogSlice,
+    Outcomes,
+    TopicPartition,
+    partitions_in,
+    topics_of,
+)
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages import fetch
 from korvet.protocol.records.batch import (
@@ -127,11 +135,11 @@ class Records(Requests):
                 isolation_level=isolation,
                 topics=topics_of(fetch.FetchTopic, keys, parts),
             )
+            response = attempt.send(request, fetch.FetchResponse, _VERSIONS)
             return {
                 key: _fetched(key, data, offsets[key])
-                for topic in attempt.send(request, fetch.FetchResponse, _VERSIONS).responses
-                for data in topic.partitions
-                if (key := TopicPartition(topic.topic, data.partition_index)) in offsets
+                for key, data in partitions_in(response.responses)
+                if key in offsets
             }
 
         return self._client.for_each(offsets, Route.LEADER, ask)

@@ -33,6 +33,7 @@ from korvet.admin.types import (
     TopicPartition,
     Topology,
     name_error,
+    settled,
 )
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -170,13 +171,10 @@ class ClusterClient:
         `key` is the group or transactional id of a request to a coordinator.
         """
 
-        def attempt(deadline: Deadline) -> M:
-            destination = self._destinations([key], route, deadline)[key]
-            if isinstance(destination, AdminError):
-                raise destination
-            return self.send(destination, request, answer, deadline, versions)
+        def ask(attempt: Attempt, _: list[str]) -> Outcomes[str, M]:
+            return {key: attempt.send(request, answer, versions)}
 
-        return self.retry(attempt)
+        return settled(self.for_each([key], route, ask))[key]
 
     def call_all(self, request: Message, answer: type[M]) -> list[M]:
         """Send a request to every broker, with retries. Raises AdminError."""
@@ -231,9 +229,26 @@ class ClusterClient:
             key: error for key in given if (error := invalid or name_error(key, is_group=is_group))
         }
         left = [key for key in given if key not in outcomes]
+        known = {} if leaders is None else leaders
 
         def attempt(deadline: Deadline) -> None:
-            outcomes.update(self._for_each_once(left, route, ask, deadline, group, leaders))
+            requests: dict[tuple[Destination, type], list[K]] = {}
+            for key, destination in self._answerers(left, route, deadline, group, known).items():
+                if isinstance(destination, AdminError):
+                    outcomes[key] = destination
+                else:
+                    requests.setdefault((destination, type(key)), []).append(key)
+            for (destination, _), asked in requests.items():
+                try:
+                    answered = ask(Attempt(self, destination, deadline), asked)
+                except AdminError as failure:
+                    answered = dict.fromkeys(asked, failure)
+                missing = BadAnswerError(f"{destination or 'the broker'} leaves out a part of its response")
+                outcomes.update({key: answered.get(key, missing) for key in asked})
+                if destination is not None:
+                    known.update(
+                        {key: destination for key in asked if not isinstance(outcomes[key], AdminError)}
+                    )
             failed = {key: error for key in left if isinstance(error := outcomes[key], AdminError)}
             left[:] = [key for key, error in failed.items() if _may_retry(error, idempotent=idempotent)]
             if left:
@@ -244,45 +259,20 @@ class ClusterClient:
                 self.retry(attempt)
         return {key: outcomes[key] for key in given}
 
-    def _for_each_once(
-        self,
-        keys: list[K],
-        route: Route,
-        ask: Callable[[Attempt, list[K]], Outcomes[K, T]],
-        deadline: Deadline,
-        group: str | None,
-        leaders: dict[K, Address] | None,
-    ) -> Outcomes[K, T]:
-        known = leaders or {}
-        destinations: dict[K, Destination | AdminError] = {
-            key: known.pop(key) for key in keys if key in known
-        }
-        unknown = [key for key in keys if key not in destinations]
+    def _answerers(
+        self, keys: list[K], route: Route, deadline: Deadline, group: str | None, known: dict[K, Address]
+    ) -> dict[K, Destination | AdminError]:
+        """Return who is asked about each key, taken out of `known` if it is there, or why there is nobody now."""
+        answerers: dict[K, Destination | AdminError] = {key: known.pop(key) for key in keys if key in known}
+        unknown = [key for key in keys if key not in answerers]
         try:
             if group is not None:
-                destinations = dict.fromkeys(keys, self._destinations([group], route, deadline)[group])
-            elif unknown:
-                destinations |= self._destinations(unknown, route, deadline)
+                return dict.fromkeys(keys, self._destinations([group], route, deadline)[group])
+            if unknown:
+                answerers |= self._destinations(unknown, route, deadline)
         except AdminError as error:
             return dict.fromkeys(keys, error)
-        outcomes: Outcomes[K, T] = {}
-        requests: dict[tuple[Destination, type], list[K]] = {}
-        for key in keys:
-            destination = destinations[key]
-            if isinstance(destination, AdminError):
-                outcomes[key] = destination
-            else:
-                requests.setdefault((destination, type(key)), []).append(key)
-        for (destination, _), asked in requests.items():
-            missing = BadAnswerError(f"{destination or 'the broker'} leaves out a part of its response")
-            try:
-                answered = ask(Attempt(self, destination, deadline), asked)
-                outcomes |= {key: answered.get(key, missing) for key in asked}
-            except AdminError as error:
-                outcomes |= dict.fromkeys(asked, error)
-            if leaders is not None and destination is not None:
-                leaders |= {key: destination for key in asked if not isinstance(outcomes[key], AdminError)}
-        return outcomes
+        return answerers
 
     def _destinations(
         self, keys: Sequence[Any], route: Route, deadline: Deadline

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import groupby
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -166,15 +166,23 @@ def topics_of(
     ]
 
 
-def errors_in(topics: Iterable[Part]) -> Outcomes[TopicPartition, None]:
-    """Return None or an error for each partition in a response whose topics begin and end as in `topics_of`."""
-    outcomes: Outcomes[TopicPartition, None] = {}
+def partitions_in(topics: Iterable[Part]) -> Iterator[tuple[TopicPartition, Any]]:
+    """Yield the partitions in a response.
+
+    Its topics begin with their names and end with their partitions, and a partition begins with its index, as in all.
+    """
     for topic in topics:
         name, *_, partitions = msgspec.structs.astuple(topic)
         for partition in partitions:
-            key = TopicPartition(name, msgspec.structs.astuple(partition)[0])
-            outcomes[key] = error_in(partition.error_code, getattr(partition, "error_message", None))
-    return outcomes
+            yield TopicPartition(name, getattr(partition, partition.__struct_fields__[0])), partition
+
+
+def errors_in(topics: Iterable[Part]) -> Outcomes[TopicPartition, None]:
+    """Return None or an error for each partition in a response."""
+    return {
+        key: error_in(partition.error_code, getattr(partition, "error_message", None))
+        for key, partition in partitions_in(topics)
+    }
 
 
 class LogRecord(msgspec.Struct, frozen=True):
@@ -197,28 +205,6 @@ class LogSlice(msgspec.Struct, frozen=True):
     next_offset: int
     start: int
     end: int
-
-
-class _IndexedPart(Protocol):
-    @property
-    def partition_index(self) -> int: ...
-
-
-Q_co = TypeVar("Q_co", bound=_IndexedPart, covariant=True)
-
-
-class _PartsOfTopic(Protocol[Q_co]):
-    @property
-    def name(self) -> str: ...
-    @property
-    def partitions(self) -> Sequence[Q_co]: ...
-
-
-def partitions_in(topics: Iterable[_PartsOfTopic[Q_co]]) -> Iterator[tuple[TopicPartition, Q_co]]:
-    """Yield the partitions in a response."""
-    for topic in topics:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.name, partition.partition_index), partition
 
 
 def known(number: int) -> int | None:

@@ -13,12 +13,13 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiokafka
 import click
 import cramjam
+import msgspec
 from aiokafka.errors import CorruptRecordException, KafkaTimeoutError
 
 from korvet.admin.client import AdminClient
@@ -40,6 +41,7 @@ from korvet.cli.records import (
     LONG,
     PLACEHOLDERS,
     VALUE,
+    Formatter,
     ReadRecord,
     client_errors,
     client_options,
@@ -134,7 +136,7 @@ def consume(
         asyncio.run(reading)
 
 
-def _form(options: Mapping[str, Any]) -> Callable[[ReadRecord], bytes]:
+def _form(options: Mapping[str, Any]) -> Formatter:
     """Return what writes a record as the flags say."""
     if (options["template"] is not None) + options["long"] + json_wanted() > 1:
         raise click.UsageError("--format, --long and --json exclude each other")
@@ -210,9 +212,7 @@ def _spans(
 class _Output:
     """Standard output, for `records_max` records at most."""
 
-    def __init__(
-        self, form: Callable[[ReadRecord], bytes], progress: ProgressLine, records_max: int | None
-    ) -> None:
+    def __init__(self, form: Formatter, progress: ProgressLine, records_max: int | None) -> None:
         self._form = form
         self._progress = progress
         self._left = records_max
@@ -269,10 +269,7 @@ class _SkippingConsumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]  # aio
         if isinstance(slice_, AdminError):
             click.echo(printable(f"skipped: {slice_}"), err=True)
             return []
-        return [
-            ReadRecord(*key, record.offset, record.timestamp, record.key, record.value, record.headers)
-            for record in slice_.records
-        ]
+        return [ReadRecord(*key, *msgspec.structs.astuple(record)) for record in slice_.records]
 
 
 async def _read_partitions(

@@ -47,7 +47,15 @@ if TYPE_CHECKING:
 
 _NO_TOPICS = "no topics with remote.storage.enable=true"
 _PARTITION = (Column("topic"), number("partition"))
-_PLANNED = (*_PARTITION, *numbers("archived", "from", "to", "files", "bytes"))
+_PLANNED = (
+    Column("topic", "partition.topic"),
+    number("partition", "partition.index"),
+    number("archived", "resume.expected"),
+    number("from", "resume.first"),
+    number("to", lambda plan: plan.ranges[-1].end),
+    number("files", lambda plan: len(plan.ranges)),
+    number("bytes", lambda plan: sum(planned.bytes for planned in plan.ranges)),
+)
 _STATUS = (
     *_PARTITION,
     number("start"),
@@ -148,22 +156,9 @@ def _plan_archive(target: LakeTarget) -> int:
     from korvet.lake.archiver import Archiver  # noqa: PLC0415 - other commands start without Delta
 
     plans, done = Archiver(target.source, names=target.topics).plan()
-    rows = [
-        {
-            "topic": plan.partition.topic,
-            "partition": plan.partition.index,
-            "archived": plan.resume.expected,
-            "from": plan.resume.first,
-            "to": plan.ranges[-1].end,
-            "files": len(plan.ranges),
-            "bytes": sum(planned.bytes for planned in plan.ranges),
-        }
-        for topic in plans
-        for plan in topic.partitions
-        if plan.ranges
-    ]
-    if not printed_json({"ranges": rows, "more": done.more}):
-        tabulate(rows, _PLANNED, empty="nothing to archive")
+    partitions = [plan for topic in plans for plan in topic.partitions if plan.ranges]
+    if not printed_json({"ranges": as_objects(partitions, _PLANNED), "more": done.more}):
+        tabulate(partitions, _PLANNED, empty="nothing to archive")
     return FAILED if done.failures else 0
 
 

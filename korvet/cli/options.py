@@ -162,37 +162,32 @@ class ClusterTarget(NamedTuple):
     security: ClientSecurity
 
 
-def cluster_options(command: Command) -> Command:
-    """Give a command the flags that name a cluster."""
-    return add_options(
-        command,
-        option(
-            "-b, --bootstrap-server HOST:PORT[,...]",
-            "Brokers to connect to first.",
-            default=BOOTSTRAP_DEFAULT,
-        ),
-        option(
-            "--timeout SECONDS",
-            "How long each request to the cluster may take, including retries.",
-            click.FloatRange(min=0, min_open=True),
-            default=30.0,
-            callback=_refuse_nan,
-        ),
-        option(
-            "--command-config FILE",
-            "Client configs security.*, ssl.* and sasl.*, as Kafka's tools take them.",
-            _CommandConfig(dir_okay=False),
-            name="security",
-            default=PLAINTEXT,
-            show_default=False,
-        ),
-    )
+_CLUSTER = (
+    option(
+        "-b, --bootstrap-server HOST:PORT[,...]", "Brokers to connect to first.", default=BOOTSTRAP_DEFAULT
+    ),
+    option(
+        "--timeout SECONDS",
+        "How long each request to the cluster may take, including retries.",
+        click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        callback=_refuse_nan,
+    ),
+    option(
+        "--command-config FILE",
+        "Client configs security.*, ssl.* and sasl.*, as Kafka's tools take them.",
+        _CommandConfig(dir_okay=False),
+        name="security",
+        default=PLAINTEXT,
+        show_default=False,
+    ),
+)
 
 
 class ClusterCommand(click.Command):
     """A command with the flags that name a cluster, as its argument `cluster`."""
 
-    flags = click.command(cluster_options(lambda: None)).params
+    flags = click.command(add_options(lambda: None, *_CLUSTER)).params
 
     def __init__(self, name: str, params: list[click.Parameter], **attributes: Any) -> None:  # noqa: ANN401 - as click has it
         super().__init__(name, params=[*params, *self.flags], **attributes)
@@ -206,7 +201,7 @@ class ClusterCommand(click.Command):
 class AdminCommand(ClusterCommand):
     """A command with the flags of `ClusterCommand` and --json, whose argument `admin` is a client of the cluster."""
 
-    flags = click.command(cluster_options(json_option(lambda: None))).params
+    flags = click.command(add_options(lambda: None, *_CLUSTER, json_option)).params
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - the same
         """Run the command."""

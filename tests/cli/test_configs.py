@@ -1,8 +1,9 @@
-"""`korvet configs`: settings of topics, brokers and the cluster, shown and changed."""
+"""`korvet configs`, `quotas` and `acls`: settings, quotas and ACLs shown and changed."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -92,3 +93,111 @@ def test_several_are_shown_and_unknown_ones_reported(broker: InProcessBroker, to
     assert message.count("\n") == 2
     assert f"topic {topic}\n" in result.stdout
     assert "broker 0\n" in result.stdout
+
+
+quotas = partial(at_broker, "quotas")
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of the lines of a table, without its head."""
+    return [re.split("  +", line) for line in text.splitlines()[1:]]
+
+
+def test_quotas_are_set_shown_and_deleted(broker: InProcessBroker, name: str) -> None:
+    user = ("--entity-type", "users", "--entity-name", name)
+    assert done(quotas(broker, "alter", *user, "--set", "producer_byte_rate=1e9")) == f"altered user {name}\n"
+    assert rows(done(quotas(broker, "describe", *user))) == [
+        [f"user {name}", "producer_byte_rate", "1000000000"]
+    ]
+    assert done_as_json("quotas", "describe", "-b", broker.bootstrap, *user) == [
+        {"entity": {"user": name}, "quotas": {"producer_byte_rate": 1e9}}
+    ]
+    changes = ("--set", "request_percentage=12345.5", "--delete", "producer_byte_rate")
+    said = done(quotas(broker, "alter", *user, *changes, "--validate-only"))
+    assert said == f"could be altered user {name}\n"
+    done(quotas(broker, "alter", *user, *changes))
+    assert rows(done(quotas(broker, "describe", *user))) == [
+        [f"user {name}", "request_percentage", "12345.5"]
+    ]
+    done(quotas(broker, "alter", *user, "--delete", "request_percentage"))
+    assert done(quotas(broker, "describe", *user)) == "no quotas\n"
+
+
+@pytest.mark.parametrize("default_first", [True, False])
+def test_names_and_defaults_belong_to_types_in_their_order(
+    broker: InProcessBroker, name: str, *, default_first: bool
+) -> None:
+    types = ("--entity-type", "users", "--entity-type", "clients")
+    name_flags, default = ("--entity-name", name), ("--entity-default",)
+    names = (*default, *name_flags) if default_first else (*name_flags, *default)
+    user, client_id = ("<default>", name) if default_first else (name, "<default>")
+    title = f"client-id {client_id}, user {user}"
+    done(quotas(broker, "alter", *types, *names, "--set", "consumer_byte_rate=1000000000"))
+    every = done(quotas(broker, "describe", *types))
+    assert [title, "consumer_byte_rate", "1000000000"] in rows(every)
+    # Just the types that are given.
+    assert title not in done(quotas(broker, "describe", "--entity-type", "users"))
+    assert title in done(quotas(broker, "describe"))
+    done(quotas(broker, "alter", *types, *names, "--delete", "consumer_byte_rate"))
+    assert title not in done(quotas(broker, "describe"))
+
+
+def test_a_broker_says_why_it_refuses_a_quota(broker: InProcessBroker, name: str) -> None:
+    of = ("--entity-type", "clients", "--entity-name", name)
+    assert "must be greater than 0" in failed(quotas(broker, "alter", *of, "--set", "producer_byte_rate=-1"))
+    assert "Invalid configuration key nothing" in failed(quotas(broker, "alter", *of, "--set", "nothing=1"))
+
+
+acls = partial(at_broker, "acls")
+
+
+def listed(broker: InProcessBroker, *arguments: str) -> list[tuple[str, ...]]:
+    rows = done_as_json("acls", "list", "-b", broker.bootstrap, *arguments)
+    names = ("resource", "pattern", "principal", "host", "operation", "permission")
+    return [tuple(row[each] for each in names) for row in rows]
+
+
+def test_acls_are_added_listed_and_once_that_is_confirmed_removed(broker: InProcessBroker, name: str) -> None:
+    given = f"--topic {name} --allow-principal User:alice --operation read --allow-host 10.0.0.1".split()
+    assert done(acls(broker, "add", *given)) == (
+        f"added ALLOW User:alice from 10.0.0.1 READ on TOPIC:LITERAL:{name}\n"
+    )
+    assert listed(broker, "--topic", name) == [
+        ("Topic", "literal", "User:alice", "10.0.0.1", "Read", "allow")
+    ]
+    assert listed(broker, "--topic", name, "--principal", "User:bob") == []
+    assert listed(broker, "--topic", name[:-1]) == []
+    assert name in done(acls(broker, "list"))
+    assert "no ACL matches" in done(acls(broker, "remove", *given[:4], "--yes"))
+    assert "Removed nothing" in failed(acls(broker, "remove", *given))
+    assert len(listed(broker, "--topic", name)) == 1
+    assert f"TOPIC:LITERAL:{name}" in done(acls(broker, "remove", *given, "--yes"))
+    assert listed(broker, "--topic", name) == []
+
+
+def test_roles_are_those_of_kafkas_tool(broker: InProcessBroker, name: str) -> None:
+    who = ("--allow-principal", "User:p")
+    producer = ("--producer", "--idempotent", "--topic", name, *who)
+    done(acls(broker, "add", *producer))
+    assert {each[4] for each in listed(broker, "--topic", name)} == {"Write", "Describe", "Create"}
+    assert ("Cluster", "literal", "User:p", "*", "IdempotentWrite", "allow") in listed(broker, "--cluster")
+    consumer = ("--consumer", "--topic", name, "--group", name, *who)
+    done(acls(broker, "add", *consumer))
+    assert {each[4] for each in listed(broker, "--topic", name)} == {"Write", "Describe", "Create", "Read"}
+    assert [each[4] for each in listed(broker, "--group", name)] == ["Read"]
+    done(acls(broker, "remove", "--yes", *producer))
+    done(acls(broker, "remove", "--yes", *consumer))
+    assert (
+        listed(broker, "--topic", name) + listed(broker, "--group", name) + listed(broker, "--cluster") == []
+    )
+
+
+def test_patterns_that_match_are_found(broker: InProcessBroker, name: str) -> None:
+    denied = ("--deny-principal", "User:eve", "--operation", "DescribeConfigs")
+    done(acls(broker, "add", "--topic", name, "--resource-pattern-type", "prefixed", *denied))
+    assert listed(broker, "--topic", f"{name}-more") == []
+    row = ("Topic", "prefixed", "User:eve", "*", "DescribeConfigs", "deny")
+    assert listed(broker, "--topic", f"{name}-more", "--resource-pattern-type", "match") == [row]
+    assert listed(broker, "--topic", name, "--resource-pattern-type", "any") == [row]
+    done(acls(broker, "remove", "--yes", "--topic", f"{name}-more", "--resource-pattern-type", "match"))
+    assert listed(broker, "--topic", name, "--resource-pattern-type", "any") == []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from korvet.cli.options import add_options, cluster_options, json_option
+from korvet.cli.options import AdminCommand
 from korvet.cli.run import PROGRAM
 
 # click appends the range of a number to the help of its flag.
@@ -19,7 +19,7 @@ def markdown(root: click.Group) -> str:
 
     The flags of all commands that connect to a cluster are listed once, at the top.
     """
-    common = _flags(add_options(click.Command(""), cluster_options, json_option))
+    common = _flags(click.Command("", params=AdminCommand.flags))
     lines = ["Commands that connect to a cluster have these flags, besides their own:", *_table(common)]
     for path, command in _leaves(root, ()):
         lines += ["", f"## {PROGRAM} {' '.join(path)}", *_paragraphs(command)]
