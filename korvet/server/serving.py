@@ -6,7 +6,7 @@ from typing import Any
 
 from korvet_core import DataPath
 
-from korvet.cluster.backpressure import Backpressure, BackpressureState
+from korvet.cluster.backpressure import Backpressure
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import Services
 from korvet.log.appends import APPEND_SCRIPTS
@@ -23,7 +23,7 @@ def serve_clients(
     services: Services, pressure: Backpressure, lease: ServingLease, throttle: Throttle
 ) -> None:
     """Have the core hear of all that decides on the requests of producers and consumers, and ask for the rest."""
-    appends, live = services.appends, services.live
+    appends = services.appends
     core = appends.core
 
     def forget(topic: str | None) -> None:
@@ -32,9 +32,6 @@ def serve_clients(
         else:
             core.forget_topic(topic)
 
-    def press(node: int, state: BackpressureState, due: float, until: float) -> None:
-        core.put_pressure(node, state.throttle_ms, state.refusal or None, due, until)
-
     appends.clients = ProduceDecisions(services, lease, throttle)
     services.fetches.clients = FetchDecisions(services, throttle)
     services.topics.follow(forget)
@@ -42,10 +39,9 @@ def serve_clients(
         services.authorizer.report_to(core)
     lease.report_to(core)
     throttle.report_to(core)
-    pressure.on_reading = press
+    pressure.report_to(core)
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)
-    live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
-    live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
+    services.live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
     REQUEST_METRICS.others += [CoreMetrics(core, services.traffic), services.traffic]
     appends.on_noted = REQUEST_METRICS.flush_soon
 
