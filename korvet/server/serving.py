@@ -8,21 +8,18 @@ from korvet_core import DataPath
 
 from korvet.cluster.backpressure import Backpressure
 from korvet.errors import ErrorCode
-from korvet.handlers.registry import Services
 from korvet.log.appends import APPEND_SCRIPTS
 from korvet.log.failures import Failures
 from korvet.server.decisions import FetchDecisions, ProduceDecisions
-from korvet.server.net.throttle import Throttle
-from korvet.server.serving_lease import ServingLease
+from korvet.server.net.dispatch import Dispatcher
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.topic_counters import TopicCounters
 
 
-def serve_clients(
-    services: Services, pressure: Backpressure, lease: ServingLease, throttle: Throttle
-) -> None:
+def serve_clients(dispatcher: Dispatcher, pressure: Backpressure) -> None:
     """Have the core hear of all that decides on the requests of producers and consumers, and ask for the rest."""
+    services, throttle = dispatcher.services, dispatcher.throttle
     appends = services.appends
     core = appends.core
 
@@ -32,12 +29,12 @@ def serve_clients(
         else:
             core.forget_topic(topic)
 
-    appends.clients = ProduceDecisions(services, lease, throttle)
-    services.fetches.clients = FetchDecisions(services, throttle)
+    appends.clients = ProduceDecisions(dispatcher)
+    services.fetches.clients = FetchDecisions(dispatcher)
     services.topics.follow(forget)
     if services.authorizer is not None:
         services.authorizer.report_to(core)
-    lease.report_to(core)
+    dispatcher.lease.report_to(core)
     throttle.report_to(core)
     pressure.report_to(core)
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)

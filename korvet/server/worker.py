@@ -87,7 +87,7 @@ def serve(
     lease.renew()
     dispatcher = Dispatcher(HANDLERS, services, lease)
     live.follow(pressure.use)
-    serve_clients(services, pressure, lease, dispatcher.throttle)
+    serve_clients(dispatcher, pressure)
     acceptor = Acceptor(_bind(listeners, settings, services.users), dispatcher, settings)
     live.follow(acceptor.use)
     live.follow(set_level)
