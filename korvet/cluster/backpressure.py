@@ -11,10 +11,10 @@ Between two readings Redis may fill up: it then refuses by itself (`memory_full`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
+
+from korvet_core import DataPath
 
 from korvet.clock import CLOCK, Clock
 from korvet.cluster.usage import UNUSED, Disk, ServerUsage, Share, UsageStore, disk_share, memory_share
@@ -87,10 +87,6 @@ class Thresholds(NamedTuple):
         return BackpressureState(math.ceil(risen * self.throttle_max_ms), "")
 
 
-OnReading: TypeAlias = Callable[[BackpressureState, float, float], object]
-"""Called with what follows from a reading, when the next one is due and until when this one counts (monotonic)."""
-
-
 class Backpressure:
     """The backpressure on one worker's producers, by the numbers of Redis' nodes."""
 
@@ -103,10 +99,12 @@ class Backpressure:
         self._data_dir = data_dir
         self._nodes: dict[int, ServerBackpressure] = {}
         self._map_version = redis.map_version
-        self.on_reading: Callable[[int, BackpressureState, float, float], object] = (
-            lambda _node, _state, _due, _until: None
-        )
-        """Called with a node and what OnReading says."""
+        self._core: DataPath[Any] | None = None
+
+    def report_to(self, core: DataPath[Any]) -> None:
+        """Report to the core what follows for producers, now and after each reading."""
+        self._core = core
+        core.set_full_throttle(self.full_throttle_ms)
 
     @property
     def full_throttle_ms(self) -> int:
@@ -119,6 +117,8 @@ class Backpressure:
         self._settings = settings
         for each in self._nodes.values():
             each.use(settings)
+        if self._core is not None:
+            self.report_to(self._core)
 
     def look(self, number: int, *, is_full: bool = False) -> BackpressureState:
         """Have a node read that is written to, if that is due; sooner if it `is_full`: it has refused a write.
@@ -130,18 +130,16 @@ class Backpressure:
         return server.memory_full() if is_full else server.check()
 
     def _made(self, number: int) -> ServerBackpressure:
-        redis = self._redis
-        on_reading = partial(self._take, number)
+        redis, settings, clock = self._redis, self._settings, self._clock
         if not redis.is_cluster:
             usage = UsageStore(redis, with_file=self._data_dir is not None)
             disk = Disk(self._data_dir) if self._data_dir else None
-            made = ServerBackpressure(usage, self._settings, disk, clock=self._clock, on_reading=on_reading)
+            made = ServerBackpressure(usage, settings, disk, clock=clock)
         else:
             node = redis.node_numbered(number)
             usage = UsageStore(node, with_file=False)
-            made = ServerBackpressure(
-                usage, self._settings, name=node.name, clock=self._clock, on_reading=on_reading
-            )
+            made = ServerBackpressure(usage, settings, name=node.name, clock=clock)
+        made.reported = number, self
         self._nodes[number] = made
         return made
 
@@ -151,11 +149,12 @@ class Backpressure:
             for former in self._nodes.keys() - {node.number for node in self._redis.nodes()}:
                 self._nodes.pop(former).forget()
 
-    def _take(self, number: int, state: BackpressureState, due: float, until: float) -> None:
-        if self._redis.is_cluster and state.refusal:
+    def take(self, number: int, state: BackpressureState, due: float, until: float) -> None:
+        """Take a reading of a node, when the next one is due, and until when this one counts (monotonic)."""
+        if self._core is not None:
             # A throttle is for a connection, which may write to other nodes too.
-            state = state._replace(throttle_ms=0)
-        self.on_reading(number, state, due, until)
+            throttle_ms = 0 if self._redis.is_cluster and state.refusal else state.throttle_ms
+            self._core.put_pressure(number, throttle_ms, state.refusal or None, due, until)
 
 
 class ServerBackpressure:
@@ -169,9 +168,9 @@ class ServerBackpressure:
         name: str = "",
         *,
         clock: Clock = CLOCK,
-        on_reading: OnReading = lambda _state, _due, _until: None,
     ) -> None:
-        self._on_reading = on_reading
+        self.reported: tuple[int, Backpressure] | None = None
+        """The number of the server, and who gets its readings."""
         self._name = name
         self._store = store
         self._thresholds = Thresholds.of(settings)
@@ -226,7 +225,9 @@ class ServerBackpressure:
             self._say()
 
     def _say(self) -> None:
-        self._on_reading(self._state, self._due, self._read_at + VALID_SECONDS)
+        if self.reported is not None:
+            number, pressure = self.reported
+            pressure.take(number, self._state, self._due, self._read_at + VALID_SECONDS)
 
     def _read(self) -> float:
         """Read and judge; returns the seconds until the next reading."""

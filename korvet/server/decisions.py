@@ -7,7 +7,6 @@ from typing import Any
 
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.registry import Services
 from korvet.handlers.rights import CLUSTER_ACTION, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from korvet.log.appends import Decision, Question, refused
 from korvet.log.partition_finder import PartitionFinder
@@ -15,8 +14,8 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights, refusal
 from korvet.security.quotas import Quota
 from korvet.server.net.connection import ClientConnection
-from korvet.server.net.throttle import THROTTLED_BY, Throttle
-from korvet.server.serving_lease import ServingLease
+from korvet.server.net.dispatch import Dispatcher
+from korvet.server.net.throttle import THROTTLED_BY
 from korvet.topics.types import TopicRef
 from korvet.transactions.types import ProducerIdentity
 from korvet.turns import in_turns
@@ -30,9 +29,10 @@ ADDING_VERSION_FIRST = 12
 class ProduceDecisions:
     """Decides, in one worker, on what the core asks about the requests of its producers."""
 
-    def __init__(self, services: Services, lease: ServingLease, throttle: Throttle) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        services = dispatcher.services
         self._services, self._appends = services, services.appends
-        self._lease, self._throttle = lease, throttle
+        self._lease, self._throttle = dispatcher.lease, dispatcher.throttle
         self._finder = PartitionFinder(services.topics, services.appends)
 
     def decide(self, client: ClientConnection | None, question: Question) -> Decision:
@@ -106,8 +106,9 @@ class ProduceDecisions:
 class FetchDecisions:
     """Decides, in one worker, on what the core asks about the requests of its consumers."""
 
-    def __init__(self, services: Services, throttle: Throttle) -> None:
-        self._services, self._throttle = services, throttle
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        services = dispatcher.services
+        self._services, self._throttle = services, dispatcher.throttle
         self._finder = PartitionFinder(services.topics, services.appends)
 
     def decide(

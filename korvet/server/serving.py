@@ -6,24 +6,21 @@ from typing import Any
 
 from korvet_core import DataPath
 
-from korvet.cluster.backpressure import Backpressure, BackpressureState
+from korvet.cluster.backpressure import Backpressure
 from korvet.errors import ErrorCode
-from korvet.handlers.registry import Services
 from korvet.log.appends import APPEND_SCRIPTS
 from korvet.log.failures import Failures
 from korvet.server.decisions import FetchDecisions, ProduceDecisions
-from korvet.server.net.throttle import Throttle
-from korvet.server.serving_lease import ServingLease
+from korvet.server.net.dispatch import Dispatcher
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.topic_counters import TopicCounters
 
 
-def serve_clients(
-    services: Services, pressure: Backpressure, lease: ServingLease, throttle: Throttle
-) -> None:
+def serve_clients(dispatcher: Dispatcher, pressure: Backpressure) -> None:
     """Have the core hear of all that decides on the requests of producers and consumers, and ask for the rest."""
-    appends, live = services.appends, services.live
+    services, throttle = dispatcher.services, dispatcher.throttle
+    appends = services.appends
     core = appends.core
 
     def forget(topic: str | None) -> None:
@@ -32,20 +29,16 @@ def serve_clients(
         else:
             core.forget_topic(topic)
 
-    def press(node: int, state: BackpressureState, due: float, until: float) -> None:
-        core.put_pressure(node, state.throttle_ms, state.refusal or None, due, until)
-
-    appends.clients = ProduceDecisions(services, lease, throttle)
-    services.fetches.clients = FetchDecisions(services, throttle)
+    appends.clients = ProduceDecisions(dispatcher)
+    services.fetches.clients = FetchDecisions(dispatcher)
     services.topics.follow(forget)
     if services.authorizer is not None:
         services.authorizer.report_to(core)
-    lease.report_to(core)
+    dispatcher.lease.report_to(core)
     throttle.report_to(core)
-    pressure.on_reading = press
+    pressure.report_to(core)
     appends.on_pressure = lambda node, is_full: pressure.look(node, is_full=is_full)
-    live.follow(lambda _settings: core.set_full_throttle(pressure.full_throttle_ms))
-    live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
+    services.live.follow(lambda settings: core.set_fetch_bytes_max(settings.fetch_max_bytes))
     REQUEST_METRICS.others += [CoreMetrics(core, services.traffic), services.traffic]
     appends.on_noted = REQUEST_METRICS.flush_soon
 

@@ -87,18 +87,14 @@ def serve(
     lease.renew()
     dispatcher = Dispatcher(HANDLERS, services, lease)
     live.follow(pressure.use)
-    serve_clients(services, pressure, lease, dispatcher.throttle)
-    bound = _bind(listeners, settings, services.users)
-    path = services.appends.core
-    acceptor = Acceptor(
-        bound, dispatcher, settings, services.quotas, path=path, may_all=services.authorizer is None
-    )
+    serve_clients(dispatcher, pressure)
+    acceptor = Acceptor(_bind(listeners, settings, services.users), dispatcher, settings)
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
     keeping = CLOCK.spawn(lease.keep)
     # That of ops too: what the process of ops would report is not among the metrics of workers.
-    certificates = [*(each.tls for each in bound), ops_tls(settings)]
+    certificates = [*(listener.tls for listener in acceptor.listeners), ops_tls(settings)]
     CLOCK.spawn(watch_certificates, [listener for listener in certificates if listener])
     watching = CLOCK.spawn(_watch_registry, settings, storage, services)
     CLOCK.spawn(_beat, link)

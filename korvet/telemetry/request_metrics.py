@@ -40,11 +40,6 @@ class CountSource(Protocol):
 class RequestMetrics(Observer):
     """The requests of one process, and its round trips to Redis."""
 
-    __slots__ = (
-        *("_answers", "_clock", "_due", "_failures", "_in_flight", "_parked", "_received", "_sent", "_trips"),
-        "others",
-    )
-
     def __init__(self, *, clock: Clock = CLOCK) -> None:
         self._clock = clock
         self.others: list[CountSource] = []

@@ -76,7 +76,7 @@ class Scene:
         lease = ServingLease(self.storage.redis, TIMEOUT_MS)
         self.dispatcher = Dispatcher(HANDLERS, self.services, lease)
         pressure, path = Backpressure(self.storage.appends, self.settings), self.services.appends.core
-        serve_clients(self.services, pressure, lease, self.dispatcher.throttle)
+        serve_clients(self.dispatcher, pressure)
         self.sockets = Sockets(self.settings, path, may_all=self.acls is None)
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
         self.ids: dict[str, bytes] = {}

@@ -185,7 +185,7 @@ class Accepting:
         self._socket = listener.listen(Address("127.0.0.1", 0))
         bound = listener.BoundListener("PLAINTEXT", self._socket)
         self.acceptor = listener.Acceptor(
-            [bound], dispatcher(redis, {}), settings, self.quotas, clock=self.clock
+            [bound], dispatcher(redis, {}, self.quotas), settings, clock=self.clock
         )
         self.clients: list[socket.socket] = []
 
@@ -291,9 +291,7 @@ def test_a_process_without_descriptors_tries_again_and_says_so_once(
     clock = VirtualClock()
     with FullSocket() as full:
         bound = listener.BoundListener("PLAINTEXT", full)
-        acceptor = listener.Acceptor(
-            [bound], dispatcher(redis, {}), Settings(), client_quotas(redis), clock=clock
-        )
+        acceptor = listener.Acceptor([bound], dispatcher(redis, {}), Settings(), clock=clock)
         acceptor.start()
         for attempts in range(1, 10):
             clock.run_until_idle()

@@ -28,7 +28,7 @@ from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
 from korvet.server.net.sockets import Sockets
 from korvet.telemetry import metrics
-from tests.support.dispatching import client_quotas, connected, dispatcher, opened_sockets
+from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.proxy import turn, until
 from tests.support.wire_client import request_frame
 
@@ -106,7 +106,7 @@ def accepting(redis: Redis, handle: Callable[..., Message]) -> Iterator[tuple[Ac
     listening = listen(Address("127.0.0.1", 0))
     by = serving(redis, handle)
     bound = [BoundListener("PLAINTEXT", listening)]
-    acceptor = Acceptor(bound, by, Settings(), client_quotas(redis))
+    acceptor = Acceptor(bound, by, Settings())
     acceptor.start()
     with gevent_socket.create_connection(listening.getsockname()) as client:
         yield acceptor, client

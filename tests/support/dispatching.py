@@ -62,11 +62,15 @@ def dispatcher(
     quotas: ClientQuotas | None = None,
     lease: ServingLease | None = None,
 ) -> Dispatcher:
-    """Return a dispatcher of handlers that call no services, of a worker without replicas, whose lease is long."""
+    """Return a dispatcher of handlers that call no services, of a worker without replicas, whose lease is long.
+
+    Its requests are all served in Python.
+    """
     services: Any = SimpleNamespace(
         replicas=Replicas(lambda: redis, redis, Keys("korvet"), replicas=0, timeout_ms=TIMEOUT_MS),
         quotas=quotas or client_quotas(redis),
         authorizer=None,
+        appends=SimpleNamespace(core=None),
     )
     return Dispatcher(handlers, services, lease or ServingLease(redis, TIMEOUT_MS))
 

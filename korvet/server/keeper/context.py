@@ -96,7 +96,8 @@ class Context:
         return [partition for partition in topic.partitions if self.has(partition.stream)]
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
-        return in_steps(each for topic in self.topics.list_all() for each in self.partitions_of(topic))
+        topics = self.topics.list_all()
+        return in_steps(partition for topic in topics for partition in self.partitions_of(topic))
 
     def has(self, key: str) -> bool:
         """Whether the run is for what lies at a key."""

@@ -162,7 +162,8 @@ class TakeIn:
         warnings: set[str] = set()
         ends: dict[str, int] = {}
         topics = (topic for topic in context.topics.list_all() if self._concerns(topic.config))
-        for partitions in in_steps(each for topic in topics for each in context.partitions_of(topic)):
+        every = (partition for topic in topics for partition in context.partitions_of(topic))
+        for partitions in in_steps(every):
             check_lease()
             left = self._grown(context, partitions) if self._quick else partitions
             ends |= {partition.stream: self._ends.get(partition.stream, 0) for partition in partitions}

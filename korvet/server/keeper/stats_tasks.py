@@ -186,9 +186,10 @@ class CollectLakeLag:
 
         def read(of_node: Context) -> Iterator[LakeLag]:
             topics = (topic for topic in of_node.topics.list_all() if topic.config.remote_copy)
-            for some in in_steps(each for topic in topics for each in of_node.partitions_of(topic)):
+            archived = (partition for topic in topics for partition in of_node.partitions_of(topic))
+            for partitions in in_steps(archived):
                 check_lease()
-                lags, errors = reader.read(some, int(context.clock.time() * 1000))
+                lags, errors = reader.read(partitions, int(context.clock.time() * 1000))
                 _warn("lag of an archive unavailable", errors)
                 yield from lags
 

@@ -20,13 +20,11 @@ from typing import Any, NamedTuple
 import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
-from korvet_core import DataPath
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.logs import Log, RateLimitedLogger
-from korvet.security.client_quotas import ClientQuotas
 from korvet.security.connection_quotas import ConnectionQuotas, address_of
 from korvet.security.sasl import Authenticator, SaslListener
 from korvet.security.session import Session
@@ -91,22 +89,19 @@ class Acceptor:
         listeners: Sequence[BoundListener],
         dispatcher: Dispatcher,
         settings: Settings,
-        quotas: ClientQuotas,
         *,
-        path: DataPath[ClientConnection] | None = None,
-        may_all: bool = False,
         clock: Clock = CLOCK,
     ) -> None:
-        """Let `path` serves Produce and Fetch; without an authorizer clients `may_all`."""
+        services = dispatcher.services
         self._clock = clock
-        self._listeners = listeners
+        self.listeners = listeners
         self._dispatcher = dispatcher
         self._accepting: list[gevent.Greenlet[..., None]] = []
-        self._quotas = ConnectionQuotas(quotas, [listener.name for listener in listeners], settings)
+        self._quotas = ConnectionQuotas(services.quotas, [listener.name for listener in listeners], settings)
         self._freed = Event()
         self._throttled = 0
         self._is_closing = False
-        self._sockets = Sockets(settings, path, may_all=may_all)
+        self._sockets = Sockets(settings, services.appends.core, may_all=services.authorizer is None)
         self._connections: dict[ClientConnection, tuple[int, str]] = {}
         """Each with its listener, and the address of its client as quotas name it."""
         self._emptied = Event()
@@ -119,14 +114,14 @@ class Acceptor:
         self._freed.set()
 
     def start(self) -> None:
-        self._accepting = [self._clock.spawn(self._accept, index) for index in range(len(self._listeners))]
+        self._accepting = [self._clock.spawn(self._accept, index) for index in range(len(self.listeners))]
 
     def leave_to_others(self) -> None:
         """Leave new connections to the other workers, and wait for connections that have begun.
 
         Takes HANDSHAKE_SECONDS_MAX; to be followed by `close`.
         """
-        for listener in self._listeners:
+        for listener in self.listeners:
             ports.begin_no_handshake(listener.socket)
         self._clock.sleep(HANDSHAKE_SECONDS_MAX)
 
@@ -134,7 +129,7 @@ class Acceptor:
         """Accept what the kernel has queued, then stop listening."""
         gevent.killall(self._accepting)
         self._is_closing = True
-        for index, listener in enumerate(self._listeners):
+        for index, listener in enumerate(self.listeners):
             self._accept(index)
             listener.socket.close()
 
@@ -157,7 +152,7 @@ class Acceptor:
 
     def _accept(self, index: int) -> None:
         """Accept without an end, or if the listener closes what is queued."""
-        listener, hub = self._listeners[index], get_hub()
+        listener, hub = self.listeners[index], get_hub()
         sock: Any = listener.socket  # whose `_accept` typeshed does not know: `accept` without an object
         readable = None if self._is_closing else hub.loop.io(sock.fileno(), _READ)
         try:
@@ -206,7 +201,7 @@ class Acceptor:
                 self._refuse(index, fd, peer, "draining")
                 return None
             _rate_limited_log.warning(
-                "full", "no room for another connection", listener=self._listeners[index].name
+                "full", "no room for another connection", listener=self.listeners[index].name
             )
             began = began or self._clock.monotonic()
             self._freed.clear()
@@ -227,7 +222,7 @@ class Acceptor:
     def _refuse(self, index: int, fd: int, peer: Any, reason: str, seconds: float = 0.0) -> None:  # noqa: ANN401 - as above
         """Close a connection, after `seconds` if not very many wait for that: each holds a descriptor."""
         metrics.CONNECTIONS_REFUSED.labels(reason).inc()
-        name = self._listeners[index].name
+        name = self.listeners[index].name
         _rate_limited_log.warning(reason, "connection refused", listener=name, peer=peer[0], reason=reason)
         if not seconds or self._throttled >= THROTTLED_MAX:
             os.close(fd)
@@ -241,7 +236,7 @@ class Acceptor:
         self._clock.spawn_later(seconds, close)
 
     def _serve(self, index: int, fd: int, peer: Any, address: str) -> None:  # noqa: ANN401 - as above
-        listener = self._listeners[index]
+        listener = self.listeners[index]
         session = Session(f"{peer[0]}:{peer[1]}", listener.name)
         sasl = None if listener.sasl is None else Authenticator(listener.sasl, session)
         try:

@@ -100,13 +100,13 @@ def tls(settings: Settings, listeners: Sequence[Listener]) -> Iterator[Finding]:
         is_ops = name == "ops.listen"
         what = f"TLS ({name})"
         try:
-            found = ops_tls(settings) if is_ops else listeners_tls([name], settings).get(name)
+            listener_tls = ops_tls(settings) if is_ops else listeners_tls([name], settings).get(name)
         except ConfigError as problem:
             yield fatal(what, str(problem), "make key and certificates readable by the broker's user")
             continue
-        if found is None:
+        if listener_tls is None:
             continue
-        days = int((found.expires_at - time.time()) // 86_400)
+        days = int((listener_tls.expires_at - time.time()) // 86_400)
         if days < 0:
             said = "the certificate has expired: clients refuse to connect"
             yield error(what, said, "renew the certificate, and replace the file")
@@ -114,7 +114,7 @@ def tls(settings: Settings, listeners: Sequence[Listener]) -> Iterator[Finding]:
             yield warning(what, f"the certificate expires in {days} days", "renew the certificate")
         else:
             yield ok(what, f"the certificate is valid for {days} days")
-        if found.is_key_readable_by_all():
+        if listener_tls.is_key_readable_by_all():
             setting = "ops.ssl.keystore.location" if is_ops else f"ssl.keystore.location ({name})"
             yield warning(
                 setting, "every user of this machine can read the private key", "chmod o-rwx the file"
