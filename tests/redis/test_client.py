@@ -88,16 +88,6 @@ def script(source: str) -> Script:
     return Script("test", source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-def test_every_kind_of_reply_arrives(connection: Redis) -> None:
-    assert connection.call("SET", "k", b"\x00\xff\r\n") == b"OK"
-    assert connection.call("GET", "k") == b"\x00\xff\r\n"
-    assert connection.call("GET", "none") is None
-    assert connection.call("INCRBY", "n", 2**62) == 2**62
-    assert connection.call("RPUSH", "l", b"", "é", memoryview(b"a view")[2:], -1) == 4
-    assert connection.call("LRANGE", "l", 0, -1) == [b"", "é".encode(), b"view", b"-1"]
-    assert connection.call("EVAL", "return {1, {2, false}, 'x'}", 0) == [1, [2, None], b"x"]
-
-
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=20))
 def test_any_bytes_pass_unchanged(redis_server: str, values: list[bytes]) -> None:
     made = Redis(redis_server, timeout_ms=10_000, connect_timeout_ms=10_000)

@@ -296,19 +296,6 @@ def test_closing_fails_what_is_in_flight(redis_url: str, connect: Connect) -> No
     assert "closed by this broker" in blocked.get()
 
 
-def test_tls_with_the_given_authority_is_trusted(redis_url: str, connect: Connect) -> None:
-    with proxy(redis_url, CERTIFICATE, KEY) as network:
-        connection = connect(f"{network.url}?ssl_ca_certs={CERTIFICATE}")
-        large = b"x" * 3_000_000
-        assert connection.call("SET", "k", large) == b"OK"
-        assert connection.call("GET", "k") == large
-        asked = [gevent.spawn(connection.call, "ECHO", str(number)) for number in range(64)]
-        gevent.joinall(asked)
-        assert [one.value for one in asked] == [str(number).encode() for number in range(64)]
-        network.cut()
-        assert eventually(connection, "ECHO", "after") == b"after"
-
-
 def test_tls_that_the_system_does_not_trust_is_refused(redis_url: str, connect: Connect) -> None:
     with proxy(redis_url, CERTIFICATE, KEY) as network:
         assert "certificate" in unavailable(connect(network.url), "PING").lower()
@@ -337,11 +324,6 @@ def test_a_missing_authority_file_is_reported(redis_url: str, connect: Connect) 
     with proxy(redis_url, CERTIFICATE, KEY) as network:
         message = unavailable(connect(f"{network.url}?ssl_ca_certs=/no/such/file"), "PING")
         assert "No such file" in message
-
-
-def test_plain_text_to_a_tls_port_fails_in_time(redis_url: str, connect: Connect) -> None:
-    with proxy(redis_url, CERTIFICATE, KEY) as network:
-        unavailable(connect(network.url.replace("rediss", "redis"), timeout_ms=2000), "PING")
 
 
 def test_an_observer_that_raises_keeps_no_caller_waiting(connect: Connect) -> None:
