@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import signal
 import socket
 import ssl
@@ -114,12 +113,6 @@ def test_records_go_in_and_out_by_tls_whatever_their_size(site: Site) -> None:
         fetched = [each.fetch("sizes").records for each in (client, plain)]
         assert fetched[0] == fetched[1]
         assert values(fetched[0]) == records
-
-
-def test_requests_that_come_together_are_answered_in_their_order(site: Site) -> None:
-    with site.connect("OPEN") as client:
-        client.send_bytes(b"".join(request_frame(ApiVersionsRequest(), 0, number) for number in range(200)))
-        assert [int.from_bytes(client.receive_frame()[:4]) for _ in range(200)] == list(range(200))
 
 
 def test_who_does_not_fit_does_not_get_in_and_the_log_says_why(site: Site, tmp_path: Path) -> None:
@@ -250,32 +243,6 @@ def core(site: Site) -> tuple[ClientSockets[str], TlsServer]:
         now_s=time.monotonic(),
     )
     return sockets, server
-
-
-def test_everybody_else_is_served_between_two_handshakes(core: tuple[ClientSockets[str], TlsServer]) -> None:
-    """Each costs a millisecond of CPU: as many as have come at once would be as much without a turn for others."""
-    sockets, server = core
-    with contextlib.ExitStack() as opened:
-        pairs = [socket.socketpair() for _ in range(20)]
-        for number, (ours, theirs) in enumerate(pairs):
-            sockets.adopt(ours.detach(), f"{number}", None, server)
-            opened.enter_context(theirs).sendall(_hello())
-        ours, theirs = socket.socketpair()
-        id_ = sockets.adopt(ours.detach(), "other", None, None)
-        clients = [theirs for _, theirs in pairs]
-        with theirs:
-            answered = 0
-            while answered < len(clients):
-                theirs.sendall(request_frame(ApiVersionsRequest(), 0))
-                events = sockets.turn()
-                assert ("other", "frame", None) in events
-                frame = sockets.next_frame(id_)
-                assert frame is not None
-                assert sockets.next_frame(id_) is None
-                sockets.answer(id_, [(frame[0], [])])
-                now = len(select.select(clients, [], [], 0)[0])
-                assert now - answered in {0, 1}
-                answered = now
 
 
 def test_everybody_else_is_served_while_tiny_records_are_decrypted(
