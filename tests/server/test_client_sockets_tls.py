@@ -254,3 +254,20 @@ def test_a_slow_reader_of_tls_gets_all_of_its_answer(site: Site) -> None:
     assert client.data == data
     assert owner.events == [("open", None), ("written", None)]
     client.socket.close()
+
+
+def test_everybody_else_is_served_while_tiny_records_are_decrypted(site: Site) -> None:
+    """A record of one byte costs as much as a large one: 40,000 have come at once."""
+    worker = Worker()
+    owner, client = opened(worker, site.server(), site.authority.client())
+    sent = frame(HEADER + bytes(40_000))
+    for byte in sent:
+        client.tls.write(bytes([byte]))
+    turns = 0
+    while not owner.frames:
+        client.flush()
+        worker.turn()
+        turns += 1
+    # A turn decrypts 64 KiB at the most, of records that take 23 bytes each.
+    assert turns >= 23 * len(sent) // (64 * 1024) > 10
+    client.socket.close()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from korvet_core import ClientSockets, TlsServer
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
@@ -28,7 +27,6 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.peers import lines_about
 from tests.support.topic_client import Client
-from tests.support.wire_client import frame as frame_of
 from tests.support.wire_client import request_frame
 
 pytestmark = pytest.mark.slow
@@ -221,60 +219,6 @@ def _hello() -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="x").do_handshake()
     return outgoing.read()
-
-
-@pytest.fixture
-def core(site: Site) -> tuple[ClientSockets[str], TlsServer]:
-    """Return sockets without a loop, and TLS of a listener."""
-    key_store = site.authority.issue("/CN=broker").store.read_text()
-    versions = ["TLSv1.2", "TLSv1.3"]
-    server = TlsServer(key_store=key_store, trust_store="", client_auth="none", versions=versions, suites=[])
-    sockets: ClientSockets[str] = ClientSockets(
-        idle_s=None,
-        receive_s=60.0,
-        produce_frame_max=1_000_000,
-        other_frame_max=1_000_000,
-        frames_max=5,
-        ahead_bytes=1_000_000,
-        budget_bytes=10_000_000,
-        login_budget_bytes=1_000_000,
-        half_budget_bytes=1_000_000,
-        handshakes_max=HANDSHAKES_MAX,
-        now_s=time.monotonic(),
-    )
-    return sockets, server
-
-
-def test_everybody_else_is_served_while_tiny_records_are_decrypted(
-    site: Site, core: tuple[ClientSockets[str], TlsServer]
-) -> None:
-    """A record of one byte costs as much as a large one: 40,000 have come at once."""
-    sockets, server = core
-    context = site.authority.client()
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-    ours, theirs = socket.socketpair()
-    sockets.adopt(ours.detach(), "tiny", None, server)
-    with theirs:
-        theirs.settimeout(0)
-        events: list[str] = []
-        while "open" not in events:
-            with contextlib.suppress(ssl.SSLWantReadError):
-                client.do_handshake()
-            theirs.sendall(outgoing.read())
-            events += [word for _, word, _ in sockets.turn()]
-            with contextlib.suppress(BlockingIOError):
-                incoming.write(theirs.recv(65536))
-        for byte in frame_of(bytes(40_000)):
-            client.write(bytes([byte]))
-        left, turns = memoryview(outgoing.read()), 0
-        turns_min = len(left) // (64 * 1024)
-        while "frame" not in events:
-            with contextlib.suppress(BlockingIOError):
-                left = left[theirs.send(left) :]
-            events = [word for _, word, _ in sockets.turn()]
-            turns += 1
-        assert turns >= turns_min > 10
 
 
 def test_a_certificate_that_is_replaced_is_shown_to_new_clients_and_open_connections_stay(site: Site) -> None:
