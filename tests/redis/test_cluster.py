@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 from korvet_core import RawReply, pack_command
-from redis.crc import key_slot
 
 from korvet.errors import NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis import scripts
 from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.slots import SLOTS, slot_of, spread_tags, tag_of
+from korvet.redis.slots import SLOTS, slot_of, spread_tags
 from tests.support.processes import wait_until
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
@@ -37,23 +36,6 @@ def client(request: pytest.FixtureRequest, redis_cluster: RedisCluster) -> Itera
     connected = request.param(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
     yield connected
     connected.close()
-
-
-def test_slots_are_those_of_the_specification() -> None:
-    for key in (
-        "",
-        "a",
-        "korvet:orders:0",
-        "{korvet:orders:0}:state",
-        "{}x",
-        "a{b}c{d}",
-        "}{",
-        "{x",
-        "größe",
-    ):
-        assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode()), key
-    for slot in (0, 1, 4711, SLOTS - 1):
-        assert slot_of(f"korvet:epoch:{{{tag_of(slot)}}}") == slot
 
 
 A, B, C = range(3)
