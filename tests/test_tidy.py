@@ -72,7 +72,6 @@ WAITS = re.compile(r"(?<!clock\.)\bsleep\(|\btime\.monotonic\b|\bcommandstats\b"
 STILL_WAIT = {
     "tests/redis/test_blocking_driver.py",
     "tests/redis/test_sentinel.py",
-    "tests/server/test_bad_input.py",
     "tests/server/test_dispatch.py",
     "tests/server/test_serving_lease.py",
 }

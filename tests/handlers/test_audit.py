@@ -70,13 +70,10 @@ def test_changes_of_quotas_users_leaders_and_features_are_in_the_audit_log_and_c
     scene.create("orders")
     caplog.clear()
 
-    def entity(*pairs: tuple[str, str | None]) -> list[Fields]:
-        return [{"entity_type": kind, "entity_name": name} for kind, name in pairs]
-
     ops = [{"key": "producer_byte_rate", "value": 1000.0}, {"key": "request_percentage", "remove": True}]
     entries = [
-        {"entity": entity(("user", "bob"), ("client-id", None)), "ops": ops},
-        {"entity": entity(("user", None), ("user", "bob")), "ops": [ops[0] | {"value": 1.0}]},
+        {"entity": security.entity(("user", "bob"), ("client-id", None)), "ops": ops},
+        {"entity": security.entity(("user", None), ("user", "bob")), "ops": [ops[0] | {"value": 1.0}]},
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):

@@ -19,7 +19,6 @@ from tests.support.batches import CODECS, Record, batch, headers_of, read
 
 NOW_MS = time.time_ns() // 1_000_000
 BY_BROKER: Fields = {"message_timestamp_type": "LogAppendTime"}
-INVALID_TIME, INVALID = ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD
 
 
 @pytest.fixture(params=["record", "batch"])
@@ -68,7 +67,7 @@ def test_records_have_the_time_of_their_append_where_the_topic_says_so(
         assert offset_at(scene, at) == (first.offset, first.timestamp)
     assert offset_at(scene, last.timestamp + 1) == (-1, -1)
     assert offset_at(scene, SpecialTimestamp.MAX_TIMESTAMP)[1] == last.timestamp
-    assert answered(scene, batch(Record(key=None))).error_code == INVALID
+    assert answered(scene, batch(Record(key=None))).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_a_batch_sent_again_is_answered_with_the_time_of_its_first_coming(scene: Scene) -> None:

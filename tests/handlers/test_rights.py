@@ -32,7 +32,7 @@ from tests.handlers.rows import (
     transactions,
 )
 from tests.handlers.rows.records import DESCRIBE, READ, WRITE
-from tests.handlers.scene import ALICE, CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, UNKNOWN_ID, Scene
+from tests.handlers.scene import ALICE, CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene
 from tests.handlers.table import codes
 from tests.support.dispatching import connected
 from tests.support.refusals import refusal
@@ -75,36 +75,11 @@ def test_all_of_kafkas_apis_are_in_the_transcription() -> None:
     assert set(range(93)) - DOCUMENTED.keys() == {80, 81, 82}
 
 
-def test_a_request_is_served_in_part(scene: Scene) -> None:
-    """What is refused is answered beside the rest, which waits for nothing and is not refused as a whole."""
-    for operation in (READ, WRITE):
-        scene.allow(operation, TOPIC)
-    names = ("orders", "secret", "missing")
-    expected = {
-        scene.ids["orders"]: ErrorCode.NONE,
-        scene.ids["secret"]: FAILED,
-        UNKNOWN_ID: ErrorCode.UNKNOWN_TOPIC_ID,
-    }
-    writing = [records.produced(topic=name)["topic_data"][0] for name in names]
-    answer = asked(scene, apis.Produce, acks=-1, topic_data=writing)
-    assert {each.topic_id: each.partition_responses[0].error_code for each in answer.responses} == expected
-    reading = [records.fetched(topic=name)["topics"][0] for name in names]
-    answer = asked(scene, apis.Fetch, **records.fetched() | {"topics": reading})
-    assert answer.error_code == 0
-    assert {each.topic_id: each.partitions[0].error_code for each in answer.responses} == expected
-    assert [bool(each.partitions[0].records) for each in answer.responses] == [True, False, False]
-
-
 def test_an_empty_name_needs_the_right_too(scene: Scene) -> None:
     scene.allow(READ, GROUP)
     assert refused(asked(scene, apis.Produce, 12, **records.produced(topic=""))) == {FAILED}
     assert refused(asked(scene, apis.OffsetCommit, 9, **offsets.committed(topic=""))) == {FAILED}
     assert refused(asked(scene, apis.DeleteTopics, 6, **topics.gone(""))) == {FAILED}
-
-
-def test_all_partitions_refused_is_no_error_of_the_whole_fetch(scene: Scene) -> None:
-    """Java's consumer takes an error at the top for one to retry, and would never report the missing right."""
-    assert codes(asked(scene, apis.Fetch, **records.fetched())) == {records.FETCHED: {FAILED}}
 
 
 @pytest.mark.parametrize(

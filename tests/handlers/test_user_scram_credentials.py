@@ -8,7 +8,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from tests.handlers import apis
-from tests.handlers.rows.security import SALTED, deletion, upsertion
+from tests.handlers.rows.security import SALTED, upsertion
 from tests.handlers.scene import Scene
 
 
@@ -40,18 +40,6 @@ def test_a_user_that_is_named_twice_is_refused_and_the_others_are_done(scene: Sc
         "alice": (0, None),
     }
     assert users(scene) == {"alice": {1: 4096}, "bob": {1: 4096}}
-
-
-def test_users_have_a_credential_of_each_mechanism(scene: Scene) -> None:
-    for change in (
-        upsertion(),
-        upsertion(mechanism=2, iterations=8192, salted_password=bytes(64)),
-        upsertion(name="carol"),
-    ):
-        scene.do(apis.AlterUserScramCredentials, **change)
-    assert users(scene) == {"bob": {1: 4096, 2: 8192}, "carol": {1: 4096}}
-    scene.do(apis.AlterUserScramCredentials, **deletion())
-    assert users(scene) == {"bob": {2: 8192}, "carol": {1: 4096}}
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -95,19 +95,3 @@ def test_nothing_is_compacted_from_the_first_open_transaction_on(make: Any) -> N
     log.end_transaction(ONE, commit=True)
     log.run()
     assert log.left() == [(b"a", b"4"), (b"b", b"1"), (b"marker", b"commit")]
-
-
-@pytest.mark.parametrize(("retention_ms", "kept"), [("0", False), ("86400000", True)])
-def test_markers_stay_as_long_as_tombstones_do(make: Any, retention_ms: str, *, kept: bool) -> None:
-    log = make(delete_retention_ms=retention_ms)
-    log.write(ONE, (b"a", b"aborted"))
-    log.end_transaction(ONE, commit=False)
-    log.append((b"b", b"1"))
-    log.run()
-    assert log.left() == [(b"marker", b"abort"), (b"b", b"1")]
-    assert log.raw.zcard(log.partition.aborted) == 1, "as long as the marker is there"
-    log.append((b"c", b"1"))
-    log.run()
-    marker = [(b"marker", b"abort")] if kept else []
-    assert log.left() == [*marker, (b"b", b"1"), (b"c", b"1")]
-    assert log.raw.zcard(log.partition.aborted) == int(kept)

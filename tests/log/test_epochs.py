@@ -165,17 +165,6 @@ def test_a_worker_that_did_not_notice_appends_in_the_epoch_that_another_one_has_
     assert fetched.epochs == ((first, 0), (other.epoch, end))
 
 
-def test_batches_of_one_producer_keep_their_order_when_they_were_refused(
-    own: Bench, elsewhere: Elsewhere
-) -> None:
-    own.append(b"0", producer=7, epoch=0, sequence=0)
-    other = elsewhere()
-    other.append(b"x")
-    outcomes = own.logs.append([own.made(b"%d" % n, producer=7, epoch=0, sequence=n) for n in (1, 2, 3)])
-    assert all(isinstance(each, Appended) for each in outcomes)
-    assert own.values() == [b"0", b"x", b"1", b"2", b"3"]
-
-
 def set_epoch(bench: Bench, epoch: int) -> None:
     """Have the whole log be of a leader epoch."""
     bench.raw.hset(bench.partition.state, "epochs", f"{epoch}@0")
@@ -323,25 +312,6 @@ def test_a_connection_to_the_master_that_was_replaced_is_closed() -> None:
             [outcome] = logs.append([bench.made(b"here")])
             assert isinstance(outcome, Appended)
             assert raw_new.xlen(bench.partition.stream) == 1
-        for each in (appends, reads):
-            each.close()
-
-
-def test_nothing_is_appended_to_a_master_that_was_replaced_once_another_lane_knows() -> None:
-    with embedded_server() as old, embedded_server() as new, proxy(old) as name:
-        appends, reads = (Redis(name.url, timeout_ms=5000, connect_timeout_ms=5000) for _ in range(2))
-        with redis_py.Redis.from_url(new) as raw_new, redis_py.Redis.from_url(old) as raw_old:
-            bench = Bench(appends, raw_old, "batch")
-            Bench(Redis(new, timeout_ms=5000, connect_timeout_ms=5000), raw_new, "batch")
-            logs = type(bench.logs)(appends, reads, KEYS)
-            [before] = logs.append([bench.made(b"before")])
-            name.lead_to(new)
-            reads.reconnect("for the test")
-            logs.epochs.of(reads.nodes()[0])
-            [after] = logs.append([bench.made(b"after")])
-            assert isinstance(before, Appended)
-            assert isinstance(after, Appended)
-            assert (raw_old.xlen(bench.partition.stream), raw_new.xlen(bench.partition.stream)) == (1, 1)
         for each in (appends, reads):
             each.close()
 

@@ -16,10 +16,9 @@ from korvet_core import Fetched
 from korvet.errors import ErrorCode
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.types import Read
-from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
-from tests.support.batches import Record, headers_of
+from tests.support.batches import Record
 from tests.support.domain import Domain
 from tests.support.fetching import AbortedTransaction, FetchResult
 from tests.support.log_bench import LAYOUTS, configs_of, wire
@@ -73,55 +72,8 @@ class Log(NamedTuple):
             found += some
             offset = position
 
-    def headers(self, offset: int = 0, *, committed: bool = True) -> list[BatchHeader]:
-        return headers_of(b"".join(self.fetch(offset, committed=committed).chunks))
-
     def append(self, *values: Record | bytes | None) -> int:
         return self.view.append("orders", *values)
-
-
-def test_batches_say_of_which_transaction_they_are(log: Log) -> None:
-    log.append(b"none")
-    one, other = (
-        TransactionalProducer(log.view, producer_id=7, epoch=3),
-        TransactionalProducer(log.view, producer_id=8),
-    )
-    for count in range(2):
-        one.write(b"a%d" % count)
-        other.write(b"b%d" % count)
-    one.write(b"a2")
-    one.write(b"a3")
-    one.commit()
-    other.abort()
-    log.append(b"none")
-    found = [(each.producer_id, each.producer_epoch, each.attributes) for each in log.headers()]
-    merged = [each for at, each in enumerate(found) if at == 0 or each != found[at - 1]]
-    none = (-1, -1, 0)
-    a, b = (7, 3, TRANSACTIONAL_BIT), (8, 0, TRANSACTIONAL_BIT)
-    markers = [
-        (producer_id, epoch, TRANSACTIONAL_BIT | CONTROL_BIT) for producer_id, epoch in ((7, 3), (8, 0))
-    ]
-    assert merged == [none, a, b, a, b, a, *markers, none]
-    assert log.headers() == log.headers(committed=False)
-
-
-@pytest.mark.parametrize("keyed", [True, False])
-def test_many_records_of_one_layout_come_as_others_do(log: Log, *, keyed: bool) -> None:
-    producer = TransactionalProducer(log.view)
-    values = [b"%d" % n for n in range(48)]
-    records = [Record(value, b"key" if keyed else None, headers=[("name", b"content")]) for value in values]
-    for start in range(0, len(records), 8):
-        producer.write(*records[start : start + 8])
-    assert log.consume(committed=False).values == values
-    producer.commit()
-    end = log.consume().position
-    producer.write(*records)
-    producer.write(*records)
-    assert log.consume(end, committed=False).values == values * 2
-    assert {each.producer_id for each in log.headers(end, committed=False)} == {7}
-    producer.abort()
-    assert log.consume(end).values == []
-    assert log.consume().values == values
 
 
 @pytest.mark.parametrize("bytes_max", [1, 300, 2000, 1 << 20])
@@ -161,22 +113,6 @@ def test_whatever_the_limits_a_committed_reader_gets_what_was_committed(log: Log
     got, position = log.consume_all(bytes_max=bytes_max)
     assert got == expected
     assert position == log.fetch().high_watermark
-
-
-def test_of_an_aborted_transaction_that_began_before_the_offset_nothing_is_shown(log: Log) -> None:
-    producer = TransactionalProducer(log.view)
-    first = producer.write(b"a", b"b", b"c")
-    second = producer.write(b"d", b"e")
-    producer.abort()
-    for offset in (first, first + 1, second, second + 1):
-        found = log.fetch(offset)
-        assert found.aborted is not None
-        assert [each.producer_id for each in found.aborted] == [7]
-        assert consumed(b"".join(found.chunks), offset, found.aborted, committed=True).values == []
-        assert (
-            log.consume(offset, committed=False).values
-            == [b"a", b"b", b"c", b"d", b"e"][(offset - first) if offset < second else 3 + offset - second :]
-        )
 
 
 def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log, raw_redis: redis.Redis) -> None:

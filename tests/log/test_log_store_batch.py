@@ -22,13 +22,6 @@ def bench(batch_bench: Bench) -> Bench:
 # What others write.
 
 
-def test_a_full_read_of_external_entries_does_not_ask_to_read_on(bench: Bench) -> None:
-    bench.append(b"a")
-    bench.external(100)
-    for offset in (0, 1):
-        assert not bench.read(offset, count=5).more
-
-
 def test_removed_entries_are_counted_and_warned_about(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.append(b"a")
     bench.external(1500)

@@ -87,19 +87,6 @@ def test_the_names_are_those_of_python() -> None:
     assert tuple(LAYOUTS["batch"].names) == KeptBatch._fields
 
 
-@pytest.mark.parametrize("transaction", [(-1, -1), (7, -1), (7, 2**53)])
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_a_row_is_read_as_it_was_packed(transaction: tuple[int, int], count: int) -> None:
-    batches = tuple(KeptBatch(number + 1, 2**53 - number) for number in range(count))
-    row = ProducerRow(2**15 - 1, 2**31 - 1, 2**48 - 1, *transaction, batches)
-    content = row.pack()
-    assert len(content) % 12 == (4 if transaction[0] >= 0 else 0)
-    assert ProducerRow.unpack(content) == row
-    for wrong in (content[:-1], content + bytes(1), content[:11]):
-        with pytest.raises(ValueError, match="malformed"):
-            ProducerRow.unpack(wrong)
-
-
 def test_a_log_is_read_as_it_was_packed() -> None:
     log = PackedLog(2**53, 5, 6, 7, 2**53, 8, 9, 2**53, 10, 2**31 - 1, 1)
     assert PackedLog.unpack(log.pack()) == log

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
@@ -27,10 +26,6 @@ pytestmark = pytest.mark.slow
 
 FORMATS: tuple[Literal["record", "batch"], ...] = ("record", "batch")
 BATCHES, PER_BATCH = 30, 10
-
-NEVER_MS = 3_600_000
-TOO_LONG_S = 30
-"""Of what is to come without waiting for anything."""
 
 
 @pytest.fixture(scope="module")
@@ -301,13 +296,6 @@ def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, r
             [found] = made.worker.fetch(cold_wish)
             got = [record.offset for record in read(b"".join(found.chunks))]
         assert got[0] == 0
-
-
-def test_what_is_left_in_the_lake_is_served_though_it_is_less_than_a_fetch_wants(two: Tiers) -> None:
-    with gevent.Timeout(TOO_LONG_S):
-        wanted = two.worker.wanted(TOPIC, offset=offset_of(two, 149))
-        [found] = two.worker.fetch(wanted, wait_ms=NEVER_MS, bytes_min=1 << 20)
-    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 149)
 
 
 def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> None:

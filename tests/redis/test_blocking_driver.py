@@ -10,13 +10,12 @@ import hashlib
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -189,45 +188,6 @@ def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -
         impatient.call("PING")
     with pytest.raises(StorageUnavailableError, match="cannot be reached: No such file"):
         client("unix:///nowhere/server.sock").call("PING")
-
-
-@contextmanager
-def says(*answers: bytes) -> Iterator[str]:
-    """Give the URL of a server that answers each request with the next bytes, and then closes the connection."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connected, _ = server.accept()
-            with connected:
-                for answer in answers:
-                    connected.recv(65536)
-                    connected.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"redis://127.0.0.1:{server.getsockname()[1]}"
-        thread.join()
-
-
-GREETED = b"+OK\r\n$0\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("answers", "error", "reason"),
-    [
-        ([b"SSH-2.0-x\r\n"], StorageUnavailableError, "cannot be reached: it sent what is not RESP"),
-        ([b""], StorageUnavailableError, "cannot be reached: it closed the connection"),
-        ([GREETED, b"HTTP/1.1 400 Bad Request\r\n\r\n"], OutcomeUnknownError, "it sent what is not RESP"),
-        ([GREETED, b"$5\r\nhal"], OutcomeUnknownError, "it closed the connection"),
-    ],
-)
-def test_what_is_no_reply_ends_the_connection(
-    answers: list[bytes], error: type[StorageUnavailableError], reason: str
-) -> None:
-    with says(*answers) as url, closing(client(url)) as connection:
-        with pytest.raises(StorageUnavailableError, match=reason) as caught:
-            connection.call("PING")
-        assert type(caught.value) is error
 
 
 @pytest.mark.slow

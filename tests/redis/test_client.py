@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
-import msgspec
 import pytest
 import redis
 from hypothesis import given
@@ -20,8 +19,8 @@ from korvet_core import RespReader, pack_command
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import replies
 from korvet.redis.blocking_driver import blocking_redis
-from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.replies import MemoryFullError, RespError, error_of, name_of
+from korvet.redis.client import Redis
+from korvet.redis.replies import RespError, error_of, name_of
 from korvet.redis.scripts import Script
 from tests.support import redis_servers
 from tests.support.proxy import turn, until
@@ -87,16 +86,6 @@ def client_ids(raw: redis.Redis) -> set[str]:
 
 def script(source: str) -> Script:
     return Script("test", source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
-
-
-def test_every_kind_of_reply_arrives(connection: Redis) -> None:
-    assert connection.call("SET", "k", b"\x00\xff\r\n") == b"OK"
-    assert connection.call("GET", "k") == b"\x00\xff\r\n"
-    assert connection.call("GET", "none") is None
-    assert connection.call("INCRBY", "n", 2**62) == 2**62
-    assert connection.call("RPUSH", "l", b"", "é", memoryview(b"a view")[2:], -1) == 4
-    assert connection.call("LRANGE", "l", 0, -1) == [b"", "é".encode(), b"view", b"-1"]
-    assert connection.call("EVAL", "return {1, {2, false}, 'x'}", 0) == [1, [2, None], b"x"]
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=20))
@@ -166,16 +155,6 @@ def test_a_script_that_redis_does_not_have_is_loaded_and_run(connection: Redis) 
     assert connection.call("GET", "n") == b"3"
 
 
-def test_scripts_of_a_pipeline_are_loaded_and_run_in_order(connection: Redis) -> None:
-    push = script("redis.call('RPUSH', KEYS[1], ARGV[1]) return ARGV[1]")
-    known = script("redis.call('RPUSH', KEYS[1], ARGV[1]) return 'known'")
-    connection.script(known, ["l"], ["first"])
-    calls = [(push, ["l"], [1]), (known, ["other"], [2]), (push, ["l"], [3]), (push, ["l"], [4])]
-    assert connection.scripts(calls) == [b"1", b"known", b"3", b"4"]
-    assert connection.call("LRANGE", "l", 0, -1) == [b"first", b"1", b"3", b"4"]
-    assert connection.scripts([]) == []
-
-
 def test_scripts_that_every_connection_loads_first_are_never_overtaken(
     redis_url: str, raw_redis: redis.Redis
 ) -> None:
@@ -193,22 +172,6 @@ def test_scripts_that_every_connection_loads_first_are_never_overtaken(
         raw_redis.script_flush()
         connection.reconnect("for the test")
     connection.close()
-
-
-@pytest.mark.slow
-def test_a_script_that_a_full_memory_refuses_runs_in_its_other_form(
-    connect: Callable[..., Redis], admin: redis.Redis
-) -> None:
-    full = script("#!lua flags=allow-oom\nreturn 'other'")
-    both = msgspec.structs.replace(script("#!lua\nreturn 'first'"), when_full=full)
-    none = script("#!lua\nreturn 'none'")
-    connection = connect()
-    calls: list[ScriptCall] = [(both, ["k"], []), (none, ["k"], []), (both, ["l"], [])]
-    assert connection.scripts(calls) == [b"first", b"none", b"first"]
-    admin.config_set("maxmemory", "1")
-    first, refused, last = connection.scripts(calls)
-    assert (first, last) == (b"other", b"other")
-    assert isinstance(refused, MemoryFullError)
 
 
 def test_scripts_keep_errors_in_their_places(connection: Redis) -> None:

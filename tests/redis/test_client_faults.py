@@ -106,31 +106,6 @@ def test_a_cut_at_any_byte_is_survived(
     assert succeeded <= int(raw_redis.get("n") or 0) <= succeeded + failed
 
 
-def test_a_timed_out_call_leaves_the_replies_in_order(
-    redis_url: str, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    connection = connect(redis_url, timeout_ms=2000)
-    client = connection.call("CLIENT", "ID")
-    # Redis answers the first meanwhile, so the line is alive when the second's time is up.
-    first = gevent.spawn(connection.call, "BLPOP", "none", "1")
-    second = gevent.spawn(unavailable, connection, "BLPOP", "other", "0")
-    assert first.get() is None
-    assert "did not answer in time" in second.get()
-    raw_redis.rpush("other", "late")
-    assert connection.call("ECHO", "mine") == b"mine"
-    assert connection.call("CLIENT", "ID") == client
-
-
-def test_a_silent_connection_is_given_up(network: Proxy, connect: Connect) -> None:
-    connection = connect(network.url, timeout_ms=1000)
-    connection.call("PING")
-    network.silence()
-    assert "nothing was heard" in unavailable(connection, "PING")
-    network.speak()
-    assert eventually(connection, "ECHO", "after") == b"after"
-    assert network.connections >= 2
-
-
 def test_many_callers_share_one_attempt_to_connect(network: Proxy, connect: Connect) -> None:
     connection = connect(network.url, timeout_ms=400)
     network.silence()
@@ -159,23 +134,6 @@ def test_a_redis_that_is_away_fails_fast_and_is_found_again(redis_url: str, conn
     # Its timeout is a minute: what fails here fails because the connection is refused.
     messages = [unavailable(connection, "PING") for _ in range(20)]
     assert any("cannot be reached: Connection refused" in message for message in messages)
-
-
-def test_a_master_that_became_a_replica_is_left_for_the_new_one(
-    network: Proxy, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    connection = connect(network.url)
-    connection.call("SET", "k", "v")
-    raw_redis.replicaof("127.0.0.1", "1")
-    try:
-        # Not at the first refusal: a Redis that is a replica for good is not connected to all the time.
-        until(lambda: "READONLY" not in unavailable(connection, "SET", "k", "w") or network.connections > 1)
-        # What only reads goes on, over the new connection.
-        assert eventually(connection, "GET", "k") == b"v"
-    finally:
-        raw_redis.replicaof("NO", "ONE")
-    assert network.connections > 1
-    assert eventually(connection, "SET", "k", "x") == b"OK"
 
 
 def test_garbage_ends_the_connection_and_not_the_broker(network: Proxy, connect: Connect) -> None:
@@ -286,21 +244,6 @@ def test_no_more_than_the_limit_is_in_flight_and_callers_wait_their_turn(
     assert order == [number for number in range(100) if number not in range(50, 60)]
 
 
-def test_bytes_in_flight_are_bounded_but_a_larger_request_goes_alone(
-    redis_url: str, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    connection = connect(redis_url, bytes_max=10_000)
-    assert connection.call("SET", "large", b"x" * 1_000_000) == b"OK"
-    blocked = gevent.spawn(connection.call, "BLPOP", "go", "0")
-    until(lambda: in_flight(connection))
-    waiting = [gevent.spawn(connection.call, "SET", f"k{number}", b"x" * 4000) for number in range(20)]
-    until(lambda: waiting_for_room(connection) == 17)
-    assert connection.nodes()[0].under_way[1] < 10_000 + 5000
-    raw_redis.rpush("go", "now")
-    gevent.joinall([blocked, *waiting])
-    assert [one.value for one in waiting] == [b"OK"] * 20
-
-
 def test_large_replies_wait_for_room_and_small_ones_do_not(
     redis_url: str, connect: Connect, raw_redis: redis.Redis
 ) -> None:
@@ -345,41 +288,12 @@ def test_a_lost_connection_frees_the_room_of_its_replies(network: Proxy, connect
     assert second.get(timeout=PATIENCE_S) == [b"after"]
 
 
-def test_waiting_for_room_ends_with_the_time_out_and_nothing_sent(
-    network: Proxy, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    connection = connect(network.url, timeout_ms=500, commands_max=1)
-    connection.call("PING")
-    network.silence()
-    first = gevent.spawn(unavailable, connection, "INCR", "held")
-    until(lambda: in_flight(connection))
-    others = [gevent.spawn(unavailable, connection, "INCR", "n") for _ in range(5)]
-    gevent.joinall([first, *others])
-    network.cut()
-    network.speak()
-    assert "nothing was heard" in first.get()
-    assert raw_redis.get("n") is None
-
-
 def test_closing_fails_what_is_in_flight(redis_url: str, connect: Connect) -> None:
     connection = connect(redis_url)
     blocked = gevent.spawn(unavailable, connection, "BLPOP", "none", "0")
     until(lambda: connection.nodes()[0].connected)
     connection.close()
     assert "closed by this broker" in blocked.get()
-
-
-def test_tls_with_the_given_authority_is_trusted(redis_url: str, connect: Connect) -> None:
-    with proxy(redis_url, CERTIFICATE, KEY) as network:
-        connection = connect(f"{network.url}?ssl_ca_certs={CERTIFICATE}")
-        large = b"x" * 3_000_000
-        assert connection.call("SET", "k", large) == b"OK"
-        assert connection.call("GET", "k") == large
-        asked = [gevent.spawn(connection.call, "ECHO", str(number)) for number in range(64)]
-        gevent.joinall(asked)
-        assert [one.value for one in asked] == [str(number).encode() for number in range(64)]
-        network.cut()
-        assert eventually(connection, "ECHO", "after") == b"after"
 
 
 def test_tls_that_the_system_does_not_trust_is_refused(redis_url: str, connect: Connect) -> None:
@@ -410,11 +324,6 @@ def test_a_missing_authority_file_is_reported(redis_url: str, connect: Connect) 
     with proxy(redis_url, CERTIFICATE, KEY) as network:
         message = unavailable(connect(f"{network.url}?ssl_ca_certs=/no/such/file"), "PING")
         assert "No such file" in message
-
-
-def test_plain_text_to_a_tls_port_fails_in_time(redis_url: str, connect: Connect) -> None:
-    with proxy(redis_url, CERTIFICATE, KEY) as network:
-        unavailable(connect(network.url.replace("rediss", "redis"), timeout_ms=2000), "PING")
 
 
 def test_an_observer_that_raises_keeps_no_caller_waiting(connect: Connect) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 from korvet_core import RawReply, pack_command
-from redis.crc import key_slot
 
 from korvet.errors import NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis import scripts
 from korvet.redis.blocking_driver import blocking_redis
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.slots import SLOTS, slot_of, spread_tags, tag_of
+from korvet.redis.slots import SLOTS, slot_of, spread_tags
 from tests.support.processes import wait_until
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
@@ -37,23 +36,6 @@ def client(request: pytest.FixtureRequest, redis_cluster: RedisCluster) -> Itera
     connected = request.param(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
     yield connected
     connected.close()
-
-
-def test_slots_are_those_of_the_specification() -> None:
-    for key in (
-        "",
-        "a",
-        "korvet:orders:0",
-        "{korvet:orders:0}:state",
-        "{}x",
-        "a{b}c{d}",
-        "}{",
-        "{x",
-        "größe",
-    ):
-        assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode()), key
-    for slot in (0, 1, 4711, SLOTS - 1):
-        assert slot_of(f"korvet:epoch:{{{tag_of(slot)}}}") == slot
 
 
 A, B, C = range(3)
@@ -123,21 +105,6 @@ def test_a_node_that_left_the_cluster_does_not_empty_the_map(redis_cluster: Redi
             for _ in range(3):  # each begins with another node
                 client.driver.read_map()
                 assert client.nodes()[0].name == node.address
-
-
-def test_a_node_that_has_not_heard_of_a_move_is_not_believed() -> None:
-    with started_cluster(masters=1) as cluster:
-        client = Redis(cluster.url, timeout_ms=2000, connect_timeout_ms=2000)
-        driver = client.driver
-        driver.read_map()
-        version = client.map_version
-        driver.core.moved(5, "127.0.0.1", 7)
-        driver.read_map()
-        assert driver.core.name(driver.number_at(5)) == "127.0.0.1:7"
-        assert client.map_version == version + 1
-        # Unless it goes on saying so.
-        until(lambda: driver.core.name(driver.number_at(5)) == cluster.nodes[0].address)
-        client.close()
 
 
 @of_both
@@ -229,25 +196,6 @@ def test_a_script_waits_for_a_slot_on_its_way(redis_cluster: RedisCluster) -> No
     redis_cluster.end_move(slot, source, to)
     assert asked.get() == [1, b"1"]
     client.close()
-
-
-@of_both
-def test_a_node_that_is_away_costs_only_what_it_has(connect: Connect) -> None:
-    with started_cluster(masters=3) as cluster:
-        client = connect(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
-        assert client.pipeline([("SET", key, "1") for key in STREAMS]) == [b"OK"] * len(STREAMS)
-        gone = cluster.nodes[0]
-        theirs = [key for key in STREAMS if cluster.node_of(key) is gone]
-        gone.kill()
-        replies: dict[str, object] = {}
-        for _ in range(3):
-            replies = dict(zip(STREAMS, client.pipeline([("GET", key) for key in STREAMS]), strict=True))
-            assert {key: reply for key, reply in replies.items() if key not in theirs} == {
-                key: b"1" for key in STREAMS if key not in theirs
-            }
-            assert all(isinstance(replies[key], NodeAwayError | OutcomeUnknownError) for key in theirs)
-        assert all(isinstance(replies[key], NodeAwayError) for key in theirs)
-        client.close()
 
 
 def test_a_node_that_hangs_is_waited_for_once(redis_cluster: RedisCluster) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import socket
 import ssl
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from korvet.security import tls as tls_module
 from korvet.security.session import ANONYMOUS, Principal
 from korvet.security.tls import ListenerTls, NoPrincipalError, listeners_tls
 from tests.support.authority import Authority, Issued, openssl
-from tests.support.client_sockets import client_sockets
+from tests.support.client_sockets import Worker
 
 pytestmark = pytest.mark.slow
 
@@ -52,14 +51,11 @@ class RefusedError(Exception):
 
 def connect(server: ListenerTls, client: ssl.SSLContext) -> Agreed:
     """Do a handshake; raises RefusedError."""
-    sockets = client_sockets()
-    ours, theirs = socket.socketpair()
-    sockets.adopt(ours.detach(), "client", None, server.server)
-    theirs.settimeout(0)
-    ends: dict[str, str | bytes | None] = {}
+    worker = Worker()
+    owner, theirs = worker.connect(server.server)
     with client.wrap_socket(theirs, server_hostname="localhost", do_handshake_on_connect=False) as connected:
         left = True
-        while not ends or (left and "open" in ends):
+        while not owner.events or (left and owner.events[0][0] == "open"):
             if left:
                 try:
                     connected.do_handshake()
@@ -68,7 +64,8 @@ def connect(server: ListenerTls, client: ssl.SSLContext) -> Agreed:
                     pass
                 except ssl.SSLError:
                     left = False
-            ends |= {word: detail for _, word, detail in sockets.turn() if word != "timer"}
+            worker.note(worker.core.turn())
+        ends = dict(owner.events)
         if "open" not in ends:
             raise RefusedError(ends.get("refused") or ends.get("handshake"))
         certificate, suite = ends["open"], connected.cipher()

@@ -5,7 +5,6 @@ What it decides about frames, budgets and times is tested in core/proto, and TLS
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import random
@@ -13,7 +12,6 @@ import resource
 import socket
 import struct
 import weakref
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -265,96 +263,3 @@ def test_sockets_that_nobody_has_any_more_are_closed_with_their_owners() -> None
     assert client.recv(1) == b""
     client.close()
     assert open_descriptors() == before
-
-
-class Crowd:
-    """Clients that send bytes at random, and a worker that calls the core at random."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.worker = Worker(half_budget_bytes=100_000, budget_bytes=300_000, login_budget_bytes=100_000)
-        self.owners: list[Owner] = []
-        self.clients: list[socket.socket] = []
-
-    def connect(self) -> None:
-        """Have one more client, of 40 at the most."""
-        if len(self.clients) < 40:
-            owner, client = self.worker.connect()
-            self.owners.append(owner)
-            self.clients.append(client)
-
-    def send(self) -> None:
-        """Send frames, a part of one, or what is none."""
-        sizes = (0, 1, 7, 8, 12, self.rng.randrange(1 << 17), self.rng.randrange(1 << 32))
-        data = struct.pack(">I", self.rng.choice(sizes)) + self.rng.randbytes(self.rng.choice((0, 1, 90_000)))
-        if self.rng.randrange(9):
-            data = frame(HEADER + self.rng.randbytes(self.rng.choice((0, 10, 80_000))))
-            data = data[: self.rng.randrange(4 * len(data))]
-        with contextlib.suppress(OSError):
-            self.rng.choice(self.clients).send(data)
-
-    def receive(self) -> None:
-        """Take what has arrived at one."""
-        received(self.rng.choice(self.clients))
-
-    def hang_up(self) -> None:
-        """Close one."""
-        self.clients.pop(self.rng.randrange(len(self.clients))).close()
-
-    def answer(self) -> None:
-        """Answer some of the frames of one."""
-        owner = self.rng.choice(self.owners)
-        taken = owner.frames[: self.rng.randrange(4)]
-        del owner.frames[: len(taken)]
-        self.worker.answer(owner, [(number, [b"x", body]) for number, body in taken])
-
-    def call(self) -> None:
-        """Change something, or end something."""
-        number, core = self.rng.choice(self.owners).number, self.worker.core
-        is_true = self.rng.randrange(2) == 0
-        calls: tuple[Callable[[], object], ...] = (
-            lambda: self.worker.note(core.leave(number, 0.001, is_true)),
-            lambda: self.worker.note(core.close(number)),
-            lambda: core.mute(number, 0.0001),
-            lambda: core.set_login(number, self.rng.choice((None, 100)), is_true, 0.01),
-        )
-        self.rng.choice(calls)()
-
-    def close_all(self) -> None:
-        """End all connections."""
-        for owner in self.owners:
-            self.worker.note(self.worker.core.close(owner.number))
-
-    def turn(self) -> None:
-        """Do what is to do, due or not."""
-        self.worker.note(self.worker.core.turn())
-        self.worker.note(self.worker.core.tick())
-        for owner in self.owners:
-            self.worker.take(owner)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_random_bytes_and_calls_end_connections_and_nothing_else(seed: int) -> None:
-    crowd = Crowd(seed)
-    acts = (
-        crowd.connect,
-        crowd.send,
-        crowd.send,
-        crowd.answer,
-        crowd.answer,
-        crowd.receive,
-        crowd.hang_up,
-        crowd.call,
-    )
-    for _ in range(2000):
-        act = crowd.rng.choice(acts) if len(crowd.clients) > 1 else crowd.connect
-        act()
-        crowd.turn()
-    for client in crowd.clients:
-        client.close()
-    until(lambda: crowd.worker.core.count == 0, crowd.turn, crowd.close_all)
-    ends = {"closed", "slow", "idle", "malformed", "over budget", "lost", "ended"}
-    assert len({owner.events[-1][0] for owner in crowd.owners}) > 3
-    for owner in crowd.owners:
-        assert [word in ends for word, _ in owner.events] == [False] * (len(owner.events) - 1) + [True]
-    assert crowd.worker.core.held == (0, 0, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import signal
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +12,11 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.fetch import FetchResponse
-from korvet.protocol.messages.produce import ProduceResponse
 from tests.support import processes, redis_servers
-from tests.support.batches import batch, values
+from tests.support.batches import values
 from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.peers import lines_about
-from tests.support.topic_client import Client, fetch_request, produce_request
+from tests.support.topic_client import Client, fetch_request
 from tests.support.wire_client import request_frame
 
 pytestmark = pytest.mark.slow
@@ -31,18 +29,12 @@ SETTINGS = {
     "request.control.max.bytes": 1_000_000,
     "max.connections": 30,
 }
-BROKEN_OFF = 100
-"""Bytes of a frame that are left out until later."""
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with steady_broker(tmp_path_factory.mktemp("broker"), settings=SETTINGS, workers=1) as running:
         yield running
-
-
-def large_request(topic: str) -> bytes:
-    return request_frame(produce_request(topic, batch(b"x" * 900_000)), 8)
 
 
 def test_without_a_limit_on_idleness_a_connection_is_served_and_a_begun_frame_is_due(
@@ -57,38 +49,11 @@ def test_without_a_limit_on_idleness_a_connection_is_served_and_a_begun_frame_is
     assert "too slow" in line
 
 
-def test_a_large_request_waits_for_another_while_small_ones_pass(broker: Broker, client: Client) -> None:
-    client.create("queue")
-    request = large_request("queue")
-    with Client(broker.address) as first, Client(broker.address) as second:
-        first.send_bytes(request[:-BROKEN_OFF])
-        # What is answered came after it: when the second arrives, the first has begun.
-        assert client.append("queue", b"small") > 0
-        second.send_bytes(request)
-        for _ in range(19):
-            assert client.append("queue", b"small") > 0
-        assert len(values(client.fetch("queue").records)) == 20  # nothing of the second is there
-        first.send_bytes(request[-BROKEN_OFF:])
-        for each in (first, second):
-            [answer] = each.receive(ProduceResponse, 8).responses
-            assert answer.partition_responses[0].error_code == ErrorCode.NONE
-
-
 def test_a_worker_may_open_as_many_descriptors_as_the_system_allows(broker: Broker) -> None:
     [pid] = broker.worker_pids()
     lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
     [soft, hard] = next(line for line in lines if line.startswith("Max open files")).split()[3:5]
     assert soft == hard == str(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
-def test_the_answer_is_the_same_whether_a_request_comes_in_one_piece_or_in_many(client: Client) -> None:
-    request = request_frame(ApiVersionsRequest(), 0, 3)
-    client.send_bytes(request)
-    whole = client.receive_frame()
-    for byte in request:
-        client.send_bytes(bytes([byte]))
-    assert client.receive_frame() == whole
-    assert whole[:4] == struct.pack(">i", 3)
 
 
 def test_a_worker_that_ends_answers_what_it_has_begun_and_resets_no_connection(tmp_path: Path) -> None:

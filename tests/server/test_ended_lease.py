@@ -30,6 +30,7 @@ from korvet.topics.registry import TopicSpec
 from tests.handlers.configs import APPEND, TOPIC, altered, reset
 from tests.support.dispatching import TIMEOUT_MS, answer, services_on
 from tests.support.proxy import Proxy, until
+from tests.support.redis_servers import now_ms
 
 LEASE_MS = 1000
 TOPIC_OF_ONE = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
@@ -68,16 +69,11 @@ def test_a_change_that_came_to_redis_after_the_lease_is_done_by_a_second_try(
     raw_redis.config_resetstat()
     network.silence()
     serving = gevent.spawn(answer, served, change, version)
-    until(lambda: clock_ms(raw_redis) > storage.redis.nodes()[0].lease_end_ms)
+    until(lambda: now_ms(raw_redis) > storage.redis.nodes()[0].lease_end_ms)
     network.speak()
     assert not failed(serving.get())
     assert raw_redis.info("errorstats")["errorstat_STALE_BROKER_EPOCH"]["count"] == 1
     storage.close()
-
-
-def clock_ms(raw: Any) -> int:
-    seconds, microseconds = raw.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def failed(answered: Message) -> list[int]:

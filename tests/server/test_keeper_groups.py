@@ -19,7 +19,6 @@ from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from korvet.server.keeper.redis_clocks import JUMP_MS
 from tests.groups.support import KEYS, Group
-from tests.lua.support import memory_left
 from tests.support.redis_cluster import RedisCluster
 from tests.support.virtual_clock import VirtualClock
 
@@ -166,15 +165,6 @@ def test_a_keeper_after_an_outage_begins_sessions_again(
     clock.advance(1)
     task(context, lambda: None)
     assert group.ids() == set()
-
-
-def test_sessions_end_while_memory_is_full(settings: Settings, redis: Redis, raw_redis: Any) -> None:
-    context, task = Keeper(settings).context, ExpireGroups()
-    task(context, lambda: None)
-    late = expired(redis, raw_redis, "late")
-    with memory_left(raw_redis, -1):
-        task(context, lambda: None)
-    assert late.ids() == set()
 
 
 def test_a_keeper_begins_sessions_again_when_the_clock_of_redis_was_set(

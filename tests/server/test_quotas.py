@@ -13,12 +13,10 @@ import pytest
 
 from korvet.clock import Clock
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from korvet.protocol.messages.produce import ProduceResponse
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.schema import Message
 from korvet.security.quotas import Quota
 from korvet.security.session import Session
@@ -133,38 +131,6 @@ def test_a_producer_without_answers_is_muted_too(worker: Worker, limited: LocalC
         client.send(produce_request("orders", batch(b"x" * (WINDOWS * 11 // 10)), acks=0), 8)
         until(lambda: muted_ms() > before)
     assert muted_ms() - before in range(1000, 1100)
-
-
-def test_of_a_muted_producer_what_has_begun_is_answered_and_what_comes_then_waits(
-    worker: Worker, limited: LocalClient, other: LocalClient
-) -> None:
-    worker.limit(producer_byte_rate=RATE)
-    with limited.connected() as client:
-        for number in range(3):
-            client.send(produce_request("orders", batch(b"x" * (WINDOWS * 11 // 10))), 8, number)
-        throttled = [client.receive(ProduceResponse, 8, number).throttle_time_ms for number in range(3)]
-        assert 0 < throttled[0] < throttled[1] < throttled[2]
-        client.send(ApiVersionsRequest(), 0)
-        assert other.produce(1).throttle_time_ms == 0
-        assert client.is_silent(0)
-
-
-def test_a_producer_that_is_muted_for_a_request_of_another_kind_waits_too(
-    worker: Worker, limited: LocalClient, other: LocalClient
-) -> None:
-    worker.limit(request_percentage=1e-6)
-    names = [MetadataRequestTopic(name="orders")]
-    requests = [
-        (MetadataRequest(topics=names, allow_auto_topic_creation=False), 12),
-        (produce_request("orders", batch(b"x")), 8),
-    ]
-    with limited.connected() as client:
-        client.send_bytes(
-            b"".join(request_frame(each, version, client_id="limited") for each, version in requests)
-        )
-        assert client.receive(MetadataResponse, 12).throttle_time_ms == 1000
-        assert other.produce(1).throttle_time_ms == 0
-        assert client.is_silent(0)
 
 
 def filled(other: LocalClient) -> None:

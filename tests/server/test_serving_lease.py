@@ -28,6 +28,7 @@ from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, until
 from tests.support.redis_cluster import redis_cluster
+from tests.support.redis_servers import now_ms
 from tests.support.wire_client import request_frame
 
 pytestmark = pytest.mark.slow
@@ -36,24 +37,19 @@ LEASE_MS, LONG_LEASE_MS = 1000, 600_000
 KEYS = Keys("korvet")
 
 
-def clock_ms(raw: Any) -> int:
-    seconds, microseconds = raw.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
 def test_what_came_before_a_late_renewal_is_late(redis: Redis, raw_redis: Any) -> None:
-    before = clock_ms(raw_redis)
+    before = now_ms(raw_redis)
     lease = ServingLease(redis, LEASE_MS)
     lease.renew()
-    looked = clock_ms(raw_redis)
+    looked = now_ms(raw_redis)
     assert redis.nodes()[0].lease_end_ms in range(before + LEASE_MS, looked + LEASE_MS + 1)
     came = time.monotonic()
     assert not lease.is_late(came)
-    until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
+    until(lambda: now_ms(raw_redis) > looked + LEASE_MS)
     came = time.monotonic()
     assert lease.is_late(came)
     assert lease.not_after_ms(came) in range(before, looked + 1)
-    assert redis.nodes()[0].lease_end_ms > clock_ms(raw_redis)
+    assert redis.nodes()[0].lease_end_ms > now_ms(raw_redis)
     assert lease.is_late(came), "what came before the renewal is read after it"
     new = time.monotonic()
     assert not lease.is_late(new)
@@ -63,7 +59,7 @@ def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_re
     """The event loop comes to 64 sockets at once, and the answer of Redis may be among the first."""
     lease = ServingLease(redis, LEASE_MS)
     lease.renew()
-    looked = clock_ms(raw_redis)
+    looked = now_ms(raw_redis)
     fences: list[float] = []
 
     def handle(_request: Message, caller: Caller, _api: object) -> Message:
@@ -75,7 +71,7 @@ def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_re
     request = request_frame(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
     with opened_sockets() as sockets, contextlib.ExitStack() as opened:
         clients = [opened.enter_context(connected(by, sockets))[1] for _ in range(200)]
-        until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
+        until(lambda: now_ms(raw_redis) > looked + LEASE_MS)
         renewing = gevent.spawn(lease.renew)
         for _ in range(5):
             gevent.sleep(0)  # looks at no socket
@@ -96,8 +92,8 @@ def test_a_lease_that_is_kept_makes_nothing_late(redis: Redis, raw_redis: Any) -
     came = time.monotonic()
     assert not lease.is_late(came)
     assert not lease.is_late(came - LEASE_MS / 1000 / 2)
-    before, came, after = clock_ms(raw_redis), time.monotonic(), clock_ms(raw_redis)
-    until(lambda: clock_ms(raw_redis) > after + LEASE_MS)
+    before, came, after = now_ms(raw_redis), time.monotonic(), now_ms(raw_redis)
+    until(lambda: now_ms(raw_redis) > after + LEASE_MS)
     assert lease.is_late(came), "it waited for longer than a lease"
     # The answer of Redis that gives its clock may have taken a while.
     assert before - LEASE_MS < lease.not_after_ms(came) <= after
@@ -225,10 +221,10 @@ def test_a_commit_that_lay_on_the_way_until_the_lease_had_ended_is_not_done(
     lease.renew()
     commit(20)
     written = raw_redis.hgetall(KEYS.group_offsets("billing"))
-    looked = clock_ms(raw_redis)
+    looked = now_ms(raw_redis)
     network.silence()
     late = gevent.spawn(commit, 10)
-    until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
+    until(lambda: now_ms(raw_redis) > looked + LEASE_MS)
     network.speak()
     with pytest.raises(LeaseEndedError, match="STALE_BROKER_EPOCH"):
         late.get()

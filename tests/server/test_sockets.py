@@ -69,37 +69,6 @@ class Held:
         return DescribeClusterResponse(cluster_id="")
 
 
-def test_an_answer_that_is_late_reaches_nobody_though_its_descriptor_has_come_back(redis: Redis) -> None:
-    held = Held()
-    by = serving(redis, held.handle)
-    descriptors: list[int] = []
-    ended: list[ClientConnection] = []
-    with opened_sockets() as sockets, socket.create_server(("127.0.0.1", 0)) as server:
-
-        def connect(number: int) -> Any:
-            client = gevent_socket.create_connection(server.getsockname())
-            accepted, _ = server.accept()
-            descriptors.append(accepted.fileno())
-            ClientConnection(accepted.detach(), sockets, Session("peer:1"), by, ended.append)
-            client.sendall(request_frame(REQUEST, 0, number))
-            until(lambda: held.begun == number + 1)
-            return client
-
-        for number in range(99):
-            client = connect(number)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            client.close()  # by a reset, so that nobody waits for the answer
-            until(lambda: sockets.core.count == 0)
-        with connect(99) as client:
-            held.gate.set()
-            assert correlation_id(client) == 99
-            until(lambda: len(ended) == 99)
-            client.sendall(request_frame(REQUEST, 0, 100))
-            assert correlation_id(client) == 100
-        until(lambda: len(ended) == 100)
-        assert len(set(descriptors)) < 10, "the kernel gives them again"
-
-
 @contextmanager
 def accepting(redis: Redis, handle: Callable[..., Message]) -> Iterator[tuple[Acceptor, Any]]:
     """Give a worker's acceptor, and a client that it serves."""

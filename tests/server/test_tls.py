@@ -30,7 +30,6 @@ from tests.support.client_sockets import client_sockets
 from tests.support.dispatching import connected, dispatcher, opened_sockets
 from tests.support.peers import lines_about
 from tests.support.topic_client import Client
-from tests.support.wire_client import frame as frame_of
 from tests.support.wire_client import request_frame
 
 pytestmark = pytest.mark.slow
@@ -117,12 +116,6 @@ def test_records_go_in_and_out_by_tls_whatever_their_size(site: Site) -> None:
         assert values(fetched[0]) == records
 
 
-def test_requests_that_come_together_are_answered_in_their_order(site: Site) -> None:
-    with site.connect("OPEN") as client:
-        client.send_bytes(b"".join(request_frame(ApiVersionsRequest(), 0, number) for number in range(200)))
-        assert [int.from_bytes(client.receive_frame()[:4]) for _ in range(200)] == list(range(200))
-
-
 def test_who_does_not_fit_does_not_get_in_and_the_log_says_why(site: Site, tmp_path: Path) -> None:
     authority, other = site.authority, Authority(tmp_path / "other", "Other CA")
     nobody, stranger = authority.client(), authority.client(other.issue("/CN=alice"))
@@ -206,25 +199,6 @@ def test_a_handshake_that_takes_too_long_ends(
     assert closed.get() == before + 1
 
 
-def test_bytes_that_were_changed_on_their_way_end_the_connection(site: Site) -> None:
-    with socket.create_connection(site.broker.at("OPEN"), 30) as plain:
-        context = site.authority.client()
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-        while True:
-            try:
-                client.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                plain.sendall(outgoing.read())
-                incoming.write(plain.recv(65536))
-        client.write(request_frame(ApiVersionsRequest(), 0))
-        sent = bytearray(outgoing.read())
-        sent[-1] ^= 1
-        plain.sendall(sent)
-        assert 'reason="TLS: decryption failed or bad record mac"' in site.closed_line(plain.getsockname())
-
-
 def test_handshakes_that_are_begun_and_left_keep_nobody_out(site: Site) -> None:
     with site.connect("OPEN") as connected, contextlib.ExitStack() as left:
         hello = _hello()
@@ -283,38 +257,6 @@ def test_everybody_else_is_served_between_two_handshakes(core: tuple[ClientSocke
                 now = len(select.select(clients, [], [], 0)[0])
                 assert now - answered in {0, 1}
                 answered = now
-
-
-def test_everybody_else_is_served_while_tiny_records_are_decrypted(
-    site: Site, core: tuple[ClientSockets[str], TlsServer]
-) -> None:
-    """A record of one byte costs as much as a large one: 40,000 have come at once."""
-    sockets, server = core
-    context = site.authority.client()
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-    ours, theirs = socket.socketpair()
-    sockets.adopt(ours.detach(), "tiny", None, server)
-    with theirs:
-        theirs.settimeout(0)
-        events: list[str] = []
-        while "open" not in events:
-            with contextlib.suppress(ssl.SSLWantReadError):
-                client.do_handshake()
-            theirs.sendall(outgoing.read())
-            events += [word for _, word, _ in sockets.turn()]
-            with contextlib.suppress(BlockingIOError):
-                incoming.write(theirs.recv(65536))
-        for byte in frame_of(bytes(40_000)):
-            client.write(bytes([byte]))
-        left, turns = memoryview(outgoing.read()), 0
-        turns_min = len(left) // (64 * 1024)
-        while "frame" not in events:
-            with contextlib.suppress(BlockingIOError):
-                left = left[theirs.send(left) :]
-            events = [word for _, word, _ in sockets.turn()]
-            turns += 1
-        assert turns >= turns_min > 10
 
 
 def test_a_certificate_that_is_replaced_is_shown_to_new_clients_and_open_connections_stay(site: Site) -> None:

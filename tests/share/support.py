@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from korvet_core import Fetched
@@ -198,12 +197,6 @@ def readable_of(fetched: Fetched, offset: int, archived: Sequence[tuple[int, int
     """Return what was read as the store takes it."""
     end = fetched.next_offset or fetched.visible_end
     return Readable(offset, max(end, offset), fetched.spans(), archived, last_epoch(fetched))
-
-
-def runs_of(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    for _, some in groupby(enumerate(offsets), lambda pair: pair[1] - pair[0]):
-        run = [offset for _, offset in some]
-        yield run[0], run[-1]
 
 
 def offsets_in(acquired: Acquired) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import encode_group_id
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRef
-from korvet.transactions.types import ProducerIdentity, StoredTransaction, TransactionFilter
+from korvet.transactions.types import StoredTransaction, TransactionFilter
 from tests.lua.support import memory_left
 from tests.transactions.support import (
     ID,
@@ -89,12 +89,6 @@ def test_a_new_producer_aborts_what_the_one_before_has_left_and_fences_it(
     assert completed("abort", "fenced") == before + 1
     with refused("INVALID_PRODUCER_EPOCH"):
         worker.produce(by, verify_only=True, sequence=1)
-    for bumps in (False, True):
-        with refused("PRODUCER_FENCED"):
-            worker.end(by, commit=True, bumps_epoch=bumps)
-    with refused("PRODUCER_FENCED"):
-        worker.init(by)
-    assert worker.init(then) == (by.producer_id, then.epoch + 1)
 
 
 def test_a_producer_may_have_a_timeout_up_to_the_longest(worker: Process, settings: Settings) -> None:
@@ -146,9 +140,7 @@ def test_nothing_goes_on_while_a_transaction_cannot_be_completed(
             other.init()
         for verify_only in (False, True):
             with refused("CONCURRENT_TRANSACTIONS"):
-                other.coordinator.add(ID, by, [partition], verify_only=verify_only)
-        with refused("INVALID_TXN_STATE"):
-            other.end(by, commit=False)
+                other.coordinator.add_partitions(ID, *by, [partition], verify_only=verify_only)
         worker.store.schedule.flush()
         found.raw.zadd(LISTED, {ID: 1})
         worker.keep_on()
@@ -178,7 +170,7 @@ def test_a_transaction_that_is_past_its_timeout_is_aborted_by_the_keeper(
     worker: Process, other: Process, found: Found
 ) -> None:
     other.keep_on()
-    by = worker.open()
+    worker.open()
     worker.store.schedule.flush()
     due_ms = found.raw.zscore(LISTED, ID)
     started_ms = int(found.raw.hget(KEYS.transaction(ID), "started"))
@@ -191,9 +183,6 @@ def test_a_transaction_that_is_past_its_timeout_is_aborted_by_the_keeper(
     assert found.state() == "CompleteAbort"
     assert found.markers(1) == ["abort"]
     assert committed(worker) is None
-    with refused("PRODUCER_FENCED"):
-        worker.end(by, commit=True)
-    assert worker.init() == (by.producer_id, by.epoch + 2)
 
 
 def test_an_id_without_transactions_expires_and_is_listed_no_more(
@@ -207,13 +196,6 @@ def test_an_id_without_transactions_expires_and_is_listed_no_more(
     other.keep_on()
     assert found.state() is None
     assert not found.is_listed()
-    by = ProducerIdentity(5, 0)
-    with refused("INVALID_PRODUCER_ID_MAPPING"):
-        worker.end(by, commit=True)
-    with refused("INVALID_PRODUCER_ID_MAPPING"):
-        worker.produce(by)
-    assert worker.init(by).epoch == 0
-    assert found.is_listed()
 
 
 def test_a_name_that_was_listed_for_an_id_that_is_to_be_created_stays_for_a_while(

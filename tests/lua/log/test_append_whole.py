@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,22 +34,6 @@ COUNTERS = {
     "entries": st.integers(0, 2),
     "epoch": st.integers(-1, EPOCH),
 }
-
-
-def is_malformed(row: bytes) -> bool:
-    try:
-        ProducerRow.unpack(row)
-    except ValueError:
-        return True
-    return False
-
-
-@pytest.mark.parametrize("transaction", ["0", "t0", "t5", "c5"])
-def test_a_row_that_python_cannot_read_is_malformed_and_no_other(log: Log, transaction: str) -> None:
-    for length in range(101):
-        log.client.hset(STATE, "7", b"\0" * length)
-        [outcome] = log.append_all(log.batch("a", producer=7, transaction=transaction))
-        assert ("MALFORMED_PRODUCER" in str(outcome)) == is_malformed(b"\0" * length)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -55,16 +55,13 @@ def test_an_empty_partition_needs_no_other_step(raw_redis: Any) -> None:
     assert raw_redis.keys() == []
 
 
-@pytest.mark.parametrize("owner", ["id-2", "deleted id-2", ""])
-def test_clear_leaves_a_partition_of_another_topic_alone(raw_redis: Any, owner: str) -> None:
-    fill(raw_redis, owner)
-    with unchanged(raw_redis):
-        assert clear(raw_redis) == 1
-
-
-def test_clear_leaves_alone_what_has_no_state(raw_redis: Any) -> None:
-    fill(raw_redis)
-    raw_redis.delete(STATE)
+@pytest.mark.parametrize("owner", ["id-2", "deleted id-2", "", None])
+def test_clear_leaves_a_partition_of_another_topic_or_of_none_alone(
+    raw_redis: Any, owner: str | None
+) -> None:
+    fill(raw_redis, owner or "")
+    if owner is None:
+        raw_redis.delete(STATE)
     with unchanged(raw_redis):
         assert clear(raw_redis) == 1
 
