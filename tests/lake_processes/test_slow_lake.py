@@ -19,8 +19,8 @@ from korvet.lake.source import LakeSource
 from korvet.lake.tasks import archive_ranges
 from korvet.log.trim import Trim, TrimStore
 from korvet.protocol.messages.fetch import FetchResponse
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.redis.client import Redis
+from tests.handlers import apis
 from tests.support import processes
 from tests.support.batches import Record, values
 from tests.support.broker import Broker, korvet_broker
@@ -78,11 +78,8 @@ def trim(source: LakeSource, start: int) -> None:
 
 def by_time(client: Client, timestamp: int) -> tuple[int, int]:
     """Return the error and the offset that ListOffsets answers for topic `cold`."""
-    partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
-    request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="cold", partitions=[partition])]
-    )
-    [topic] = client.call(request, 9).topics
+    topics = [{"name": "cold", "partitions": [{"timestamp": timestamp}]}]
+    [topic] = client.ask(apis.ListOffsets, 9, replica_id=-1, topics=topics).topics
     [answer] = topic.partitions
     return answer.error_code, answer.offset
 

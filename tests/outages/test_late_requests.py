@@ -15,23 +15,19 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from korvet.protocol.messages.delete_topics import DeleteTopicsResponse
 from korvet.protocol.messages.fetch import FetchResponse
-from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from korvet.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from korvet.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
+from korvet.protocol.messages.heartbeat import HeartbeatResponse
+from korvet.protocol.messages.metadata import MetadataResponse
+from korvet.protocol.messages.offset_commit import OffsetCommitResponse
 from korvet.protocol.messages.produce import ProduceResponse
+from korvet.protocol.schema import Message
+from tests.handlers import apis
 from tests.handlers.groups import LEAVE, Member
 from tests.support import ops, processes, redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_cluster
+from tests.support.messages import message
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import request_frame
 
@@ -124,13 +120,11 @@ def peers(pid: int) -> set[int]:
     return {int(row[2].partition(":")[2], 16) for row in rows if row[9] in sockets}
 
 
-def commit_request(group: str, topic: str, offset: int) -> OffsetCommitRequest:
-    partition = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=None
-    )
-    return OffsetCommitRequest(
-        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])]
-    )
+def commit_request(group: str, topic: str, offset: int) -> Message:
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
+    topics = [{"name": topic, "partitions": [partition]}]
+    given = {"group_id": group, "generation_id_or_member_epoch": -1, "topics": topics}
+    return message(apis.OffsetCommit, given, COMMIT)
 
 
 def outcome(answer: Any) -> int:
@@ -146,15 +140,15 @@ def commit(client: Client, group: str, topic: str, offset: int) -> None:
 
 
 def committed(client: Client, group: str, topic: str) -> int:
-    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
-    [answer] = client.call(OffsetFetchRequest(group_id=group, topics=[asked]), 7).topics
+    asked = {"name": topic, "partition_indexes": [0]}
+    [answer] = client.ask(apis.OffsetFetch, 7, group_id=group, topics=[asked]).topics
     [partition] = answer.partitions
     offset: int = partition.committed_offset
     return offset
 
 
-def delete_request(topic: str) -> DeleteTopicsRequest:
-    return DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
+def delete_request(topic: str) -> Message:
+    return message(apis.DeleteTopics, {"topic_names": [topic], "timeout_ms": 1000}, DELETE)
 
 
 def refused_deletions(broker: Broker) -> float:
@@ -229,7 +223,7 @@ def test_what_clients_send_last_before_they_close_is_done(
     assert member.join().error_code == ErrorCode.NONE
     assert member.sync({member.id: b"all"}).error_code == ErrorCode.NONE
     wait_for_a_lease()  # all of this is older than the worker's last look at the clock
-    leave = LeaveGroupRequest(group_id=member.group, members=[MemberIdentity(member_id=member.id)])
+    leave = message(apis.LeaveGroup, {"group_id": member.group, "members": [{"member_id": member.id}]}, LEAVE)
     with stopped(broker) if stalled else nullcontext():
         ports = []
         for request, version in (
@@ -257,13 +251,13 @@ def test_a_client_that_only_sends_no_more_gets_its_answers(
     member = Member(other, "half")
     member.join()
     member.sync({member.id: b"all"})
-    beat = HeartbeatRequest(group_id="half", member_id=member.id, generation_id=member.generation)
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="half-new")], allow_auto_topic_creation=True)
+    beat = {"group_id": "half", "member_id": member.id, "generation_id": member.generation}
+    asked = {"topics": [{"name": "half-new"}], "allow_auto_topic_creation": True}
     with stopped(broker):
         client.send(delete_request("half"), DELETE)
-        client.send(beat, HEARTBEAT)
+        client.send(message(apis.Heartbeat, beat, HEARTBEAT), HEARTBEAT)
         client.send(produce_request("half", batch(b"b")), PRODUCE)
-        client.send(asked, METADATA)
+        client.send(message(apis.Metadata, asked, METADATA), METADATA)
         client.send(fetch_request("half"), FETCH)
         client.socket.shutdown(socket.SHUT_WR)
     [deleted] = client.receive(DeleteTopicsResponse, DELETE).responses

@@ -19,6 +19,7 @@ from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import all_messages
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
+from tests.support.messages import message
 
 SECONDS_MAX = 30.0
 """How long an answer may take before the test fails."""
@@ -94,6 +95,10 @@ class WireClient:
         self._correlation_id += 1
         self.send(request, version, self._correlation_id)
         return self.receive(RESPONSES[type(request).api.key], version, self._correlation_id)
+
+    def ask(self, kind: type[Message], version: int, **fields: Any) -> Any:
+        """Send a request with these fields, all others null, zero or empty, and return its response."""
+        return self.call(message(kind, fields, version), version)
 
     def send(self, request: Message, version: int, correlation_id: int = 1) -> None:
         """Send a request."""
