@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.jvm.kafka_tools.test_topics import partitions
 from tests.jvm.tools import AtBroker
-from tests.support.broker import Broker
+from tests.support.broker import Broker, korvet_broker
 
 File = Callable[[Any], str]
 
@@ -80,6 +82,31 @@ def test_the_quorum_is_the_brokers_and_none_lags(tools: AtBroker, brokers: list[
     assert ports == {each.bootstrap.rpartition(":")[2] for each in brokers}
     rows = tools.done("kafka-metadata-quorum", "describe", "--replication").splitlines()[1:]
     assert [(line.split()[3], line.split()[-1]) for line in rows] == [("0", "Leader"), ("0", "Follower")]
+
+
+def elect(tools: AtBroker, kind: str, *which: str) -> str:
+    """Have leaders elected; returns what the tool says."""
+    return tools.done("kafka-leader-election", "--election-type", kind, *which)
+
+
+def test_elections_are_answered_with_the_reason_that_they_change_nothing(
+    tools: AtBroker, topic: str, file: File, cluster_redis: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    flags = ("--redis-url", cluster_redis, "--broker-id", "2")
+    first = ("--topic", topic, "--partition", "0")
+    with korvet_broker(tmp_path_factory.mktemp("third"), *flags, workers=1):
+        reassign(tools, "--execute", file(moves(topic, [2, 1], [1])))
+        assert partitions(tools, topic)[0] == (2, "2,1", "2,1")
+        for kind in ("preferred", "unclean"):
+            assert elect(tools, kind, *first) == f"Valid replica already elected for partitions {topic}-0\n"
+        # Nothing to be said: no partition has another leader than its preferred one.
+        assert elect(tools, "preferred", "--all-topic-partitions") == ""
+    assert partitions(tools, topic)[0] == (1, "2,1", "1")
+    output = tools.refused("kafka-leader-election", "--election-type", "preferred", *first)
+    assert "PreferredLeaderNotAvailableException" in output
+    assert f"{topic}-0" in output
+    assert elect(tools, "unclean", *first) == f"Valid replica already elected for partitions {topic}-0\n"
+    reassign(tools, "--execute", file(moves(topic, [0], [1])))
 
 
 def test_log_directories_hold_each_partition_once(tools: AtBroker, topic: str, file: File) -> None:
