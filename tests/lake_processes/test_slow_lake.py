@@ -6,7 +6,6 @@ The process that reads the lake is stopped by a signal: it takes questions in, a
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,20 +90,11 @@ def local_start(client: Client) -> int:
     return offset
 
 
-@contextlib.contextmanager
-def stopped(broker: Broker) -> Iterator[None]:
-    """Stop the process that reads the lake within the block."""
-    [pid] = broker.child_pids("lake")
-    processes.kill(pid, signal.SIGSTOP)
-    yield
-    processes.kill(pid, signal.SIGCONT)
-
-
 def test_a_lake_that_hangs_holds_up_nobody_else_of_the_same_worker(broker: Broker) -> None:
     with (
         Client(broker.address) as hot,
         Client(broker.address) as cold,
-        stopped(broker),
+        processes.stopped(*broker.child_pids("lake")),
         contextlib.ExitStack() as waiting,
     ):
         # More than there are threads that read: all of them wait for the lake, as long as they may.

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +24,7 @@ from tests.handlers.groups import LEAVE, Member
 from tests.support import ops, processes, redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_cluster
+from tests.support.connections import ends
 from tests.support.messages import message
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import request_frame
@@ -75,26 +73,15 @@ def other(brokers: list[Broker]) -> Iterator[Client]:
 @contextlib.contextmanager
 def stopped(broker: Broker) -> Iterator[None]:
     """Stop all processes of a broker, for longer than a lease."""
-    pids = [broker.pid, *processes.descendants(broker.pid)]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    processes.wait_until(lambda: all(map(is_stopped, pids)), "it is stopped")
-    try:
+    with processes.stopped(broker.pid, *processes.descendants(broker.pid)):
         yield
         wait_for_a_lease(1.25)
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 def wait_for_a_lease(times: float = 1) -> None:
     """Wait for as long as a lease: a worker that runs has renewed its own, of one that does not it has ended."""
     began = time.monotonic()
     processes.wait_until(lambda: time.monotonic() > began + times * LEASE_MS / 1000, "a lease has ended")
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def hang_up(client: Client) -> int:
@@ -112,12 +99,7 @@ def wait_until_closed(broker: Broker, port: int) -> None:
 
 def peers(pid: int) -> set[int]:
     """Return the remote ports of a process' connections."""
-    sockets = set()
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            sockets.add(path.readlink().name.removeprefix("socket:[").removesuffix("]"))
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {int(row[2].partition(":")[2], 16) for row in rows if row[9] in sockets}
+    return {int(remote.partition(":")[2], 16) for _, remote in ends(pid, established=False)}
 
 
 def commit_request(group: str, topic: str, offset: int) -> Message:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 from prometheus_client.metrics import MetricWrapperBase
 
 from korvet.cli import cluster, config
 from korvet.cli.main import korvet
+from korvet.cli.options import add_options, cluster_options, json_option
+from korvet.cli.run import PROGRAM
 from korvet.config.broker_configs import WITHOUT_EFFECT
 from korvet.config.described import inherited_entries
 from korvet.config.dynamic import Layers
@@ -32,7 +35,6 @@ from korvet.telemetry.snapshot import (
 )
 from korvet.telemetry.topic_metrics import TOPICS
 from tests.differential.compare import differences_table
-from tests.support import command_reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -43,6 +45,8 @@ PAGES = {
 """The text of every page, by its path in the repository."""
 
 _BLOCK = re.compile(r"(?P<open><!-- table: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
+# click appends the range of a number to the help of its flag.
+_RANGE = re.compile(r"(?:; |(?<=\[))[-.\d]*[<=]*x[<=>]+[-.\d]+(?=\])")
 
 
 def prose(text: str) -> str:
@@ -91,6 +95,60 @@ def metrics_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def command_reference(root: click.Group) -> str:
+    """Write the reference of all commands: how each is called, what it does, and a table of its flags.
+
+    The flags of all commands that connect to a cluster are listed once, at the top.
+    """
+    common = _flags(add_options(click.Command(""), cluster_options, json_option))
+    lines = ["Commands that connect to a cluster have these flags, besides their own:", *_flags_table(common)]
+    for path, command in _leaves(root, ()):
+        lines += ["", f"## {PROGRAM} {' '.join(path)}", *_paragraphs(command)]
+        lines += ["", f"`{PROGRAM} {' '.join((*path, *_usage(command)))}`"]
+        lines += _flags_table([each for each in _flags(command) if each not in common])
+    return "\n".join(lines) + "\n"
+
+
+def _leaves(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def _usage(command: click.Command) -> list[str]:
+    with click.Context(command) as context:
+        # Without the first piece, [OPTIONS].
+        return command.collect_usage_pieces(context)[1:]
+
+
+def _paragraphs(command: click.Command) -> list[str]:
+    lines: list[str] = []
+    for paragraph in (command.help or "").split("\n\n"):
+        lines += ["", " ".join(paragraph.split())]
+    return lines
+
+
+def _flags(command: click.Command) -> list[tuple[str, str]]:
+    """Return the flags of a command, as its help shows them, and what each does."""
+    with click.Context(command) as context:
+        shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
+    return [
+        (flags, _RANGE.sub("", text).replace("  [", " [").removesuffix(" []"))
+        for flags, text in filter(None, shown)
+    ]
+
+
+def _flags_table(records: list[tuple[str, str]]) -> list[str]:
+    rows = [f"| `{_cell(flags)}` | {_cell(text)} |" for flags, text in records]
+    return ["", "| Flag | What it does |", "| --- | --- |", *rows] if rows else []
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": config.reference,
     "without-effect": lambda: config.markdown_table(WITHOUT_EFFECT.values()),
@@ -98,7 +156,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "topic-configs": topic_config_table,
     "metrics": metrics_table,
     "differences": differences_table,
-    "commands": lambda: command_reference.markdown(korvet.loaded()),
+    "commands": lambda: command_reference(korvet.loaded()),
 }
 
 
