@@ -33,13 +33,14 @@ WAIT_MS = 300
 @pytest.fixture
 def broker(redis_url: str, tmp_path: Path) -> Iterator[Broker]:
     """Run one worker; topic `cold` has all records but the last in its lake only."""
-    settings = (
-        f"lake.path={tmp_path / 'lake'}",
-        *("lake.interval.ms=0", "lake.upkeep.interval.ms=0"),
-        *(f"remote.fetch.max.wait.ms={WAIT_MS}", f"remote.list.offsets.request.timeout.ms={WAIT_MS}"),
-    )
-    flags = [word for each in settings for word in ("--set", each)]
-    with korvet_broker(tmp_path, "--redis-url", redis_url, *flags, workers=1) as running:
+    settings = {
+        "lake.path": tmp_path / "lake",
+        "lake.interval.ms": 0,
+        "lake.upkeep.interval.ms": 0,
+        "remote.fetch.max.wait.ms": WAIT_MS,
+        "remote.list.offsets.request.timeout.ms": WAIT_MS,
+    }
+    with korvet_broker(tmp_path, "--redis-url", redis_url, workers=1, settings=settings) as running:
         with Client(running.address) as client:
             client.create("hot", storage_format="batch")
             client.create("cold", remote_storage_enable="true", storage_format="batch")

@@ -40,7 +40,6 @@ def brokers(tmp_path: Path, server: DurableServer) -> Iterator[list[Broker]]:
     with korvet_cluster(tmp_path, server.url, *flags, brokers=2) as running:
         reading.create_topic(running[0].bootstrap, TOPIC, PARTITIONS)
         yield running
-        assert all("Traceback" not in each.log() for each in running)
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,8 @@ def redis(tmp_path: Path, clock: Clock) -> Iterator[Node]:
 
 @pytest.fixture
 def broker(tmp_path: Path, redis: Node) -> Iterator[Broker]:
-    flags = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-    flags += ["--redis-url", f"redis://127.0.0.1:{redis.port}"]
-    with korvet_broker(tmp_path, *flags) as running:
+    flags = ("--redis-url", f"redis://{redis.address}")
+    with korvet_broker(tmp_path, *flags, settings=SETTINGS) as running:
         yield running
 
 

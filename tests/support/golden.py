@@ -130,8 +130,8 @@ def broker_on(directory: Path, redis_url: str, lake: Path, **settings: str) -> I
         | {"lake.path": str(lake)}
         | {name.replace("_", "."): value for name, value in settings.items()}
     )
-    flags = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
-    with korvet_broker(directory, "--redis-url", redis_url, *flags, listen=(), workers=1) as broker:
+    flags = ("--redis-url", redis_url)
+    with korvet_broker(directory, *flags, settings=given, listen=(), workers=1) as broker:
         yield broker
 
 

@@ -11,6 +11,8 @@ from tests.support.scram_client import ScramClient
 from tests.support.topic_client import Client
 from tests.support.wire_client import frame
 
+_ITERATIONS = 4096
+
 
 class SaslClient(Client):
     """A connection to a listener with SASL."""
@@ -48,27 +50,24 @@ class SaslClient(Client):
         return self
 
 
-def set_password(
-    admin: Client, user: str, password: str, *mechanisms: ScramMechanism, iterations: int = 4096
-) -> None:
+def set_password(admin: Client, user: str, password: str, *mechanisms: ScramMechanism) -> None:
     """Give a user a password, for SCRAM-SHA-256 if nothing else is said."""
     for mechanism in mechanisms or (ScramMechanism.SCRAM_SHA_256,):
         salt = b"a salt of a test"
-        salted = salt_password(mechanism, password, salt, iterations)
+        salted = salt_password(mechanism, password, salt, _ITERATIONS)
         change = {
             "name": user,
             "mechanism": mechanism,
-            "iterations": iterations,
+            "iterations": _ITERATIONS,
             "salt": salt,
             "salted_password": salted,
         }
         _alter(admin, upsertions=[change])
 
 
-def delete_password(
-    admin: Client, user: str, mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256
-) -> None:
-    _alter(admin, deletions=[{"name": user, "mechanism": mechanism}])
+def delete_password(admin: Client, user: str) -> None:
+    """Take the password for SCRAM-SHA-256 away."""
+    _alter(admin, deletions=[{"name": user, "mechanism": ScramMechanism.SCRAM_SHA_256}])
 
 
 def _alter(admin: Client, **changes: Any) -> None:
