@@ -33,9 +33,8 @@ from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
 from korvet.spark.source import COLUMNS, FilterBounds, KorvetDataSource, filter_bounds
 from tests.lake.archives import committed_in_the_past
-from tests.support.archives import FORMATS, Format, Topics, all_kinds
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, archive, trim
 from tests.support.batches import Record
-from tests.support.trimming import archive, trim
 
 
 def options(topics: Topics, **more: str) -> dict[str, str]:

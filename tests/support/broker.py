@@ -112,6 +112,10 @@ class Broker:
         host, _, port = found[listener].rpartition(":")
         return host.strip("[]"), int(port)
 
+    def bootstrap_of(self, listener: str) -> str:
+        """Return HOST:PORT of a listener by its name."""
+        return "{}:{}".format(*self.at(listener))
+
     def ask(self, line: str) -> str:
         """Return the answer of a worker that echoes lines."""
         with socket.create_connection(self.address, 10) as connection:

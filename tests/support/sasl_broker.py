@@ -52,5 +52,4 @@ def sasl_broker(
 
 def bootstrap(broker: Broker) -> str:
     """Return where clients log in."""
-    host, port = broker.at("SASL_PLAINTEXT")
-    return f"{host}:{port}"
+    return broker.bootstrap_of("SASL_PLAINTEXT")
