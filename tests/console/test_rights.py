@@ -33,7 +33,7 @@ def test_the_consoles_user_needs_the_rights_of_the_page(tmp_path: Path, *, given
         "super.users": "User:ANONYMOUS",
     }
     with steady_broker(tmp_path, settings=settings, listen=(), workers=1) as broker:
-        at = ("-b", "{}:{}".format(*broker.at("PLAINTEXT")))
+        at = ("-b", broker.bootstrap_of("PLAINTEXT"))
         done(run("produce", "orders", *at, given=b"one\n"))
         done(run("consume", "orders", "--group", "billing", "--exit", *at))
         Producer({"bootstrap.servers": at[1], "transactional.id": "payments"}).init_transactions()

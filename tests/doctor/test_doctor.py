@@ -83,7 +83,7 @@ def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
         for what in ("listeners", "ops.listen"):
             assert "a broker listens" in found[what]["finding"]
         for name in names:
-            address = "{}:{}".format(*broker.at(name))
+            address = broker.bootstrap_of(name)
             assert found[f"advertised ({name})"]["finding"] == f"{address} answers"
         assert "Valkey" in found["redis"]["finding"]
         assert found["clock"]["level"] == "ok"

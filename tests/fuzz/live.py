@@ -110,11 +110,15 @@ class Live:
         with contextlib.ExitStack() as stack:
             url = stack.enter_context(redis_servers.server())
             self.redis = stack.enter_context(redis.Redis.from_url(url))
-            settings = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
             program = (sys.executable, "-m", "tests.fuzz.watched_broker", "serve")
             self.broker: Broker = stack.enter_context(
                 korvet_broker(
-                    self._directory, "--redis-url", url, *settings, workers=1, listen=(), program=program
+                    self._directory,
+                    *("--redis-url", url),
+                    workers=1,
+                    settings=SETTINGS,
+                    listen=(),
+                    program=program,
                 )
             )
             [self.worker_pid] = self.broker.worker_pids()

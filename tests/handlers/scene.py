@@ -31,10 +31,11 @@ from korvet.server.services import Storage
 from korvet.server.serving import serve_clients
 from korvet.server.serving_lease import ServingLease
 from tests.handlers import apis
-from tests.handlers.table import codes, message
+from tests.handlers.table import codes
 from tests.support import redis_servers
 from tests.support.batches import Record, batch
 from tests.support.dispatching import TIMEOUT_MS, Present, connected, received, served, services_on
+from tests.support.messages import message
 from tests.support.wire_client import RESPONSES, WireClient, decode_response, request_frame
 
 ROOT = Session("10.0.0.1:1", principal=Principal("User", "root"))

@@ -9,15 +9,14 @@ scene, for what is known only then, as the id of a topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.protocol import schema
-from korvet.protocol.schema import ListOf, Message, Part, PartOf
+from korvet.protocol.schema import Message, Part
 from korvet.protocol.types import AclOperation, AclResourceType
-from korvet.protocol.wire import ZERO_UUID, Fixed, Sized
 
 if TYPE_CHECKING:
     from korvet.security.session import Session
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 Right = tuple[AclOperation, AclResourceType] | tuple[AclOperation, AclResourceType, str]
 """A right on `orders`, `billing`, `tx` or the cluster, or on what it names itself."""
-P = TypeVar("P", bound=Part)
 
 _ERRORS = {"error_code", "partition_error_code", "acknowledge_error_code"}
 
@@ -80,46 +78,6 @@ class Where(NamedTuple):
 def said(text: str) -> Where:
     """Return what a message is that has a text in it."""
     return Where(lambda given: text in given)
-
-
-def message(kind: type[P], given: Fields, version: int, scene: Scene | None = None) -> P:
-    """Return a message, or a part of one, in a version."""
-    fields = schema.fields(kind)
-    unknown = given.keys() - {field.name for field in fields}
-    assert not unknown, f"{kind.__name__} has no {unknown}"
-    values = {}
-    for field in fields:
-        if field.name in given and field.present(version):
-            values[field.name] = _value(field.kind, given[field.name], version, scene)
-        elif field.required:
-            values[field.name] = None if field.nullable(version) else _zero(field.kind, version)
-    return kind(**values)
-
-
-def _value(wire: object, given: Any, version: int, scene: Scene | None) -> Any:
-    if callable(given):
-        given = given(scene)
-    match wire:
-        case ListOf(element) if given is not None:
-            return [_value(element, each, version, scene) for each in given]
-        case PartOf(part) if given is not None:
-            return message(part, given, version, scene)
-    return given
-
-
-def _zero(wire: object, version: int) -> Any:
-    match wire:
-        case ListOf():
-            return []
-        case PartOf(part):
-            return message(part, {}, version)
-        case Sized("string"):
-            return ""
-        case Fixed("16s"):
-            return ZERO_UUID
-        case Sized():
-            return b""
-    return 0
 
 
 def differences(wanted: Any, actual: Any, version: int, scene: Scene, path: str = "") -> Iterator[str]:

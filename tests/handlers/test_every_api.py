@@ -19,7 +19,8 @@ from korvet.handlers.registry import HANDLERS, Handler
 from korvet.protocol.types import AclOperation
 from tests.handlers.rows import ROWS
 from tests.handlers.scene import ALICE, CLUSTER, FAILED, NAMES, ROOT, TRANSACTIONAL_ID, Scene
-from tests.handlers.table import Row, codes, differences, message
+from tests.handlers.table import Row, codes, differences
+from tests.support.messages import message
 
 ONLY_REFUSED = {38, 39, 40, 41}
 """APIs about delegation tokens, of which there are none."""

@@ -15,7 +15,8 @@ from tests.handlers.rows.records import fetched, in_session
 from tests.handlers.rows.share import ACKNOWLEDGE
 from tests.handlers.rows.topics import ELECTIONS, described, pages
 from tests.handlers.scene import ROOT, Scene
-from tests.handlers.table import codes, message
+from tests.handlers.table import codes
+from tests.support.messages import message
 from tests.support.proxy import Proxy, proxy
 
 # The network that fails is before one server.

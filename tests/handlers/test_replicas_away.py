@@ -18,8 +18,9 @@ from tests.handlers.rows.share import FETCHED, acknowledging, acquired, fetching
 from tests.handlers.rows.topics import created, described
 from tests.handlers.rows.transactions import initialized
 from tests.handlers.scene import ROOT, Scene
-from tests.handlers.table import codes, message
+from tests.handlers.table import codes
 from tests.support import redis_servers
+from tests.support.messages import message
 from tests.support.processes import free_port
 from tests.support.proxy import until
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, get_args
 
@@ -60,15 +59,6 @@ class Fault(NamedTuple):
     losses: Losses = ANYWHERE
 
 
-@contextlib.contextmanager
-def _stopped(pid: int) -> Iterator[None]:
-    processes.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        processes.kill(pid, signal.SIGCONT)
-
-
 def _calm(_system: System, rng: random.Random) -> None:
     """Let nothing go wrong for a while."""
     time.sleep(rng.uniform(2, 10))
@@ -85,7 +75,7 @@ def _kill_worker(system: System, rng: random.Random) -> None:
 def _stop_worker(system: System, rng: random.Random) -> None:
     """Stop it for longer than a lease at times: what it has read is old when it goes on."""
     pid = _worker(system, rng)
-    with _stopped(pid):
+    with processes.stopped(pid):
         time.sleep(rng.uniform(0.5, 3 * LEASE_MS / 1000))
 
 
@@ -101,9 +91,7 @@ def _kill_broker(system: System, rng: random.Random) -> None:
 
 def _stop_broker(system: System, rng: random.Random) -> None:
     broker = rng.choice(system.brokers)
-    with contextlib.ExitStack() as stopped:
-        for pid in [broker.pid, *processes.descendants(broker.pid)]:
-            stopped.enter_context(_stopped(pid))
+    with processes.stopped(broker.pid, *processes.descendants(broker.pid)):
         time.sleep(rng.uniform(0.5, 4 * LEASE_MS / 1000))
 
 

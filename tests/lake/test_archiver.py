@@ -21,8 +21,6 @@ from tests.support.archives import Topics, all_kinds, task_of, topic_id
 from tests.support.batches import Record
 from tests.support.log_bench import LAYOUTS, Layout
 
-DEAD_URL = "redis://127.0.0.1:1"
-
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_record_is_in_the_table_as_it_was_produced(topics: Topics, layout: Layout) -> None:

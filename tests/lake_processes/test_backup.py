@@ -87,10 +87,9 @@ class Page:
 @contextlib.contextmanager
 def broker_and_lake(directory: Path, data: Path, lake: Path) -> Iterator[tuple[Broker, Topics]]:
     """Run a broker with an embedded server, and give what archives its topics."""
-    flags = [f"lake.path={lake}", "lake.interval.ms=0", "lake.upkeep.interval.ms=0"]
-    given = [word for flag in flags for word in ("--set", flag)]
+    settings = {"lake.path": lake, "lake.interval.ms": 0, "lake.upkeep.interval.ms": 0}
     with (
-        korvet_broker(directory, *given, data_dir=data, workers=1) as broker,
+        korvet_broker(directory, data_dir=data, workers=1, settings=settings) as broker,
         topics_in(broker.redis_url, lake) as topics,
     ):
         yield broker, topics

@@ -31,17 +31,16 @@ LEASE = "korvet:archiver"
 WAIT_S = 240.0
 
 
-def settings(lake: Path, *more: str) -> list[str]:
-    """Return flags of a broker that archives often, and whose lease is soon taken over."""
-    every = (
-        f"lake.path={lake}",
-        "lake.interval.ms=200",
+def settings(lake: Path) -> dict[str, object]:
+    """Return settings of a broker that archives often, and whose lease is soon taken over."""
+    return {
+        "lake.path": lake,
+        "lake.interval.ms": 200,
         # A process that imports Spark's Python, or waits for a core beside its Java, renews in time.
-        "keeper.lease.ms=5000",
-        "lake.master=local[1,4]",
-        *more,
-    )
-    return [word for each in every for word in ("--set", each)]
+        "keeper.lease.ms": 5000,
+        "lake.master": "local[1,4]",
+        "log.figures.interval.ms": 200,
+    }
 
 
 def archiver(broker: Broker) -> int:
@@ -103,8 +102,8 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
     tmp_path: Path, redis_url: str, raw_redis: Any
 ) -> None:
     lake = tmp_path / "lake"
-    flags = ("--redis-url", redis_url, *settings(lake, "log.figures.interval.ms=200"))
-    with korvet_broker(tmp_path, *flags, workers=1) as broker:
+    flags = ("--redis-url", redis_url)
+    with korvet_broker(tmp_path, *flags, workers=1, settings=settings(lake)) as broker:
         child = archiver(broker)
         processes.wait_until(lambda: "Spark is not started" in broker.log(), "a check for topics")
         assert processes.descendants(child) == set()
@@ -147,7 +146,7 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
 @pytest.mark.spark
 @pytest.mark.timeout(4 * WAIT_S)
 def test_one_broker_archives_and_another_takes_over(tmp_path: Path, redis_url: str, raw_redis: Any) -> None:
-    with korvet_cluster(tmp_path, redis_url, *settings(tmp_path / "lake")) as brokers:
+    with korvet_cluster(tmp_path, redis_url, settings=settings(tmp_path / "lake")) as brokers:
         make(brokers[0])
         produce(brokers[0], 0, 100)
         wait_until_archived(raw_redis, 100)

@@ -36,7 +36,7 @@ SEED = int(os.environ.get("TEST_KORVET_LAKE_SEED", "1"))
 KILLS = int(os.environ.get("TEST_KORVET_LAKE_KILLS", "1"))
 SECONDS_MAX = 300.0
 """In which work goes on after a kill, also where the machine is busy."""
-SETTINGS = ("lake.interval.ms=0", "lake.upkeep.interval.ms=0", "log.retention.check.interval.ms=500")
+SETTINGS = {"lake.interval.ms": 0, "lake.upkeep.interval.ms": 0, "log.retention.check.interval.ms": 500}
 # What is archived is soon in the lake only.
 CONFIGS = {"remote.storage.enable": "true", "local.retention.bytes": "16384"}
 
@@ -118,8 +118,8 @@ def kill_one(victim: str, commands: Mapping[str, Command], url: str, seconds: fl
 @pytest.mark.timeout(2 * SECONDS_MAX)
 def test_kills_at_random_lose_and_repeat_nothing(tmp_path: Path) -> None:
     lake, chance = Lake(str(tmp_path / "lake")), random.Random(SEED)
-    flags = [word for each in (f"lake.path={lake.path}", *SETTINGS) for word in ("--set", each)]
-    with korvet_broker(tmp_path, *flags) as broker, ExitStack() as running:
+    settings = SETTINGS | {"lake.path": lake.path}
+    with korvet_broker(tmp_path, settings=settings) as broker, ExitStack() as running:
         for topic in FORMATS:
             reading.create_topic(broker.bootstrap, topic, PARTITIONS, CONFIGS | {"storage.format": topic})
         place = ("--redis-url", broker.redis_url, "--lake", lake.path)

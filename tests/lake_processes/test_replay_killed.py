@@ -56,8 +56,8 @@ def killed(stage: Stage, spec: ReplaySpec, point: str, *, transactional: bool = 
     kill_points.killed(replay, point, *where(stage, spec, transactional=transactional))
 
 
-def state_of(stage: Stage, spec: ReplaySpec, target: SourceTopic, partition: int = 0) -> ReplayState:
-    return load_states(stage.admin, spec.name, spec, target.id)[partition]
+def state_of(stage: Stage, spec: ReplaySpec, target: SourceTopic) -> ReplayState:
+    return load_states(stage.admin, spec.name, spec, target.id)[0]
 
 
 def check(stage: Stage, source: SourceTopic, target: SourceTopic) -> None:

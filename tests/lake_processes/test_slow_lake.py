@@ -6,7 +6,6 @@ The process that reads the lake is stopped by a signal: it takes questions in, a
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from korvet.lake.source import LakeSource
 from korvet.lake.tasks import archive_ranges
 from korvet.log.trim import Trim, TrimStore
 from korvet.protocol.messages.fetch import FetchResponse
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.redis.client import Redis
+from tests.handlers import apis
 from tests.support import processes
 from tests.support.batches import Record, values
 from tests.support.broker import Broker, korvet_broker
@@ -34,13 +33,14 @@ WAIT_MS = 300
 @pytest.fixture
 def broker(redis_url: str, tmp_path: Path) -> Iterator[Broker]:
     """Run one worker; topic `cold` has all records but the last in its lake only."""
-    settings = (
-        f"lake.path={tmp_path / 'lake'}",
-        *("lake.interval.ms=0", "lake.upkeep.interval.ms=0"),
-        *(f"remote.fetch.max.wait.ms={WAIT_MS}", f"remote.list.offsets.request.timeout.ms={WAIT_MS}"),
-    )
-    flags = [word for each in settings for word in ("--set", each)]
-    with korvet_broker(tmp_path, "--redis-url", redis_url, *flags, workers=1) as running:
+    settings = {
+        "lake.path": tmp_path / "lake",
+        "lake.interval.ms": 0,
+        "lake.upkeep.interval.ms": 0,
+        "remote.fetch.max.wait.ms": WAIT_MS,
+        "remote.list.offsets.request.timeout.ms": WAIT_MS,
+    }
+    with korvet_broker(tmp_path, "--redis-url", redis_url, workers=1, settings=settings) as running:
         with Client(running.address) as client:
             client.create("hot", storage_format="batch")
             client.create("cold", remote_storage_enable="true", storage_format="batch")
@@ -78,11 +78,8 @@ def trim(source: LakeSource, start: int) -> None:
 
 def by_time(client: Client, timestamp: int) -> tuple[int, int]:
     """Return the error and the offset that ListOffsets answers for topic `cold`."""
-    partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
-    request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="cold", partitions=[partition])]
-    )
-    [topic] = client.call(request, 9).topics
+    topics = [{"name": "cold", "partitions": [{"timestamp": timestamp}]}]
+    [topic] = client.ask(apis.ListOffsets, 9, replica_id=-1, topics=topics).topics
     [answer] = topic.partitions
     return answer.error_code, answer.offset
 
@@ -94,20 +91,11 @@ def local_start(client: Client) -> int:
     return offset
 
 
-@contextlib.contextmanager
-def stopped(broker: Broker) -> Iterator[None]:
-    """Stop the process that reads the lake within the block."""
-    [pid] = broker.child_pids("lake")
-    processes.kill(pid, signal.SIGSTOP)
-    yield
-    processes.kill(pid, signal.SIGCONT)
-
-
 def test_a_lake_that_hangs_holds_up_nobody_else_of_the_same_worker(broker: Broker) -> None:
     with (
         Client(broker.address) as hot,
         Client(broker.address) as cold,
-        stopped(broker),
+        processes.stopped(*broker.child_pids("lake")),
         contextlib.ExitStack() as waiting,
     ):
         # More than there are threads that read: all of them wait for the lake, as long as they may.

@@ -20,8 +20,9 @@ from korvet.log.remote.client import LENGTH, RemoteClient, RemoteRequest, framed
 from tests.lake.archives import write_file
 from tests.lake.rows import records_to_arrow
 from tests.log.lake import TOPIC, archived_lake
+from tests.support import processes
 from tests.support.batches import read
-from tests.support.lake_service import LakeService, lake_service, stopped
+from tests.support.lake_service import LakeService, lake_service
 from tests.support.proxy import turn, until
 
 pytestmark = pytest.mark.slow
@@ -124,7 +125,7 @@ def test_a_reader_that_does_not_answer_delays_only_requests_to_it(
             turns += 1
             turn()
 
-    with stopped(service):
+    with processes.stopped(service.process.pid):
         beside = gevent.spawn(others)
         late, dropped = client.send(read_request(0)), client.send(read_request(0))
         with pytest.raises(KafkaError, match="2 requests wait"):
@@ -162,7 +163,7 @@ def test_a_reader_that_receives_no_requests_is_disconnected(
 ) -> None:
     monkeypatch.setattr(remote_client, "_SEND_S_MAX", 0.05)
     assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
-    with stopped(service):
+    with processes.stopped(service.process.pid):
         with gevent.Timeout(SECONDS):
             while not (late := client.send(read_request(0))).wait(0):
                 late.abandon()

@@ -17,9 +17,10 @@ from korvet.protocol.records.batch import CONTROL_BIT
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.log.lake import TOPIC, Tiers, tiers
+from tests.support import processes
 from tests.support.batches import Record, headers_of, read
 from tests.support.fetching import FetchResult
-from tests.support.lake_service import LakeService, lake_service, stopped
+from tests.support.lake_service import LakeService, lake_service
 from tests.support.log_bench import code_of
 
 pytestmark = pytest.mark.slow
@@ -285,7 +286,7 @@ def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, r
         made.worker.topics.create(TopicSpec(name="other", partitions=1))
         made.worker.append("other", b"hot")
         cold_wish, hot_wish = made.worker.wanted(TOPIC), made.worker.wanted("other")
-        with stopped(reader):
+        with processes.stopped(reader.process.pid):
             cold, hot = made.worker.fetch(cold_wish, hot_wish)
             assert (cold.error, cold.chunks) == (ErrorCode.NONE, [])
             assert [record.value for record in read(b"".join(hot.chunks))] == [b"hot"]

@@ -26,15 +26,8 @@ def test_the_loss_of_a_master_costs_an_idempotent_producer_only_time(
 ) -> None:
     # With acks=all one of two replicas has each record, and the cluster promotes the one that has more.
     with redis_cluster(3, 2, node_timeout_ms=2000, append_only=True) as cluster:
-        flags = (
-            "--redis-url",
-            cluster.url,
-            "--set",
-            "min.insync.replicas=2",
-            "--set",
-            "redis.timeout.ms=2000",
-        )
-        with korvet_broker(tmp_path, *flags) as broker:
+        settings = {"min.insync.replicas": 2, "redis.timeout.ms": 2000}
+        with korvet_broker(tmp_path, "--redis-url", cluster.url, settings=settings) as broker:
             workers = broker.worker_pids()
             load = Load(broker.bootstrap, "orders", PARTITIONS)
             reading.create_topic(broker.bootstrap, load.topic, PARTITIONS)

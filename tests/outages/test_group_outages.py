@@ -32,7 +32,6 @@ def brokers(tmp_path: Path, redis_url: str) -> Iterator[list[Broker]]:
     with korvet_cluster(tmp_path, redis_url, *flags, brokers=2, workers=2) as running:
         reading.create_topic(running[0].bootstrap, TOPIC, PARTITIONS)
         yield running
-        assert all("Traceback" not in each.log() for each in running)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ def cluster(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     directory = tmp_path_factory.mktemp("parked")
     with korvet_cluster(directory, cluster_redis, *flags, brokers=2, workers=2) as running:
         yield running
-        assert all("Traceback" not in each.log() for each in running)
 
 
 @pytest.fixture

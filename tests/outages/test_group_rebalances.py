@@ -35,7 +35,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
         korvet_cluster(directory, url, *flags, brokers=2, workers=2) as running,
     ):
         yield running
-        assert all("Traceback" not in each.log() for each in running)
 
 
 @pytest.fixture

@@ -20,10 +20,6 @@ SETTLED_SECONDS = 0.15
 PAUSE_MS = 60_000
 
 
-def stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def written(stored: redis.Redis, topic: str) -> int:
     """Return the records in all streams of a topic."""
     return sum(int(stored.xlen(f"korvet:{topic}:{index}")) for index in range(PARTITIONS))
@@ -68,7 +64,7 @@ def kill_one_that_owes_an_answer(broker: Broker, stored: redis.Redis, load: Load
         stored.client_pause(PAUSE_MS, all=False)
         processes.wait_until(lambda: is_append_held(stored), "an append waits in Redis")
         processes.kill(pid, signal.SIGSTOP)
-        processes.wait_until(lambda: stopped(pid), "the worker is stopped")  # noqa: B023 - used at once
+        processes.wait_until(lambda: processes.is_stopped(pid), "the worker is stopped")  # noqa: B023 - used at once
         stored.client_unpause()
         unanswered = written_without_an_answer(stored, load)
         if unanswered > 0:

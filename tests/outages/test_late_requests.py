@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from korvet.protocol.messages.delete_topics import DeleteTopicsResponse
 from korvet.protocol.messages.fetch import FetchResponse
-from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from korvet.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from korvet.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
+from korvet.protocol.messages.heartbeat import HeartbeatResponse
+from korvet.protocol.messages.metadata import MetadataResponse
+from korvet.protocol.messages.offset_commit import OffsetCommitResponse
 from korvet.protocol.messages.produce import ProduceResponse
+from korvet.protocol.schema import Message
+from tests.handlers import apis
 from tests.handlers.groups import LEAVE, Member
 from tests.support import ops, processes, redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_cluster
+from tests.support.connections import ends
+from tests.support.messages import message
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import request_frame
 
@@ -49,11 +43,9 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
     """Run two brokers of one worker each, with short leases."""
-    flags = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
     directory = tmp_path_factory.mktemp("brokers")
-    with redis_servers.embedded_server() as url, korvet_cluster(directory, url, *flags) as running:
+    with redis_servers.embedded_server() as url, korvet_cluster(directory, url, settings=SETTINGS) as running:
         yield running
-        assert not any("Traceback" in each.log() for each in running)
 
 
 @pytest.fixture
@@ -79,26 +71,15 @@ def other(brokers: list[Broker]) -> Iterator[Client]:
 @contextlib.contextmanager
 def stopped(broker: Broker) -> Iterator[None]:
     """Stop all processes of a broker, for longer than a lease."""
-    pids = [broker.pid, *processes.descendants(broker.pid)]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    processes.wait_until(lambda: all(map(is_stopped, pids)), "it is stopped")
-    try:
+    with processes.stopped(broker.pid, *processes.descendants(broker.pid)):
         yield
         wait_for_a_lease(1.25)
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 def wait_for_a_lease(times: float = 1) -> None:
     """Wait for as long as a lease: a worker that runs has renewed its own, of one that does not it has ended."""
     began = time.monotonic()
     processes.wait_until(lambda: time.monotonic() > began + times * LEASE_MS / 1000, "a lease has ended")
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def hang_up(client: Client) -> int:
@@ -116,21 +97,14 @@ def wait_until_closed(broker: Broker, port: int) -> None:
 
 def peers(pid: int) -> set[int]:
     """Return the remote ports of a process' connections."""
-    sockets = set()
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            sockets.add(path.readlink().name.removeprefix("socket:[").removesuffix("]"))
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {int(row[2].partition(":")[2], 16) for row in rows if row[9] in sockets}
+    return {int(remote.partition(":")[2], 16) for _, remote in ends(pid, established=False)}
 
 
-def commit_request(group: str, topic: str, offset: int) -> OffsetCommitRequest:
-    partition = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=None
-    )
-    return OffsetCommitRequest(
-        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])]
-    )
+def commit_request(group: str, topic: str, offset: int) -> Message:
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
+    topics = [{"name": topic, "partitions": [partition]}]
+    given = {"group_id": group, "generation_id_or_member_epoch": -1, "topics": topics}
+    return message(apis.OffsetCommit, given, COMMIT)
 
 
 def outcome(answer: Any) -> int:
@@ -146,15 +120,15 @@ def commit(client: Client, group: str, topic: str, offset: int) -> None:
 
 
 def committed(client: Client, group: str, topic: str) -> int:
-    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
-    [answer] = client.call(OffsetFetchRequest(group_id=group, topics=[asked]), 7).topics
+    asked = {"name": topic, "partition_indexes": [0]}
+    [answer] = client.ask(apis.OffsetFetch, 7, group_id=group, topics=[asked]).topics
     [partition] = answer.partitions
     offset: int = partition.committed_offset
     return offset
 
 
-def delete_request(topic: str) -> DeleteTopicsRequest:
-    return DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
+def delete_request(topic: str) -> Message:
+    return message(apis.DeleteTopics, {"topic_names": [topic], "timeout_ms": 1000}, DELETE)
 
 
 def refused_deletions(broker: Broker) -> float:
@@ -229,7 +203,7 @@ def test_what_clients_send_last_before_they_close_is_done(
     assert member.join().error_code == ErrorCode.NONE
     assert member.sync({member.id: b"all"}).error_code == ErrorCode.NONE
     wait_for_a_lease()  # all of this is older than the worker's last look at the clock
-    leave = LeaveGroupRequest(group_id=member.group, members=[MemberIdentity(member_id=member.id)])
+    leave = message(apis.LeaveGroup, {"group_id": member.group, "members": [{"member_id": member.id}]}, LEAVE)
     with stopped(broker) if stalled else nullcontext():
         ports = []
         for request, version in (
@@ -257,13 +231,13 @@ def test_a_client_that_only_sends_no_more_gets_its_answers(
     member = Member(other, "half")
     member.join()
     member.sync({member.id: b"all"})
-    beat = HeartbeatRequest(group_id="half", member_id=member.id, generation_id=member.generation)
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="half-new")], allow_auto_topic_creation=True)
+    beat = {"group_id": "half", "member_id": member.id, "generation_id": member.generation}
+    asked = {"topics": [{"name": "half-new"}], "allow_auto_topic_creation": True}
     with stopped(broker):
         client.send(delete_request("half"), DELETE)
-        client.send(beat, HEARTBEAT)
+        client.send(message(apis.Heartbeat, beat, HEARTBEAT), HEARTBEAT)
         client.send(produce_request("half", batch(b"b")), PRODUCE)
-        client.send(asked, METADATA)
+        client.send(message(apis.Metadata, asked, METADATA), METADATA)
         client.send(fetch_request("half"), FETCH)
         client.socket.shutdown(socket.SHUT_WR)
     [deleted] = client.receive(DeleteTopicsResponse, DELETE).responses

@@ -13,13 +13,7 @@ from typing import Any
 
 import pytest
 
-from korvet.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from korvet.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from korvet.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
-from korvet.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
-from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tests.handlers import apis
 from tests.jepsen.system import Node
 from tests.jvm.share import configure
 from tests.support.batches import batch
@@ -57,9 +51,8 @@ def redis(tmp_path: Path, clock: Clock) -> Iterator[Node]:
 
 @pytest.fixture
 def broker(tmp_path: Path, redis: Node) -> Iterator[Broker]:
-    flags = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-    flags += ["--redis-url", f"redis://127.0.0.1:{redis.port}"]
-    with korvet_broker(tmp_path, *flags) as running:
+    flags = ("--redis-url", f"redis://{redis.address}")
+    with korvet_broker(tmp_path, *flags, settings=SETTINGS) as running:
         yield running
 
 
@@ -84,14 +77,17 @@ def answered(call: Callable[[], Any], is_right: Callable[[Any], object]) -> Any:
 
 def join_classic_group(client: Client) -> Callable[[], bool]:
     """Join a group as its only member; returns what says whether it is there no more."""
-    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
-    asked: dict[str, Any] = {"session_timeout_ms": TIMEOUT_MS, "rebalance_timeout_ms": TIMEOUT_MS}
-    asked |= {"member_id": "", "protocol_type": "consumer", "protocols": [protocol]}
-    joining = JoinGroupRequest(group_id="classic", **asked)
-    answered(lambda: client.call(joining, 3), lambda answer: not answer.error_code)
+    joining = {
+        "group_id": "classic",
+        "session_timeout_ms": TIMEOUT_MS,
+        "rebalance_timeout_ms": TIMEOUT_MS,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range"}],
+    }
+    answered(lambda: client.ask(apis.JoinGroup, 3, **joining), lambda answer: not answer.error_code)
 
     def is_gone() -> bool:
-        [group] = client.call(DescribeGroupsRequest(groups=["classic"]), 5).groups
+        [group] = client.ask(apis.DescribeGroups, 5, groups=["classic"]).groups
         return not group.error_code and not group.members
 
     return is_gone
@@ -99,18 +95,19 @@ def join_classic_group(client: Client) -> Callable[[], bool]:
 
 def join_consumer_group(client: Client) -> Callable[[], bool]:
     """Do so by the consumer protocol."""
-    joining = ConsumerGroupHeartbeatRequest(
-        group_id="consumer",
-        member_id=str(uuid.uuid4()),
-        member_epoch=0,
-        rebalance_timeout_ms=TIMEOUT_MS,
-        subscribed_topic_names=[TOPIC],
-        topic_partitions=[],
+    joining = {
+        "group_id": "consumer",
+        "member_id": str(uuid.uuid4()),
+        "rebalance_timeout_ms": TIMEOUT_MS,
+        "subscribed_topic_names": [TOPIC],
+        "topic_partitions": [],
+    }
+    answered(
+        lambda: client.ask(apis.ConsumerGroupHeartbeat, 1, **joining), lambda answer: not answer.error_code
     )
-    answered(lambda: client.call(joining, 1), lambda answer: not answer.error_code)
 
     def is_gone() -> bool:
-        [group] = client.call(ConsumerGroupDescribeRequest(group_ids=["consumer"]), 1).groups
+        [group] = client.ask(apis.ConsumerGroupDescribe, 1, group_ids=["consumer"]).groups
         return not group.error_code and not group.members
 
     return is_gone
@@ -131,23 +128,23 @@ def acquire(client: Client, others: Client, topic_id: bytes) -> Callable[[], boo
 
 def open_transaction(client: Client) -> Callable[[], bool]:
     """Open one; returns what says whether it is aborted."""
-    asking = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=TIMEOUT_MS)
-    by = answered(lambda: client.call(asking, 4), lambda answer: not answer.error_code)
-    adding = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id="tx",
-        v3_and_below_producer_id=by.producer_id,
-        v3_and_below_producer_epoch=by.producer_epoch,
-        v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
-    )
+    asking = {"transactional_id": "tx", "transaction_timeout_ms": TIMEOUT_MS}
+    by = answered(lambda: client.ask(apis.InitProducerId, 4, **asking), lambda answer: not answer.error_code)
+    adding = {
+        "v3_and_below_transactional_id": "tx",
+        "v3_and_below_producer_id": by.producer_id,
+        "v3_and_below_producer_epoch": by.producer_epoch,
+        "v3_and_below_topics": [{"name": TOPIC, "partitions": [0]}],
+    }
 
     def is_added(answer: Any) -> bool:
         [topic] = answer.results_by_topic_v3_and_below
         return not any(each.partition_error_code for each in topic.results_by_partition)
 
-    answered(lambda: client.call(adding, 3), is_added)
+    answered(lambda: client.ask(apis.AddPartitionsToTxn, 3, **adding), is_added)
 
     def is_aborted() -> bool:
-        [state] = client.call(DescribeTransactionsRequest(transactional_ids=["tx"]), 0).transaction_states
+        [state] = client.ask(apis.DescribeTransactions, 0, transactional_ids=["tx"]).transaction_states
         return bool(state.transaction_state == "CompleteAbort")
 
     return is_aborted

@@ -16,13 +16,12 @@ from korvet.errors import ErrorCode
 from korvet.lake.compaction import compact
 from tests.cli.commands import korvet
 from tests.support import golden, reading, redis_commands
-from tests.support.archives import Topics, topics_in, where
+from tests.support.archives import Topics, archive, topics_in, trim, where
 from tests.support.broker import START_SECONDS_MAX, Broker, echo_broker
 from tests.support.engines import by_duckdb, received
 from tests.support.golden import Idempotent
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
-from tests.support.trimming import archive, trim
 
 DATA = Path(__file__).parents[1] / "data"
 FORMAT_2 = DATA / "format-2"
@@ -53,7 +52,7 @@ def test_data_of_format_2_is_read_as_it_was_and_written_on(
 
 def check_written_on(broker: Broker, expected: dict[str, Any]) -> None:
     """Write to each topic, and find the new records after those that were there."""
-    bootstrap = golden.address_of(broker, "INSIDE")
+    bootstrap = broker.bootstrap_of("INSIDE")
     before = {
         name.removeprefix("topic "): seen for name, seen in expected.items() if name.startswith("topic ")
     }
@@ -78,7 +77,7 @@ def check_producer(address: tuple[str, int], producer: Idempotent) -> None:
 
 def check_transactions(broker: Broker, expected: list[Any]) -> None:
     """Commit a transaction of each transactional id; its producer keeps its id, in a later epoch."""
-    bootstrap = golden.address_of(broker, "INSIDE")
+    bootstrap = broker.bootstrap_of("INSIDE")
     with AdminClient(bootstrap) as admin:
         for name, producer_id, epoch, _ in expected:
             producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
@@ -95,7 +94,7 @@ def check_transactions(broker: Broker, expected: list[Any]) -> None:
 
 def check_compacted(broker: Broker) -> None:
     """Have the log cleaner compact what no pass has compacted so far."""
-    bootstrap = golden.address_of(broker, "INSIDE")
+    bootstrap = broker.bootstrap_of("INSIDE")
 
     def keys() -> list[bytes | None]:
         return [
@@ -112,7 +111,7 @@ def check_compacted(broker: Broker) -> None:
 def check_archived(broker: Broker, lake: Topics) -> None:
     """Archive what is new, and find in the tables and by a consumer what the consumer has read before."""
     topics = lake.stores.remote_topics()
-    bootstrap = golden.address_of(broker, "INSIDE")
+    bootstrap = broker.bootstrap_of("INSIDE")
     names = [topic.name for topic in topics]
     assert names == ["archived", "dated"]
     before = golden.read(bootstrap, "read_committed", names)
@@ -161,7 +160,7 @@ def test_a_stream_of_such_a_log_is_adopted_by_a_new_topic(
         raw_redis.delete(key)
     entries = raw_redis.xrange("korvet:external:0")
     with golden.broker_on(tmp_path, redis_url, tmp_path / "lake") as broker:
-        bootstrap = golden.address_of(broker, "INSIDE")
+        bootstrap = broker.bootstrap_of("INSIDE")
         reading.produce(bootstrap, "external", *golden.values("new"))
         records = golden.read(bootstrap, "read_committed", ["external"])["external", 0]
     assert [record.value for record in records] == [*(fields[b"value"] for _, fields in entries), b"new"]

@@ -11,8 +11,7 @@ from pyspark.sql import functions as f
 
 from korvet.spark.pipelines.plan import bad, batch_frame, good, plan
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TargetSpec, TransformSpec
-from tests.support.archives import Topics
-from tests.support.trimming import archive, trim
+from tests.support.archives import Topics, archive, trim
 
 
 def decoded(spark: SparkSession) -> DataFrame:

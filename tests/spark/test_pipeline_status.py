@@ -33,11 +33,10 @@ from korvet.redis.keys import Keys
 from korvet.spark.pipelines.listener import ProgressListener
 from korvet.spark.pipelines.spec import PipelineError
 from korvet.spark.pipelines.status import PipelineReporter, lag_of, opened
-from tests.support.archives import FORMATS, Format, Topics
+from tests.support.archives import FORMATS, Format, Topics, archive, trim
 from tests.support.batches import Record
 from tests.support.pipelines import pipeline_process
 from tests.support.processes import wait_until
-from tests.support.trimming import archive, trim
 
 FIRST_MS = 1_700_000_000_000
 LEASE = Keys("korvet").pipeline_lease("sales")

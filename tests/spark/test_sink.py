@@ -238,12 +238,14 @@ def test_rows_are_written_to_a_listener_with_a_login_by_tls(spark: SparkSession,
         "kafka.sasl.jaas.config": f'a.ScramLoginModule required username="alice" password="{PASSWORD}";',
     }
     with steady_broker(tmp_path, settings=settings, listen=(), workers=1) as secured:
-        (host, port), plain = secured.at("SASL_SSL"), "{}:{}".format(*secured.at("PLAINTEXT"))
+        plain = secured.bootstrap_of("PLAINTEXT")
         with Client(secured.at("PLAINTEXT")) as admin:
             set_password(admin, "alice", PASSWORD, ScramMechanism.SCRAM_SHA_512)
         create_topic(plain, "secured", 3)
         writer = spark.range(20).selectExpr("cast(id as string) value").write.format("korvet")
-        writer = writer.option("bootstrap.servers", f"{host}:{port}").option("topic", "secured")
+        writer = writer.option("bootstrap.servers", secured.bootstrap_of("SASL_SSL")).option(
+            "topic", "secured"
+        )
         writer.options(**login).mode("append").save()
         found = read_all(plain, "secured", range(3), 20)
         assert sorted(int(each.value or b"") for each in found) == list(range(20))

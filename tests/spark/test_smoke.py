@@ -13,10 +13,9 @@ from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver
 from korvet.spark.pipelines.runner import Pipeline, PipelineContext
 from korvet.spark.pipelines.spec import load
 from korvet.spark.pipelines.status import PipelineReporter
-from tests.support.archives import FORMATS, Topics, all_kinds
+from tests.support.archives import FORMATS, Topics, all_kinds, archive, trim
 from tests.support.reading import read_all
 from tests.support.replaying import stage_in
-from tests.support.trimming import archive, trim
 
 pytestmark = pytest.mark.smoke
 

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -34,9 +33,8 @@ from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
 from korvet.spark.source import COLUMNS, FilterBounds, KorvetDataSource, filter_bounds
 from tests.lake.archives import committed_in_the_past
-from tests.support.archives import FORMATS, Format, Topics, all_kinds
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, archive, trim
 from tests.support.batches import Record
-from tests.support.trimming import archive, trim
 
 
 def options(topics: Topics, **more: str) -> dict[str, str]:
@@ -378,15 +376,6 @@ def test_a_stream_that_is_started_again_has_read_each_record_once(
         archive(topics)
         for partition in topic.partitions:
             trim(topics, partition)
-
-
-def test_a_plan_shows_no_keys_of_an_object_store(spark: SparkSession, topics: Topics) -> None:
-    topics.make("orders", "batch")
-    given = options(topics) | {"lake.storage.options": "AWS_SECRET_ACCESS_KEY=hunter2"}
-    frame: Any = spark.read.format("korvet").options(**given).load()
-    given = frame._jdf.queryExecution().toString()
-    assert "korvet" in given
-    assert "hunter2" not in given
 
 
 def test_a_wrong_query_says_what_is_wrong_with_it(spark: SparkSession, topics: Topics) -> None:

@@ -21,9 +21,8 @@ from korvet.lake.source import SourceTopic
 from korvet.spark import source
 from korvet.spark.source import COLUMNS, KorvetDataSource
 from tests.support import redis_servers
-from tests.support.archives import FORMATS, Format, Topics, topics_in
+from tests.support.archives import FORMATS, Format, Topics, archive, topics_in, trim
 from tests.support.processes import wait_until
-from tests.support.trimming import archive, trim
 
 
 def options(topics: Topics, **more: str) -> dict[str, str]:

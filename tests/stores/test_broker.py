@@ -14,12 +14,11 @@ from korvet.lake.source import SourceTopic
 from tests.cli.commands import TextResult, korvet_process
 from tests.stores import s3
 from tests.stores.s3 import BUCKET, SECRET, Store
-from tests.support.archives import Topics, topics_in, where
+from tests.support.archives import Topics, archive, topics_in, trim, where
 from tests.support.batches import read
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
-from tests.support.trimming import archive, trim
 
 FETCHES_MAX = 1000
 SECONDS_MAX = 240

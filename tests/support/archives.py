@@ -210,6 +210,19 @@ def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
         yield found
 
 
+def archive(topics: Topics) -> None:
+    """Archive all there is."""
+    done = topics.archiver().round(topics.run)
+    assert (done.failures, done.more) == ([], False), done
+
+
+def trim(topics: Topics, partition: Partition) -> None:
+    """Let Redis hold nothing of what is archived any more."""
+    start = topics.bounds(partition).archived
+    topics.trim(partition, start)
+    assert topics.bounds(partition).local_start == start
+
+
 def all_kinds(topics: Topics, topic: SourceTopic) -> None:
     """Produce records of every shape, in every codec, to every partition."""
     for partition in topic.partitions:

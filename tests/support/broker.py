@@ -112,6 +112,10 @@ class Broker:
         host, _, port = found[listener].rpartition(":")
         return host.strip("[]"), int(port)
 
+    def bootstrap_of(self, listener: str) -> str:
+        """Return HOST:PORT of a listener by its name."""
+        return "{}:{}".format(*self.at(listener))
+
     def ask(self, line: str) -> str:
         """Return the answer of a worker that echoes lines."""
         with socket.create_connection(self.address, 10) as connection:
@@ -222,6 +226,7 @@ def korvet_broker(
     *flags: str,
     workers: int = 2,
     data_dir: Path | None = None,
+    settings: Mapping[str, object] | None = None,
     listen: Sequence[str] = ("--listen", "127.0.0.1:0"),
     program: Sequence[str] = KORVET,
 ) -> Iterator[Broker]:
@@ -236,13 +241,17 @@ def korvet_broker(
     data_dir = data_dir or tmp_path / "data"
     common = ("--ops-listen", "127.0.0.1:0", "--workers", str(workers))
     command = [*program, *listen, *common, "--data-dir", str(data_dir), "--set", "log.retention.ms=-1"]
-    command += flags
+    command += [*flags, *_flags(settings)]
     with contextlib.ExitStack() as running:
         if own:
             command += ["--redis-url", running.enter_context(redis_servers.server())]
         broker = running.enter_context(started(command, tmp_path, data_dir))
         broker.wait_until_ready()
         yield broker
+
+
+def _flags(settings: Mapping[str, object] | None) -> list[str]:
+    return [word for name, value in (settings or {}).items() for word in ("--set", f"{name}={value}")]
 
 
 @contextlib.contextmanager
@@ -254,8 +263,7 @@ def steady_broker(
     listen: Sequence[str] = ("--listen", "127.0.0.1:0"),
 ) -> Iterator[Broker]:
     """Run `korvet serve` as `korvet_broker`; in the end the same workers live and nothing was a fault of theirs."""
-    given = [text for name, value in (settings or {}).items() for text in ("--set", f"{name}={value}")]
-    with korvet_broker(tmp_path, *flags, *given, workers=workers, listen=listen) as running:
+    with korvet_broker(tmp_path, *flags, workers=workers, settings=settings, listen=listen) as running:
         pids = running.worker_pids()
         yield running
         assert running.worker_pids() == pids
@@ -270,30 +278,29 @@ def korvet_cluster(
     *flags: str,
     brokers: int = 2,
     workers: int = 1,
-    listen: Sequence[str] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[list[Broker]]:
     """Run several brokers on one Redis, with the ids 0, 1, ...; all are ready, and each knows of the others.
 
     By default no port is one that the kernel gives away: a test beside this one would get the port of a killed broker,
     and its broker, which may have a topic of the same name, would answer in this cluster's place.
     """
-
-    def own_port() -> Sequence[str]:
-        return ("--listen", f"127.0.0.1:{processes.free_port()}")
-
     with contextlib.ExitStack() as running:
-        yield [
+        started = [
             running.enter_context(
                 korvet_broker(
                     directory / f"broker-{number}",
                     *("--redis-url", redis_url, "--broker-id", str(number)),
                     *flags,
                     workers=workers,
-                    listen=own_port() if listen is None else listen,
+                    settings=settings,
+                    listen=("--listen", f"127.0.0.1:{processes.free_port()}"),
                 )
             )
             for number in range(brokers)
         ]
+        yield started
+        assert all("Traceback" not in broker.log() for broker in started)
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ class Host:
         self._crowd = crowd
         self.names: list[str] = []
         self.process = subprocess.Popen(
-            processes.dying_with_tests([sys.executable, "-m", "tests.support.member_host"]),
+            processes.dying_with_tests([sys.executable, "-m", "tests.support.members"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_REPOSITORY,

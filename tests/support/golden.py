@@ -38,7 +38,7 @@ from korvet.protocol.types import (
 from korvet.redis.keys import Keys
 from korvet.share.types import ACCEPT, GAP, REJECT, RELEASE
 from tests.support import reading, redis_commands, redis_servers
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics, archive, topics_in, trim
 from tests.support.batches import Record, batch
 from tests.support.batches import read as read_batches
 from tests.support.broker import Broker, korvet_broker
@@ -49,7 +49,6 @@ from tests.support.reading import produce, send
 from tests.support.records import TIMESTAMP_FIRST_MS, Received
 from tests.support.share_consumer import Ack, Delivered, ShareConsumer
 from tests.support.topic_client import Client
-from tests.support.trimming import archive, trim
 
 LAYOUTS = {"record": {}, "dense": {"offset.encoding": "dense"}, "batch": {"storage.format": "batch"}}
 """The configs that all topics of a layout have: offsets that are times, of entries or of batches."""
@@ -130,15 +129,9 @@ def broker_on(directory: Path, redis_url: str, lake: Path, **settings: str) -> I
         | {"lake.path": str(lake)}
         | {name.replace("_", "."): value for name, value in settings.items()}
     )
-    flags = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
-    with korvet_broker(directory, "--redis-url", redis_url, *flags, listen=(), workers=1) as broker:
+    flags = ("--redis-url", redis_url)
+    with korvet_broker(directory, *flags, settings=given, listen=(), workers=1) as broker:
         yield broker
-
-
-def address_of(broker: Broker, listener: str) -> str:
-    """Return where a broker listens by a name, as HOST:PORT."""
-    host, port = broker.at(listener)
-    return f"{host}:{port}"
 
 
 def timed(*records: dict[str, Any]) -> list[dict[str, Any]]:
@@ -156,7 +149,7 @@ def values(*texts: str) -> list[dict[str, Any]]:
 
 def write_data(broker: Broker, stored: Any, lake: Topics, layout: Mapping[str, str]) -> Idempotent:
     """Write what is stored by topics, by groups, by what administers a cluster and by pipelines."""
-    bootstrap = address_of(broker, "INSIDE")
+    bootstrap = broker.bootstrap_of("INSIDE")
     with AdminClient(bootstrap) as admin:
         created = [NewTopic(name, 1, configs={**configs, **layout}) for name, configs in TOPICS.items()]
         settled(admin.topics.create(created))
@@ -381,7 +374,7 @@ def add_external_entries(stored: Any, lake: Topics) -> None:
 
 def observed(broker: Broker, lake: Topics) -> dict[str, Any]:
     """Return what clients read once the open transaction has timed out; share groups deliver once more by this."""
-    bootstrap = address_of(broker, "INSIDE")
+    bootstrap = broker.bootstrap_of("INSIDE")
     with AdminClient(bootstrap) as admin:
         wait_until(
             lambda: settled(admin.transactions.describe(["open"]))["open"].state == "CompleteAbort",
@@ -409,7 +402,7 @@ def observed(broker: Broker, lake: Topics) -> dict[str, Any]:
     ]
     login: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
     login |= {"sasl.username": USER, "sasl.password": PASSWORD}
-    with reading.consumer(address_of(broker, "LOGIN"), "plain", **login) as consumer:
+    with reading.consumer(broker.bootstrap_of("LOGIN"), "plain", **login) as consumer:
         seen[f"first record of {USER}"] = reading.read(consumer, 1)[0].offset
     for group in MEMBERS:
         with reader(bootstrap, group) as (_, first):

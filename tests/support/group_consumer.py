@@ -9,12 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from korvet.protocol.messages.streams_group_heartbeat import (
-    StreamsGroupHeartbeatRequest,
-    Subtopology,
-    Topology,
-)
+from tests.handlers import apis
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
@@ -48,40 +43,27 @@ def joined(
 def sharing(client: Client, group: str, topic: str) -> Iterator[str]:
     """Have a member in a share group, and give its id."""
     member_id = str(uuid.uuid4())
-    joining = ShareGroupHeartbeatRequest(
-        group_id=group, member_id=member_id, member_epoch=0, subscribed_topic_names=[topic]
-    )
-    assert client.call(joining, 1).assignment is not None
+    member = {"group_id": group, "member_id": member_id}
+    joined = client.ask(apis.ShareGroupHeartbeat, 1, **member, subscribed_topic_names=[topic])
+    assert joined.assignment is not None
     try:
         yield member_id
     finally:
-        leaving = ShareGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=-1)
-        assert client.call(leaving, 1).error_code == 0
+        assert client.ask(apis.ShareGroupHeartbeat, 1, **member, member_epoch=-1).error_code == 0
 
 
 @contextlib.contextmanager
 def streaming(client: Client, group: str, topic: str, *, leaves: bool = True) -> Iterator[str]:
     """Have a member in a streams group that has the tasks of a topic, and give its id; in the end it `leaves`."""
     member_id = str(uuid.uuid4())
-    reading = Subtopology(
-        subtopology_id="0",
-        source_topics=[topic],
-        source_topic_regex=[],
-        state_changelog_topics=[],
-        repartition_sink_topics=[],
-        repartition_source_topics=[],
-        copartition_groups=[],
-    )
+    member = {"group_id": group, "member_id": member_id, "endpoint_information_epoch": -1}
 
     def heartbeat(epoch: int, **fields: Any) -> Any:
-        request = StreamsGroupHeartbeatRequest(
-            group_id=group, member_id=member_id, member_epoch=epoch, endpoint_information_epoch=-1, **fields
-        )
-        answer = client.call(request, 0)
+        answer = client.ask(apis.StreamsGroupHeartbeat, 0, **member, member_epoch=epoch, **fields)
         assert answer.error_code == 0
         return answer
 
-    topology = Topology(epoch=0, subtopologies=[reading])
+    topology = {"subtopologies": [{"subtopology_id": "0", "source_topics": [topic]}]}
     joined_in = heartbeat(0, rebalance_timeout_ms=60_000, topology=topology, process_id="p")
     # The first assignment waits for more members.
     wait_until(lambda: not heartbeat(joined_in.member_epoch).status, "it has its tasks")

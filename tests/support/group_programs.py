@@ -92,16 +92,15 @@ class Member:
 @contextlib.contextmanager
 def broker_of_groups(directory: Path) -> Iterator[Broker]:
     """Run a broker of two workers whose groups begin at once, and whose members send heartbeats often."""
-    settings = (
-        "group.initial.rebalance.delay.ms=0",
-        "group.min.session.timeout.ms=1000",
-        "group.consumer.min.heartbeat.interval.ms=200",
-        "group.consumer.heartbeat.interval.ms=200",
-        f"group.consumer.min.session.timeout.ms={SESSION_MS}",
-        f"group.consumer.session.timeout.ms={SESSION_MS}",
-    )
-    flags = [word for each in settings for word in ("--set", each)]
-    with korvet_broker(directory, *flags, workers=2) as running:
+    settings = {
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        "group.consumer.min.heartbeat.interval.ms": 200,
+        "group.consumer.heartbeat.interval.ms": 200,
+        "group.consumer.min.session.timeout.ms": SESSION_MS,
+        "group.consumer.session.timeout.ms": SESSION_MS,
+    }
+    with korvet_broker(directory, workers=2, settings=settings) as running:
         yield running
 
 

@@ -13,10 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
-from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
-from korvet.protocol.messages.heartbeat import HeartbeatRequest
-from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.handlers import apis
 from tests.support.broker import Broker
 from tests.support.crowd import Crowd
 from tests.support.load import Load
@@ -164,13 +161,15 @@ class GroupWatch:
         part = next(iter(self._last.members.values()))
         with WireClient(self.brokers[0].address) as client:
             for generation in range(1, _GENERATIONS_MAX):
-                request = HeartbeatRequest(
-                    group_id=self._group,
-                    generation_id=generation,
-                    member_id=part.member_id,
-                    group_instance_id=part.instance or None,
-                )
-                while (code := client.call(request, 4).error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                beat = {
+                    "group_id": self._group,
+                    "generation_id": generation,
+                    "member_id": part.member_id,
+                    "group_instance_id": part.instance or None,
+                }
+                while (
+                    code := client.ask(apis.Heartbeat, 4, **beat).error_code
+                ) == ErrorCode.COORDINATOR_NOT_AVAILABLE:
                     assert time.monotonic() < deadline, "this broker does not reach Redis"
                     time.sleep(_PAUSE_SECONDS)
                 if code == ErrorCode.NONE:
@@ -233,13 +232,13 @@ class GroupWatch:
 def coordinator(brokers: list[Broker], group: str) -> Broker:
     """Return the broker that clients get as the coordinator of a group; the brokers' ids are their places."""
     with WireClient(brokers[0].address) as client:
-        [found] = client.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
+        [found] = client.ask(apis.FindCoordinator, 4, coordinator_keys=[group]).coordinators
     node_id: int = found.node_id
     return brokers[node_id]
 
 
 def _described(client: WireClient, group: str) -> Look | None:
-    [found] = client.call(DescribeGroupsRequest(groups=[group]), 5).groups
+    [found] = client.ask(apis.DescribeGroups, 5, groups=[group]).groups
     if found.error_code:
         return None
     return Look(
@@ -254,8 +253,7 @@ def _described(client: WireClient, group: str) -> Look | None:
 
 
 def _committed(client: WireClient, group: str) -> dict[int, int]:
-    wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
-    [found] = client.call(OffsetFetchRequest(groups=[wanted]), 8).groups
+    [found] = client.ask(apis.OffsetFetch, 8, groups=[{"group_id": group, "topics": None}]).groups
     if found.error_code:
         return {}
     return {

@@ -60,8 +60,8 @@ class Provider:
             found.append({**jwk, "kid": key_id, "use": "sig"})
         return json.dumps({"keys": found}).encode()
 
-    def public_pem(self, key_id: str = "one") -> bytes:
-        public = self.keys[key_id][1].public_key()
+    def public_pem(self) -> bytes:
+        public = self.keys["one"][1].public_key()
         pem: bytes = public.public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )

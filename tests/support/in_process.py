@@ -113,17 +113,13 @@ class _Thread(threading.Thread):
 
 @contextlib.contextmanager
 def only_broker(redis_url: str, settings: Mapping[str, str] | None = None) -> Iterator[InProcessBroker]:
-    """Empty a Redis, and run a broker on it."""
+    """Empty a Redis, and run a broker on it with these settings, on a free port.
+
+    Records are kept indefinitely unless the settings say otherwise.
+    """
     with redis_servers.connected(redis_url) as client:
         client.flushall()
         client.script_flush()
-    with broker_in_process(redis_url, settings) as running:
-        yield running
-
-
-@contextlib.contextmanager
-def broker_in_process(redis_url: str, settings: Mapping[str, str] | None = None) -> Iterator[InProcessBroker]:
-    """Run a broker with these settings on a free port; records are kept indefinitely unless they say otherwise."""
     common = {
         "redis.url": redis_url,
         "workers": "1",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,15 +55,3 @@ def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
             process.kill()
             process.wait()
             os.close(noted)
-
-
-@contextlib.contextmanager
-def stopped(service: LakeService) -> Iterator[None]:
-    """Let the process take requests in and answer none within the block, by a signal."""
-    service.process.send_signal(signal.SIGSTOP)
-    # On another core it may answer for a moment after the signal was sent.
-    os.waitid(os.P_PID, service.process.pid, os.WSTOPPED)
-    try:
-        yield
-    finally:
-        service.process.send_signal(signal.SIGCONT)

@@ -1,4 +1,9 @@
-"""Members of a consumer group with real clients, each in a thread of its own: what tests/support/member_host.py runs.
+"""A process with members of consumer groups, real clients: a test kills it to kill them, as no client's close can.
+
+Run as `python -m tests.support.members`. A line on stdin is a command in JSON: `{"start": <plan>}` or
+`{"end": <name>}`; the end of stdin ends the process at once. A line on stdout is what a member reports: its `member`,
+the `event`, the time `at` (s, of the machine's monotonic clock) and the event's fields. A report is in the pipe when it
+returns.
 
 A member reports each record before it commits the offset after it, so a killed member loses nothing that it
 has not reported. It reports by `report(event, **fields)`: `open`, `assigned` and `revoked` or `lost` with `partitions`,
@@ -9,10 +14,14 @@ has not reported. It reports by `report(event, **fields)`: `open`, `assigned` an
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -340,3 +349,37 @@ KINDS: dict[str, type[Member]] = {
     "kafka-python": KafkaPythonMember,
     "aiokafka": AiokafkaMember,
 }
+
+_writing = threading.Lock()
+
+
+class Command(msgspec.Struct):
+    """The command, one of the two."""
+
+    start: Plan | None = None
+    end: str = ""
+
+
+def report(member: str, event: str, **fields: Any) -> None:
+    line = {"member": member, "event": event, "at": time.monotonic(), **fields}
+    data = memoryview(msgspec.json.encode(line) + b"\n")
+    with _writing:
+        while data:
+            data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+def main() -> None:
+    logging.disable()  # the clients log every connection that they lose
+    members: dict[str, Member] = {}
+    for line in sys.stdin:
+        command = msgspec.json.decode(line, type=Command)
+        if plan := command.start:
+            members[plan.name] = KINDS[plan.kind](plan, partial(report, plan.name))
+            members[plan.name].start()
+        else:
+            members[command.end].end()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -53,21 +53,28 @@ def wait_until(holds: Callable[[], object], what: str, seconds: float = WAIT_SEC
         time.sleep(0.02)
 
 
+def _stat(pid: int) -> list[str]:
+    """Return what the kernel says of a process: its state, its parent, ...; nothing of one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def alive(pid: int) -> bool:
     """Whether the process runs; one that ended and was not reaped yet does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
+    return _stat(pid)[:1] == ["T"]
 
 
 def parent(pid: int) -> int:
     """Return the parent's process id, 0 for a process that is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
+    stat = _stat(pid)
+    return int(stat[1]) if stat else 0
 
 
 def children(pid: int) -> set[int]:
@@ -86,6 +93,19 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Send a signal to a process that may be gone."""
     if alive(pid):
         os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def stopped(*pids: int) -> Iterator[None]:
+    """Stop processes within the block: they take what they are sent, and do and answer nothing (SIGSTOP)."""
+    for pid in pids:
+        kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(is_stopped(pid) or not alive(pid) for pid in pids), "the processes are stopped")
+    try:
+        yield
+    finally:
+        for pid in pids:
+            kill(pid, signal.SIGCONT)
 
 
 def free_port() -> int:

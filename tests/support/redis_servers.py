@@ -207,15 +207,6 @@ class DurableServer(RedisServer):
         self.start()
 
 
-@contextlib.contextmanager
-def docker_server() -> Iterator[str]:
-    """Run testcontainers' Redis; yields its `redis://` URL."""
-    from testcontainers.redis import RedisContainer
-
-    with RedisContainer("redis:7") as container:
-        yield f"redis://{container.get_container_host_ip()}:{container.get_exposed_port(6379)}"
-
-
 def wait_until_ready(url: str) -> None:
     """Wait until a server answers, be it that it wants a password."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
@@ -232,25 +223,28 @@ def wait_until_ready(url: str) -> None:
             return
 
 
-@contextlib.contextmanager
-def _cluster() -> Iterator[str]:
-    from tests.support.redis_cluster import redis_cluster  # it starts its nodes by this module
-
-    with redis_cluster() as running:
-        running.set_epochs_apart()
-        yield running.url
-
-
 def is_cluster() -> bool:
     """Whether TEST_KORVET_CLUSTER asks for a cluster."""
     return os.environ.get("TEST_KORVET_CLUSTER") == "1"
 
 
-def server() -> contextlib.AbstractContextManager[str]:
-    """Return the server or cluster that the environment chooses."""
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """Run the server or cluster that the environment chooses; yields its URL."""
     if is_cluster():
-        return _cluster()
-    return docker_server() if os.environ.get("TEST_KORVET_REDIS") == "docker" else embedded_server()
+        from tests.support.redis_cluster import redis_cluster  # it starts its nodes by this module
+
+        with redis_cluster() as running:
+            running.set_epochs_apart()
+            yield running.url
+    elif os.environ.get("TEST_KORVET_REDIS") == "docker":
+        from testcontainers.redis import RedisContainer
+
+        with RedisContainer("redis:7") as container:
+            yield f"redis://{container.get_container_host_ip()}:{container.get_exposed_port(6379)}"
+    else:
+        with embedded_server() as url:
+            yield url
 
 
 class _Cluster(redis.RedisCluster):

@@ -18,9 +18,8 @@ from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.url import socket_of
 from tests.lake.rows import records_of
-from tests.support.archives import Format, Topics, all_kinds, topics_in
+from tests.support.archives import Format, Topics, all_kinds, archive, topics_in, trim
 from tests.support.broker import Broker, korvet_broker
-from tests.support.trimming import archive, trim
 
 Bare = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 """Timestamp, key, value and headers."""

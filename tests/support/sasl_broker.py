@@ -42,8 +42,7 @@ def sasl_broker(
             "sasl.oauthbearer.expected.issuer": ISSUER,
         }
     settings |= more or {}
-    flags = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
-    with korvet_broker(directory, *flags, listen=(), workers=2) as running:
+    with korvet_broker(directory, settings=settings, listen=(), workers=2) as running:
         with Client(running.at("ADMIN")) as admin:
             set_password(admin, USER, PASSWORD, ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         yield running
@@ -53,5 +52,4 @@ def sasl_broker(
 
 def bootstrap(broker: Broker) -> str:
     """Return where clients log in."""
-    host, port = broker.at("SASL_PLAINTEXT")
-    return f"{host}:{port}"
+    return broker.bootstrap_of("SASL_PLAINTEXT")

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from korvet.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.protocol.types import ScramMechanism
 from korvet.security.scram import salt_password
+from tests.handlers import apis
 from tests.support.scram_client import ScramClient
 from tests.support.topic_client import Client
 from tests.support.wire_client import frame
+
+_ITERATIONS = 4096
 
 
 class SaslClient(Client):
     """A connection to a listener with SASL."""
 
     def handshake(self, mechanism: str, version: int = 1) -> Any:
-        return self.call(SaslHandshakeRequest(mechanism=mechanism), version)
+        return self.ask(apis.SaslHandshake, version, mechanism=mechanism)
 
     def authenticate(self, token: bytes, version: int = 2) -> Any:
-        return self.call(SaslAuthenticateRequest(auth_bytes=token), version)
+        return self.ask(apis.SaslAuthenticate, version, auth_bytes=token)
 
     def token(self, token: bytes) -> bytes:
         """Send a token as after version 0 of the handshake, and return the answer."""
@@ -54,24 +50,26 @@ class SaslClient(Client):
         return self
 
 
-def set_password(
-    admin: Client, user: str, password: str, *mechanisms: ScramMechanism, iterations: int = 4096
-) -> None:
+def set_password(admin: Client, user: str, password: str, *mechanisms: ScramMechanism) -> None:
     """Give a user a password, for SCRAM-SHA-256 if nothing else is said."""
     for mechanism in mechanisms or (ScramMechanism.SCRAM_SHA_256,):
         salt = b"a salt of a test"
-        salted = salt_password(mechanism, password, salt, iterations)
-        change = ScramCredentialUpsertion(
-            name=user, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted
-        )
-        request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[change])
-        [result] = admin.call(request, 0).results
-        assert result.error_code == 0, result.error_message
+        salted = salt_password(mechanism, password, salt, _ITERATIONS)
+        change = {
+            "name": user,
+            "mechanism": mechanism,
+            "iterations": _ITERATIONS,
+            "salt": salt,
+            "salted_password": salted,
+        }
+        _alter(admin, upsertions=[change])
 
 
-def delete_password(
-    admin: Client, user: str, mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256
-) -> None:
-    deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
-    [result] = admin.call(AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[]), 0).results
+def delete_password(admin: Client, user: str) -> None:
+    """Take the password for SCRAM-SHA-256 away."""
+    _alter(admin, deletions=[{"name": user, "mechanism": ScramMechanism.SCRAM_SHA_256}])
+
+
+def _alter(admin: Client, **changes: Any) -> None:
+    [result] = admin.ask(apis.AlterUserScramCredentials, 0, **changes).results
     assert result.error_code == 0, result.error_message

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages import share_acknowledge as acknowledge_wire
-from korvet.protocol.messages import share_fetch as wire
-from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from korvet.protocol.schema import Message
 from korvet.share.types import ACCEPT
+from tests.handlers import apis
 from tests.support.batches import read
+from tests.support.messages import message
 from tests.support.topic_client import Client
 
 FOREVER_MS = 60_000
@@ -45,25 +45,17 @@ class Delivered(NamedTuple):
 Acks = Mapping[Place, Iterable[Ack]]
 
 
-def acknowledged_topics(given: Mapping[Place, Iterable[Ack]]) -> list[acknowledge_wire.AcknowledgeTopic]:
+def acknowledged_topics(given: Mapping[Place, Iterable[Ack]]) -> list[dict[str, Any]]:
     """Return partitions with what is acknowledged of them, as requests have them."""
-    by_topic: dict[bytes, list[acknowledge_wire.AcknowledgePartition]] = {}
+    by_topic: dict[bytes, list[dict[str, Any]]] = {}
     for place, acks in given.items():
         batches = [
-            acknowledge_wire.AcknowledgementBatch(
-                first_offset=ack.first, last_offset=ack.last, acknowledge_types=list(ack.types)
-            )
+            {"first_offset": ack.first, "last_offset": ack.last, "acknowledge_types": list(ack.types)}
             for ack in acks
         ]
-        by_topic.setdefault(place.topic_id, []).append(
-            acknowledge_wire.AcknowledgePartition(
-                partition_index=place.partition, acknowledgement_batches=batches
-            )
-        )
-    return [
-        acknowledge_wire.AcknowledgeTopic(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in by_topic.items()
-    ]
+        partition = {"partition_index": place.partition, "acknowledgement_batches": batches}
+        by_topic.setdefault(place.topic_id, []).append(partition)
+    return [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in by_topic.items()]
 
 
 class ShareConsumer:
@@ -82,20 +74,19 @@ class ShareConsumer:
 
     def join(self, *topics: str) -> None:
         """Become a member of the group."""
-        answer = self.client.call(
-            ShareGroupHeartbeatRequest(
-                group_id=self.group, member_id=self.id, member_epoch=0, subscribed_topic_names=list(topics)
-            ),
-            1,
-        )
+        answer = self._heartbeat(subscribed_topic_names=list(topics))
         assert answer.error_code == 0, answer.error_message
+
+    def _heartbeat(self, **fields: Any) -> Any:
+        member = {"group_id": self.group, "member_id": self.id}
+        return self.client.ask(apis.ShareGroupHeartbeat, 1, **member, **fields)
 
     def on(self, topic_id: bytes, *partitions: int) -> ShareConsumer:
         """Fetch these partitions from now on, partition 0 if none is named."""
         self.wanted = [Place(topic_id, each) for each in partitions or (0,)]
         return self
 
-    def request(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> wire.ShareFetchRequest:
+    def request(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> Message:
         """Return the next request."""
         if self.epoch == 0:
             self._named = set()
@@ -114,10 +105,10 @@ class ShareConsumer:
             "batch_size": 500,
             "topics": acknowledged_topics(given),
             "forgotten_topics_data": [
-                wire.ForgottenTopic(topic_id=each.topic_id, partitions=[each.partition]) for each in gone
+                {"topic_id": each.topic_id, "partitions": [each.partition]} for each in gone
             ],
         }
-        return wire.ShareFetchRequest(**values | fields)
+        return message(apis.ShareFetch, values | fields, self.version)
 
     def send(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> Any:
         """Fetch once; returns the response, and goes on to the next epoch."""
@@ -155,7 +146,7 @@ class ShareConsumer:
             "share_session_epoch": self.epoch,
             "topics": acknowledged_topics(acks),
         }
-        answer = self.client.call(acknowledge_wire.ShareAcknowledgeRequest(**values | fields), self.version)
+        answer = self.client.ask(apis.ShareAcknowledge, self.version, **values | fields)
         self._note(answer.error_code)
         return answer
 
@@ -180,8 +171,7 @@ class ShareConsumer:
         """End its session and leave the group."""
         self.epoch = -1
         self.fetch()
-        request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=self.id, member_epoch=-1)
-        assert self.client.call(request, 1).error_code == 0
+        assert self._heartbeat(member_epoch=-1).error_code == 0
 
     def _note(self, error_code: int) -> None:
         if error_code == ErrorCode.NONE:

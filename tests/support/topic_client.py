@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from korvet.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from korvet.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.protocol.wire import ZERO_UUID
+from tests.handlers import apis
 from tests.support.batches import batch
 from tests.support.wire_client import WireClient
 
@@ -25,18 +17,16 @@ class Client(WireClient):
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Create a topic and return its id; `configs` have `_` for `.`."""
-        given = [
-            CreatableTopicConfig(name=each.replace("_", "."), value=value) for each, value in configs.items()
-        ]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=given)
-        [result] = self.call(CreateTopicsRequest(topics=[topic]), 7).topics
+        given = [{"name": each.replace("_", "."), "value": value} for each, value in configs.items()]
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": -1, "configs": given}
+        [result] = self.ask(apis.CreateTopics, 7, topics=[topic]).topics
         assert result.error_code == 0, result.error_message
         topic_id: bytes = result.topic_id
         return topic_id
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
-        [result] = self.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5).responses
+        [result] = self.ask(apis.DeleteTopics, 5, topic_names=[name], timeout_ms=1000).responses
         assert result.error_code == 0, result.error_message
 
     def produce(
@@ -72,18 +62,18 @@ class Client(WireClient):
 
     def offset_at(self, topic: str, timestamp: int, partition: int = 0) -> tuple[int, int]:
         """Return the offset that belongs to a timestamp, and the timestamp of its record."""
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        topics = [ListOffsetsTopic(name=topic, partitions=[asked])]
-        [answer] = self.call(ListOffsetsRequest(replica_id=-1, topics=topics), 7).topics
+        asked = {"partition_index": partition, "timestamp": timestamp}
+        topics = [{"name": topic, "partitions": [asked]}]
+        [answer] = self.ask(apis.ListOffsets, 7, replica_id=-1, topics=topics).topics
         [response] = answer.partitions
         assert response.error_code == 0
         return response.offset, response.timestamp
 
     def described(self, name: str, version: int = 12) -> Any:
         """Return what Metadata answers about a topic, which is not created."""
-        forbidden: dict[str, Any] = {} if version < 4 else {"allow_auto_topic_creation": False}
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], **forbidden)
-        [topic] = self.call(request, version).topics
+        [topic] = self.ask(
+            apis.Metadata, version, topics=[{"name": name}], allow_auto_topic_creation=False
+        ).topics
         return topic
 
     def leader_epoch(self, name: str, partition: int = 0) -> int:
@@ -95,11 +85,9 @@ class Client(WireClient):
         self, topic: str, epoch: int, current: int = -1, version: int = 4, partition: int = 0
     ) -> tuple[int, int, int]:
         """Return what OffsetForLeaderEpoch answers: error, epoch and its end."""
-        asked = OffsetForLeaderPartition(
-            partition=partition, current_leader_epoch=current, leader_epoch=epoch
-        )
-        topics = [OffsetForLeaderTopic(topic=topic, partitions=[asked])]
-        [answer] = self.call(OffsetForLeaderEpochRequest(topics=topics), version).topics
+        asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
+        topics = [{"topic": topic, "partitions": [asked]}]
+        [answer] = self.ask(apis.OffsetForLeaderEpoch, version, topics=topics).topics
         [response] = answer.partitions
         return response.error_code, response.leader_epoch, response.end_offset
 

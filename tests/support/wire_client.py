@@ -11,7 +11,6 @@ import select
 import socket
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,6 +18,8 @@ from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import all_messages
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
+from tests.support.connections import as_kernel_writes, ends
+from tests.support.messages import message
 
 SECONDS_MAX = 30.0
 """How long an answer may take before the test fails."""
@@ -95,6 +96,10 @@ class WireClient:
         self.send(request, version, self._correlation_id)
         return self.receive(RESPONSES[type(request).api.key], version, self._correlation_id)
 
+    def ask(self, kind: type[Message], version: int, **fields: Any) -> Any:
+        """Send a request with these fields, all others null, zero or empty, and return its response."""
+        return self.call(message(kind, fields, version), version)
+
     def send(self, request: Message, version: int, correlation_id: int = 1) -> None:
         """Send a request."""
         self.send_bytes(request_frame(request, version, correlation_id, self.client_id))
@@ -144,28 +149,15 @@ class WireClient:
 C = TypeVar("C", bound=WireClient)
 
 
-_ESTABLISHED = "01"
-"""The state of a connection, as /proc/net/tcp has it."""
-
-
 def worker_of(client: WireClient, worker_pids: Iterable[int]) -> int:
     """Return the pid of the worker that serves a connection, according to the kernel."""
     client.call(ApiVersionsRequest(), 0)  # answered: so it was accepted
     # Both ends: elsewhere the kernel may have given the same port of ours to a connection to another server.
-    ends = [_as_kernel_writes(*client.socket.getpeername()), _as_kernel_writes(*client.socket.getsockname())]
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    # The table is not of one moment: a row may be there twice, and an ended connection may have had the same ends.
-    [inode] = {row[9] for row in rows if row[1:3] == ends and row[3] == _ESTABLISHED}
+    wanted = as_kernel_writes(*client.socket.getpeername()), as_kernel_writes(*client.socket.getsockname())
     for pid in worker_pids:
-        for path in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if str(path.readlink()) == f"socket:[{inode}]":
-                    return pid
+        if wanted in ends(pid):
+            return pid
     raise AssertionError("no worker holds the connection")
-
-
-def _as_kernel_writes(host: str, port: int) -> str:
-    return f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}"
 
 
 @contextlib.contextmanager

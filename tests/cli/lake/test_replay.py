@@ -10,10 +10,9 @@ import pytest
 
 from korvet.lake.source import SourceTopic
 from tests.cli.commands import TextResult, done, failed, korvet
-from tests.support.archives import where
+from tests.support.archives import archive, trim, where
 from tests.support.batches import Record
 from tests.support.replaying import Stage, stage_in
-from tests.support.trimming import archive, trim
 
 
 @pytest.fixture(scope="module")

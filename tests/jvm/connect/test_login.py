@@ -50,7 +50,7 @@ def test_connectors_run_with_a_login(secured: Broker, authority: Authority, tmp_
     sink = tmp_path / "sink.txt"
     content = JAVA.replace("/etc/kafka/ca.pem", str(authority.certificate)).replace("...", PASSWORD)
     login = dict(re.findall(r"^([\w.]+)=((?:.*\\\n)*.*)$", content, re.MULTILINE))
-    configs = worker_configs(secured) | {"bootstrap.servers": "{}:{}".format(*secured.at("SASL_SSL"))}
+    configs = worker_configs(secured) | {"bootstrap.servers": secured.bootstrap_of("SASL_SSL")}
     for whose in ("", "producer.", "consumer.", "admin."):
         configs |= {f"{whose}{name}": value for name, value in login.items()}
     kinds = {

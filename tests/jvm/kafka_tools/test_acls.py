@@ -32,8 +32,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[AtBroker, A
         sasl_broker(tmp_path_factory.mktemp("broker"), more=AUTHORIZER) as broker,
         kafka_tools(tmp_path_factory.mktemp("java")) as java,
     ):
-        host, port = broker.at("ADMIN")
-        yield AtBroker(java, f"{host}:{port}"), AtBroker(java, bootstrap(broker))
+        yield AtBroker(java, broker.bootstrap_of("ADMIN")), AtBroker(java, bootstrap(broker))
 
 
 def test_acls_are_added_listed_and_removed(both: tuple[AtBroker, AtBroker], tmp_path: Path) -> None:

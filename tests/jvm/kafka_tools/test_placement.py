@@ -16,13 +16,12 @@ from tests.support.broker import Broker, korvet_broker
 File = Callable[[Any], str]
 
 
-def moves(topic: str, *replicas: list[int], first: int = 0) -> dict[str, Any]:
-    """Return a plan for the partitions of a topic, from the first one on, as the tool takes it."""
+def moves(topic: str, *replicas: list[int]) -> dict[str, Any]:
+    """Return a plan for the first partitions of a topic, as the tool takes it."""
     return {
         "version": 1,
         "partitions": [
-            {"topic": topic, "partition": index, "replicas": each}
-            for index, each in enumerate(replicas, first)
+            {"topic": topic, "partition": index, "replicas": each} for index, each in enumerate(replicas)
         ],
     }
 

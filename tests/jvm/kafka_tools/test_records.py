@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import redis
 from confluent_kafka import Consumer, Producer
 
@@ -53,10 +54,18 @@ def test_records_are_deleted_up_to_an_offset(tools: AtBroker, brokers: list[Brok
     assert f"partition: {topic}-0\tlow_watermark: {RECORDS}\n" in deleted(-1)
 
 
-def test_groups_are_described_moved_and_deleted(tools: AtBroker, brokers: list[Broker]) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_are_described_moved_and_deleted(
+    tools: AtBroker, brokers: list[Broker], protocol: str
+) -> None:
     topic, group = dense_topic(tools, brokers), topic_name("group")
     consumer = Consumer(
-        {"bootstrap.servers": brokers[0].bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": brokers[0].bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+        }
     )
     try:
         consumer.subscribe([topic])
@@ -73,7 +82,11 @@ def test_groups_are_described_moved_and_deleted(tools: AtBroker, brokers: list[B
         assert "GroupNotEmptyException" in refused
     finally:
         consumer.close()
-    assert f"{group} " in tools.done("kafka-groups", "--list")
+    assert re.search(
+        rf"^{group}\s+{protocol}\s+consumer",
+        tools.done("kafka-groups", "--list"),
+        re.MULTILINE | re.IGNORECASE,
+    )
     assert group in tools.done("kafka-consumer-groups", "--list").split()
     reset = ("--reset-offsets", "--group", group, "--topic", topic)
     for target, offset in (("--to-earliest", 0), ("--to-latest", RECORDS), ("--shift-by=-2", RECORDS - 2)):

@@ -50,8 +50,7 @@ def tools(java: Tools, broker: Broker) -> AtBroker:
 @pytest.fixture
 def admin(java: Tools, broker: Broker) -> AtBroker:
     """Give the tools at the other one."""
-    host, port = broker.at("ADMIN")
-    return AtBroker(java, f"{host}:{port}")
+    return AtBroker(java, broker.bootstrap_of("ADMIN"))
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_topics_are_created_and_read_with_a_login(
     file = tmp_path / "client.properties"
     content = JAVA.replace("/etc/kafka/ca.pem", str(authority.certificate))
     file.write_text(content.replace("...", PASSWORD))
-    at = tools.at("{}:{}".format(*secured.at("SASL_SSL")))
+    at = tools.at(secured.bootstrap_of("SASL_SSL"))
     at.done("kafka-topics", "--create", "--topic", "secured", "--command-config", str(file))
     assert at.done("kafka-topics", "--list", "--command-config", str(file)).split() == ["secured"]
     file.write_text(content.replace("...", "wrong"))

@@ -33,8 +33,7 @@ def test_kafkas_tools_by_tls(tools: AtBroker, tmp_path: Path, version: str) -> N
         "ssl.truststore.location": authority.certificate,
         "ssl.client.auth": "required",
     }
-    flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with korvet_broker(tmp_path, *flags, workers=2, listen=()) as broker:
+    with korvet_broker(tmp_path, workers=2, settings=settings, listen=()) as broker:
         at = tools.at(broker.bootstrap)
         at.done("kafka-topics", *config, "--create", "--topic", "encrypted", "--partitions", "3")
         assert "encrypted" in at.done("kafka-topics", *config, "--list").split()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.jvm.tools import AtBroker
 from tests.support.records import topic_name
 
@@ -68,21 +66,3 @@ def test_partitions_that_lack_something_are_none(tools: AtBroker, topic: str) ->
         assert tools.done("kafka-topics", "--describe", flag) == ""
     overridden = tools.done("kafka-topics", "--describe", "--topics-with-overrides", "--topic", topic)
     assert f"Topic: {topic}\t" in overridden
-
-
-@pytest.mark.parametrize(
-    ("flags", "error", "said"),
-    [
-        (("--create", "--config", "no.such=1"), "InvalidConfigurationException", "config name: no.such"),
-        (("--create", "--replica-assignment", "77"), "InvalidReplicaAssignmentException", "are [0, 1]"),
-        (("--alter", "--partitions", "1"), "InvalidPartitionsException", "would not be an increase"),
-        (("--create",), "TopicExistsException", "already exists"),
-    ],
-)
-def test_a_refusal_is_printed_with_its_name_and_reason(
-    tools: AtBroker, topic: str, flags: tuple[str, ...], error: str, said: str
-) -> None:
-    name = topic if flags in (("--create",), ("--alter", "--partitions", "1")) else topic_name("refused")
-    output = tools.refused("kafka-topics", "--topic", name, *flags)
-    assert error in output
-    assert said in output

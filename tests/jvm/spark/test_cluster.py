@@ -150,10 +150,10 @@ def test_a_killed_driver_loses_and_repeats_nothing(running: Cluster, topics: Top
     wait_until(lambda: running.executors() <= before, "its executors are gone", SECONDS_MAX)
 
 
-def files_of(topics: Topics, count: int = 6) -> SourceTopic:
-    """Make a topic with `count` files in each of two partitions."""
+def files_of(topics: Topics) -> SourceTopic:
+    """Make a topic with six files in each of two partitions."""
     topic = topics.make("orders", "batch", partitions=2)
-    for _ in range(count):
+    for _ in range(6):
         all_kinds(topics, topic)
         assert topics.archiver().round(topics.run).failures == []
     return topic

@@ -147,10 +147,10 @@ def runs(delta: Driver, topics: Topics, tmp_path: Path) -> Runs:
     return Runs(delta, topics, tmp_path)
 
 
-def order(number: int, amount: float | None, key: str | None = None, minute: int = 0) -> Record:
+def order(number: int, amount: float | None, minute: int = 0) -> Record:
     """Return an order as JSON, or its deletion without an amount."""
     value = None if amount is None else json.dumps({"id": number, "amount": amount}).encode()
-    return Record(value, (key or str(number)).encode(), START + minute * MINUTE)
+    return Record(value, b"%d" % number, START + minute * MINUTE)
 
 
 SOURCE = """
