@@ -6,7 +6,6 @@ slow are one write. The same thread renews the lease. Nothing of Spark is import
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -39,8 +38,6 @@ from korvet.lake.scan import PartitionSnapshot, count_records, snapshots
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.log.index import Lag
 from korvet.log.types import LogPosition
-from korvet.redis.blocking_driver import blocking_redis
-from korvet.redis.keys import Keys
 from korvet.spark.pipelines.spec import UNMET, UNREAD, PipelineError
 
 _RENEW_S = LEASE_MS / 1000 / 3
@@ -57,20 +54,6 @@ _UNREAD_CHARACTERS_MAX = 500
 _OTHER_FIELDS = "other fields"
 
 _log = logs.Log(__name__)
-
-
-@contextlib.contextmanager
-def opened(source: LakeSource) -> Iterator[PipelineStore]:
-    """Give the store of a Redis, for the thread that calls."""
-    redis = blocking_redis(
-        source.redis_url,
-        timeout_ms=source.timeout_ms,
-        connect_timeout_ms=source.connect_timeout_ms,
-    )
-    try:
-        yield PipelineStore(redis, Keys(source.namespace))
-    finally:
-        redis.close()
 
 
 class PipelineLease:
@@ -146,7 +129,8 @@ class PipelineReporter:
     def __enter__(self) -> Self:
         """Acquire the lease; raises PipelineError if another process has it."""
         status = self._status
-        with opened(self._source) as store:
+        with self._source.opened() as stores:
+            store = stores.pipelines
             PipelineLease(store, status.name).acquire()
             before = next((pipeline for pipeline in store.read() if pipeline.name == status.name), None)
             if before is not None:
@@ -267,7 +251,8 @@ class PipelineReporter:
         self._changed.notify()
 
     def _write_and_renew(self) -> None:
-        with opened(self._source) as store:
+        with self._source.opened() as stores:
+            store = stores.pipelines
             lease = store.lease(self._status.name)
             away = False
             while True:
