@@ -18,7 +18,7 @@ import pyarrow as pa
 from korvet import logs
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.files import DATA_COLUMNS, TableFile
-from korvet.lake.reader import LakeReader, ReadPosition
+from korvet.lake.reader import LakeReader
 from korvet.lake.row_groups import group_overlapping
 from korvet.lake.schema import (
     HEADERS,
@@ -36,6 +36,7 @@ from korvet.lake.tasks import PlanError, RangeReader
 from korvet.lake.unreadable import kept_files
 from korvet.log import high_watermark
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
+from korvet.log.remote.client import RemoteRequest
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
 
@@ -421,9 +422,10 @@ def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int
     Raises LakeError, KafkaError and StorageUnavailableError.
     """
     if log.start < log.archived:
-        place = ReadPosition(*log.topic.of, log.partition.index, log.start, log.archived)
-        record = LakeReader(stores.lake, log.version).first_from(place, timestamp)
-        if record is not None:
+        place = log.partition.index, log.start, log.archived
+        request = RemoteRequest(0, "first_from", *log.topic.of, *place, timestamp=timestamp)
+        record = LakeReader(stores.lake, log.version).answer(request)
+        if record.offset >= 0:
             return record.offset
     at = max(log.start, log.archived)
     # The first of the records that are left, whatever is deleted meanwhile.
