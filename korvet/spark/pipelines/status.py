@@ -25,11 +25,9 @@ from korvet import logs
 from korvet.cluster.pipelines import (
     LEASE_MS,
     MAIN,
-    LostOffsets,
     PipelineProcess,
     PipelineStatus,
     PipelineStore,
-    QueryPosition,
     QueryStatus,
     State,
 )
@@ -39,6 +37,7 @@ from korvet.lake.source import LakeSource, LakeStores
 from korvet.log.index import Lag
 from korvet.log.types import LogPosition
 from korvet.spark.pipelines.spec import UNMET, UNREAD, PipelineError
+from korvet.spark.position import StreamPosition
 
 _RENEW_S = LEASE_MS / 1000 / 3
 _RETRY_S = 1.0
@@ -208,25 +207,20 @@ class PipelineReporter:
     def _log_losses(self, query: str, event: Mapping[str, Any]) -> None:
         log = partial(_log.warning, pipeline=self._status.name, query=query)
         for source in event["sources"]:
-            began, ended = (_offset(source.get(edge)) for edge in ("startOffset", "endOffset"))
-            before, after = (offsets.get("topics", {}) for offsets in (began, ended))
+            began, ended = (_position(source.get(edge)) for edge in ("startOffset", "endOffset"))
+            before, after = began.topics, ended.topics
             for topic in sorted(before.keys() - after.keys()):
                 log("a topic was deleted: it is not read any more", topic=topic)
             for topic in sorted(before.keys() & after.keys()):
-                if before[topic]["id"] != after[topic]["id"]:
+                if before[topic].id != after[topic].id:
+                    log("a topic was re-created: it is read from its start", topic=topic, id=after[topic].id)
+            known = began.losses()
+            for key, lost in ended.losses().items():
+                if lost != known.get(key):
                     log(
-                        "a topic was re-created: it is read from its start",
-                        topic=topic,
-                        id=after[topic]["id"],
+                        "offsets were lost before they were read",
+                        **{"topic": key.topic, "partition": key.number, "from": lost.first, "to": lost.end},
                     )
-            known = _lost(began)
-            for topic, partitions in _lost(ended).items():
-                for partition, lost in partitions.items():
-                    if lost != known.get(topic, {}).get(partition):
-                        log(
-                            "offsets were lost before they were read",
-                            **{"topic": topic, "partition": partition, "from": lost.first, "to": lost.end},
-                        )
 
     def dead_letters(self, count: int) -> None:
         """Report records that did not decode, and are in the table of dead letters."""
@@ -307,9 +301,9 @@ def _log_file() -> str | None:
 
 def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
     """Return the status of a query after an event, which may be one without records."""
-    ends = [_offset(source["endOffset"]) for source in event["sources"]]
-    positions = {name: position for end in ends for name, position in _positions(end)}
-    lost = {topic: position for end in ends for topic, position in _lost(end).items()}
+    ends = [_position(source["endOffset"]) for source in event["sources"]]
+    positions = {name: position for end in ends for name, position in end.topics.items()}
+    lost = {topic: partitions for end in ends for topic, partitions in end.lost.items()}
     if not event["numInputRows"]:
         return msgspec.structs.replace(
             before,
@@ -337,21 +331,13 @@ def _ms_of(timestamp: str) -> int:
     return int(datetime.fromisoformat(timestamp).timestamp() * 1000)
 
 
-def _offset(offset: object) -> dict[str, Any]:
-    """Return an offset of the format `korvet`, empty for one of another source."""
+def _position(offset: object) -> StreamPosition:
+    """Return an offset of the format `korvet`, an empty one for that of another source."""
     parsed = json.loads(offset) if isinstance(offset, str) else offset
-    return parsed if isinstance(parsed, dict) and isinstance(parsed.get("topics"), dict) else {}
-
-
-def _positions(offset: Mapping[str, Any]) -> Iterator[tuple[str, QueryPosition]]:
-    """Yield how far a source has read its topics."""
-    for name, position in offset.get("topics", {}).items():
-        yield name, msgspec.convert(position, QueryPosition, strict=False)
-
-
-def _lost(offset: Mapping[str, Any]) -> dict[str, dict[int, LostOffsets]]:
-    """Return what a source has passed over, by topic and partition."""
-    return msgspec.convert(offset.get("lost", {}), dict[str, dict[int, LostOffsets]], strict=False)
+    try:
+        return msgspec.convert(parsed, StreamPosition, strict=False)
+    except msgspec.ValidationError:
+        return StreamPosition({})
 
 
 def lag_of(stores: LakeStores, status: PipelineStatus) -> Lag:
