@@ -33,7 +33,7 @@ from korvet.cluster.pipelines import (
 )
 from korvet.errors import KafkaError
 from korvet.lake.scan import PartitionSnapshot, count_records, snapshots
-from korvet.lake.source import LakeSource, LakeStores
+from korvet.lake.source import LakeSource, LakeStores, answered
 from korvet.log.index import Lag
 from korvet.log.types import LogPosition
 from korvet.spark.pipelines.spec import UNMET, UNREAD, PipelineError
@@ -360,14 +360,8 @@ def lag_of(stores: LakeStores, status: PipelineStatus) -> Lag:
 
 
 def _age_ms(stores: LakeStores, log: PartitionSnapshot, first: int) -> int:
-    [bounds], [lag] = (
-        stores.logs.bounds([log.partition]),
-        stores.indexes.lags([LogPosition(log.partition, first)]),
-    )
-    if isinstance(bounds, KafkaError):
-        raise bounds
-    if isinstance(lag, KafkaError):
-        raise lag
+    bounds = stores.bounds(log.partition)
+    lag = answered(*stores.indexes.lags([LogPosition(log.partition, first)]))
     if first >= bounds.redis_start:
         return lag.age_ms
     stamps = [file.first_timestamp for file in log.files if file.last_offset >= first]
