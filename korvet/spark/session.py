@@ -269,11 +269,8 @@ def session(
                 for key, value in wanted.items()
                 if not _SECRET.search(key)
             }
-            conf = SparkConf(loadDefaults=False).setAll(list(at_start.items()))
-            if java is None:
-                launch_quietly(conf)
-            else:
-                java.launch(conf)
+            launch = launch_quietly if java is None else java.launch
+            launch(SparkConf(loadDefaults=False).setAll(list(at_start.items())))
         started = builder.getOrCreate()
         _set_defaults(started)
     except (PySparkException, Py4JError, OSError) as error:
