@@ -29,8 +29,8 @@ EMPTY_NAMES = {"each", "found"}
 GRAMMAR = set(
     re.findall(
         r"\w+",
-        "a all an and any are as at be by each every for from gives give given has have if in is it its of on one ones or"
-        " return returns that the their them there they this those to was what when where whether which who whose with"
+        "a all an and any are as at be by each every for from gives give given has have if in is it its of on one ones"
+        " or return returns that the their them there they this those to was what when where whether which who whose with"
         " yield yields",
     )
 )

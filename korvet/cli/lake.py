@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -135,16 +136,14 @@ def _archive_on_spark(
     target: LakeTarget, master: str | None, interval: float | None, total: ArchiveRound
 ) -> None:
     """Archive what there is, and add it to `total`; with an interval until the process is ended."""
-    from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
+    from korvet.spark.jobs import archive_rounds  # noqa: PLC0415 - other commands start without Spark
 
     with (
         started_spark("korvet lake archive", master, only_schedules=True) as spark,
         ProgressLine() as progress,
     ):
-        archiver = make_archiver(spark, target.source, names=target.topics)
-        run = archive_runner(spark, target.source)
         interval_ms = None if interval is None else round(interval * 1000)
-        for done in filter(None, archive_rounds(archiver, run, interval_ms)):
+        for done in filter(None, archive_rounds(spark, target.source, interval_ms, names=target.topics)):
             progress.add(done.records, done.bytes)
             if interval is None:
                 total.add(done)
@@ -263,10 +262,10 @@ def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None
     if master is None and not is_submitted():
         yield None
         return
-    from korvet.spark.jobs import merge_runner  # noqa: PLC0415 - by default it starts without Spark
+    from korvet.spark.jobs import run_merges  # noqa: PLC0415 - by default it starts without Spark
 
     with started_spark("korvet lake compact", master, only_schedules=True) as spark:
-        yield merge_runner(spark, target.source.lake)
+        yield partial(run_merges, spark, target.source.lake)
 
 
 def _report_failures(

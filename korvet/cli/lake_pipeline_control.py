@@ -63,10 +63,8 @@ _LISTED = (
 @contextlib.contextmanager
 def opened_store(target: LakeTarget) -> Iterator[PipelineStore]:
     """Give the store of what pipelines report."""
-    from korvet.spark.pipelines.status import opened  # noqa: PLC0415 - other commands start without Delta
-
-    with opened(target.source) as store:
-        yield store
+    with target.source.opened() as stores:
+        yield stores.pipelines
 
 
 def _name_of(text: str) -> str:

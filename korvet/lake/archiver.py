@@ -19,7 +19,7 @@ from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.files import TableFile, discard, discard_refused
 from korvet.lake.scan import PartReader, check_same_past
-from korvet.lake.source import LakeSource, LakeStores, SourceTopic
+from korvet.lake.source import LakeSource, LakeStores, SourceTopic, answered
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, LakeTopic, lake_errors
 from korvet.lake.tasks import (
     RANGES_PER_CORE,
@@ -370,9 +370,7 @@ def _opened(
         try:
             # Another archiver may have seen more of the log than these bounds say.
             late = next_offset is not None and next_offset > bound.stable_offset
-            [known] = stores.held_bounds([partition]) if late else [bound]
-            if isinstance(known, KafkaError):
-                raise known
+            known = answered(*stores.held_bounds([partition])) if late else bound
             resume = resume_point(known, next_offset)
             check_same_past(reader, topic, partition, known, table)
         except KafkaError as error:

@@ -23,7 +23,7 @@ from korvet.lake.compaction import RunMerges, compact_topics
 from korvet.lake.files import TableFile
 from korvet.lake.row_groups import group_overlapping
 from korvet.lake.schema import milliseconds_of
-from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
+from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic, answered
 from korvet.lake.table import CommitConflictError, LakeTopic, lake_errors
 from korvet.lake.unreadable import kept_files
 from korvet.log.remote.archived import NOT_ARCHIVED
@@ -235,12 +235,8 @@ class Expiry:
 
     def _move_start(self, stores: LakeStores, partition: Partition, wanted: int) -> int:
         """Return where the log starts in the lake from now on; 0: Redis does not know yet that it is there."""
-        [start] = stores.remote.expire([(partition, 0 if self._dry_run else wanted)])
-        if isinstance(start, KafkaError):
-            raise start
-        if start == NOT_ARCHIVED:
-            return 0
-        return max(start, wanted)
+        start = answered(*stores.remote.expire([(partition, 0 if self._dry_run else wanted)]))
+        return 0 if start == NOT_ARCHIVED else max(start, wanted)
 
     def _remove(self, topic: SourceTopic, starts: dict[int, int], now_ms: int) -> None:
         """Remove the files below the starts from the table, all by one commit."""

@@ -34,42 +34,23 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BinaryType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.types import LongType, TimestamptzType
 
 from korvet import logs
 from korvet.config.values import without_secrets
 from korvet.errors import LakeError
+from korvet.lake import schema
 from korvet.lake.files import TableFile, log_entry, name_of
-from korvet.lake.schema import (
-    ATTRIBUTES,
-    HEADERS,
-    KEY,
-    OFFSET,
-    PARTITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    TIMESTAMP,
-    TIMESTAMP_MS,
-    TIMESTAMP_TYPE,
-    VALUE,
-)
+from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP
 from korvet.lake.table import COMMITS_MAX, ArchiveTable, Lake, LakeTopic
 
 CATALOG = "korvet"
@@ -104,25 +85,12 @@ _HOUR_MS = 3_600_000
 
 _log = logs.Log(__name__)
 
-_HEADER = StructType(
-    NestedField(13, "key", StringType(), required=True),
-    NestedField(14, "value", BinaryType(), required=False),
+# The partition is optional, for pyiceberg looks for what is required in the files; what has 16 bits is an integer.
+SCHEMA = assign_fresh_schema_ids(
+    _pyarrow_to_schema_without_ids(schema.SCHEMA.set(0, schema.SCHEMA.field(PARTITION).with_nullable(True)))  # noqa: FBT003 - Arrow takes no name
 )
-SCHEMA = Schema(
-    # Optional, for pyiceberg looks for what is required in the files.
-    NestedField(1, PARTITION, IntegerType(), required=False),
-    NestedField(2, OFFSET, LongType(), required=True),
-    NestedField(3, TIMESTAMP, TimestamptzType(), required=False),
-    NestedField(4, TIMESTAMP_TYPE, IntegerType(), required=True),
-    NestedField(5, KEY, BinaryType(), required=False),
-    NestedField(6, VALUE, BinaryType(), required=False),
-    NestedField(7, HEADERS, ListType(12, _HEADER, element_required=False), required=False),
-    NestedField(8, TIMESTAMP_MS, LongType(), required=False),
-    # 16 bits wide in the files, and Iceberg has no such type.
-    NestedField(9, ATTRIBUTES, IntegerType(), required=False),
-    NestedField(10, PRODUCER_ID, LongType(), required=False),
-    NestedField(11, PRODUCER_EPOCH, IntegerType(), required=False),
-)
+"""Ids rise from 1 on in the order of the columns, and then in the headers."""
+
 _SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), PARTITION))
 
 

@@ -11,8 +11,8 @@ import contextlib
 import functools
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,41 +22,11 @@ from korvet.lake.files import TableFile
 from korvet.lake.row_groups import DataFiles, RowCache, Window, group_overlapping
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, OFFSET_END, between, milliseconds_of
 from korvet.lake.table import ArchiveTable, Lake, LakeTopic
-from korvet.log.epochs import Epochs
+from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.protocol.wire import Buffer
 
 TABLES_MAX = 256
 """Tables that are kept open."""
-
-T = TypeVar("T")
-
-
-class ReadPosition(NamedTuple):
-    """An offset of a partition to read from; `archived` is how far the log is known to be archived."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    offset: int
-    archived: int
-
-
-class ReadLimits(NamedTuple):
-    """How much to read, and in what form: see `arrow_to_batches`."""
-
-    bytes_max: int
-    at_least_one: bool = True
-    codec: int = 0
-    epochs: Epochs = ()
-
-
-class ArchivedBatches(NamedTuple):
-    """Batches of archived records, and the offset to read next; `more`: that one is archived too."""
-
-    data: bytes
-    record_count: int
-    next_offset: int
-    more: bool
 
 
 class RecordTimestamp(NamedTuple):
@@ -76,25 +46,13 @@ class LakeReader:
         self._tables: OrderedDict[LakeTopic, _OpenTable] = OrderedDict()
         self._cache = RowCache()
 
-    def read(self, position: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
-        """Return archived records from a position on, none if no more are archived.
+    def answer(self, request: RemoteRequest) -> RemoteResponse:
+        """Return what a request asks for.
 
-        Ends before a file that is damaged or gone. Raises LakeError: no table, no access, less in the table than is
-        known to be archived, or such a file at the position itself.
+        Batches end before a file that is damaged or gone, and are none if no more are archived. Raises LakeError: no
+        table, no access, less in the table than is known to be archived, or such a file at the offset itself.
         """
-        return self._retried(position, lambda table: table.read(position, limits))
-
-    def first_from(self, position: ReadPosition, timestamp: int) -> RecordTimestamp | None:
-        """Return the first record from a position on with this timestamp (ms) or a later one; raises LakeError."""
-        return self._retried(position, lambda table: table.first_from(position, timestamp))
-
-    def largest(self, position: ReadPosition) -> RecordTimestamp | None:
-        """Return the first of the records with the largest timestamp, from a position on; raises LakeError."""
-        return self._retried(position, lambda table: table.largest(position))
-
-    def _retried(self, position: ReadPosition, read: Callable[[_OpenTable], T]) -> T:
-        """Read the table as it was opened last, and open it again if that may be too old."""
-        of = LakeTopic(position.topic, position.topic_id)
+        of = LakeTopic(request.topic, request.topic_id)
         table = self._tables.get(of)
         if table is not None:
             self._tables.move_to_end(of)
@@ -102,13 +60,13 @@ class LakeReader:
             # checkpoint.
             with contextlib.suppress(LakeError):
                 # One that holds more than Redis knows may have been rewound since.
-                if table.archived(position) == position.archived:
-                    return read(table)
+                if table.next_offset(request.partition) == request.archived:
+                    return table.answer(request)
         table = self._open(of)
-        if table.archived(position) < position.archived:
-            message = f"{table.uri}: partition {position.partition} is not archived up to {position.archived}"
+        if table.next_offset(request.partition) < request.archived:
+            message = f"{table.uri}: partition {request.partition} is not archived up to {request.archived}"
             raise LakeError(message)
-        return read(table)
+        return table.answer(request)
 
     def _open(self, of: LakeTopic) -> _OpenTable:
         former = self._tables.pop(of, None)
@@ -130,29 +88,31 @@ class _OpenTable:
         self.data = data
         self.uri = snapshot.uri
         # Delta's log is searched for it, which takes a tenth of a fetch.
-        self._next_offset = functools.cache(lambda partition: snapshot.next_offset(partition) or 0)
+        self.next_offset = functools.cache(lambda partition: snapshot.next_offset(partition) or 0)
         self._by_partition = {
             partition: [_OverlappingFiles(overlapping) for overlapping in group_overlapping(files)]
             for partition, files in snapshot.files_by_partition().items()
         }
 
-    def archived(self, position: ReadPosition) -> int:
-        """Return up to which offset the partition is here."""
-        return self._next_offset(position.partition)
+    def answer(self, request: RemoteRequest) -> RemoteResponse:
+        """See LakeReader.answer."""
+        if request.kind == "read":
+            return self._read(request)
+        record = self._first_from(request) if request.kind == "first_from" else self._largest(request)
+        return RemoteResponse(request.number, **(record._asdict() if record is not None else {}))
 
-    def read(self, position: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
-        """See Reader.read."""
+    def _read(self, request: RemoteRequest) -> RemoteResponse:
         pieces: list[Buffer] = []
         size_bytes = count = 0
-        next_offset = position.offset
-        windows = _until_error(self._windows_from(position))
+        next_offset, more = request.offset, False
+        windows = _until_error(self._windows_from(request))
         following = next(windows, None)
         while following is not None:
             window, following = following, None
             try:
                 if isinstance(window, LakeError):
                     raise window
-                if window.bytes_from(position.offset) < limits.bytes_max - size_bytes:
+                if window.bytes_from(request.offset) < request.bytes_max - size_bytes:
                     # Most likely the next one is needed, too.
                     following = next(windows, None)
                     if isinstance(following, Window):
@@ -162,40 +122,45 @@ class _OpenTable:
                 if not count:
                     raise
                 # What is sound comes first: the read after it gets the error.
-                return ArchivedBatches(b"".join(pieces), count, next_offset, more=True)
+                more = True
+                break
             served = arrow_to_batches(
-                between(rows, position.offset, OFFSET_END),
-                codec=limits.codec,
-                epochs=limits.epochs,
-                bytes_max=limits.bytes_max - size_bytes,
-                at_least_one=limits.at_least_one and not count,
+                between(rows, request.offset, OFFSET_END),
+                codec=request.codec,
+                epochs=request.epochs,
+                bytes_max=request.bytes_max - size_bytes,
+                at_least_one=request.at_least_one and not count,
             )
             pieces += served.pieces
             size_bytes += served.size_bytes
             count += served.record_count
             next_offset = max(next_offset, served.next_offset)
             if served.full:
-                return ArchivedBatches(b"".join(pieces), count, next_offset, more=True)
+                more = True
+                break
             following = following or next(windows, None)
-        end = max(next_offset, self._next_offset(position.partition))
-        return ArchivedBatches(b"".join(pieces), count, end, more=False)
+        if not more:
+            next_offset = max(next_offset, self.next_offset(request.partition))
+        data = b"".join(pieces)
+        return RemoteResponse(
+            request.number, data=data, record_count=count, next_offset=next_offset, more=more
+        )
 
-    def first_from(self, position: ReadPosition, timestamp: int) -> RecordTimestamp | None:
-        """See Reader.first_from."""
-        for window in self._windows_from(position, timestamp * 1000):
-            offsets, stamps = self._stamps(window, position.offset)
+    def _first_from(self, request: RemoteRequest) -> RecordTimestamp | None:
+        timestamp = request.timestamp
+        for window in self._windows_from(request, timestamp * 1000):
+            offsets, stamps = self._stamps(window, request.offset)
             places = np.flatnonzero(stamps >= timestamp)
             if len(places):
                 return RecordTimestamp(int(offsets[places[0]]), int(stamps[places[0]]))
         return None
 
-    def largest(self, position: ReadPosition) -> RecordTimestamp | None:
-        """See Reader.largest."""
+    def _largest(self, request: RemoteRequest) -> RecordTimestamp | None:
         best: RecordTimestamp | None = None
-        for window in sorted(self._windows_from(position), key=_bound, reverse=True):
+        for window in sorted(self._windows_from(request), key=_bound, reverse=True):
             if best is not None and _bound(window) < best.timestamp * 1000:
                 break
-            offsets, stamps = self._stamps(window, position.offset)
+            offsets, stamps = self._stamps(window, request.offset)
             if not len(stamps):
                 continue
             at = int(stamps.argmax())
@@ -204,14 +169,14 @@ class _OpenTable:
                 best = record
         return best
 
-    def _windows_from(self, position: ReadPosition, bound_min: float = -np.inf) -> Iterator[Window]:
+    def _windows_from(self, request: RemoteRequest, bound_min: float = -np.inf) -> Iterator[Window]:
         """Yield the windows with rows from an offset on, in order, that may have so large a timestamp (us)."""
-        files = self._by_partition.get(position.partition, [])
-        for file in files[bisect_left(files, position.offset, key=lambda file: file.last_offset) :]:
+        files = self._by_partition.get(request.partition, [])
+        for file in files[bisect_left(files, request.offset, key=lambda file: file.last_offset) :]:
             if file.are_older(bound_min):
                 continue
             for window in self.data.windows(file.files):
-                if window.last_offset >= position.offset and _bound(window) >= bound_min:
+                if window.last_offset >= request.offset and _bound(window) >= bound_min:
                     yield window
 
     def _stamps(self, window: Window, offset: int) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ from korvet.lake.compaction import in_order
 from korvet.lake.files import TableFile, discard_refused, write_files
 from korvet.lake.row_groups import DataFiles
 from korvet.lake.schema import OFFSET
-from korvet.lake.source import LakeSource, LakeStores, SourceTopic
+from korvet.lake.source import LakeSource, LakeStores, SourceTopic, answered
 from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, LakeTopic, lake_errors
 from korvet.lake.tasks import PlanError, another_lake
 from korvet.lake.unreadable import KeptFile, cut, kept_files
@@ -142,7 +142,7 @@ class _TableRewind:
             files = by_partition.get(partition.index, [])
             kept = [file for file in all_kept if file.partition == partition.index]
             try:
-                plan = self._plan(partition, table, files, kept, _checked(before).archived, _checked(bounds))
+                plan = self._plan(partition, table, files, kept, answered(before).archived, answered(bounds))
             except (KafkaError, PlanError) as error:
                 text = error.message if isinstance(error, KafkaError) else str(error)
                 failure = RewoundPartition(topic=self._topic.name, partition=partition.index, error=text)
@@ -187,9 +187,7 @@ class _TableRewind:
 
     def _later_start(self, partition: Partition, lowest: int, sparse_end: int) -> int | None:
         """Return where a dense log begins if its first records have expired in the lake, and Redis does not know."""
-        [start] = self._stores.remote.expire([(partition, 0)])
-        if isinstance(start, KafkaError):
-            raise start
+        start = answered(*self._stores.remote.expire([(partition, 0)]))
         has_expired = partition.is_dense and start != NOT_ARCHIVED and lowest > max(start, sparse_end)
         return lowest if has_expired else None
 
@@ -256,12 +254,6 @@ class _TableRewind:
         except CommitConflictError:
             discard_refused(self._files, written, [number])
             raise
-
-
-def _checked(bounds: Bounds | KafkaError) -> Bounds:
-    if isinstance(bounds, KafkaError):
-        raise bounds
-    return bounds
 
 
 def _below(data: DataFiles, file: TableFile, end: int) -> Iterator[pa.Table]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from korvet import logs
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.files import DATA_COLUMNS, TableFile
-from korvet.lake.reader import LakeReader, ReadPosition
+from korvet.lake.reader import LakeReader
 from korvet.lake.row_groups import group_overlapping
 from korvet.lake.schema import (
     HEADERS,
@@ -30,12 +30,13 @@ from korvet.lake.schema import (
     between,
     milliseconds_of,
 )
-from korvet.lake.source import LakeStores, SourceTopic
+from korvet.lake.source import LakeStores, SourceTopic, answered
 from korvet.lake.table import ArchiveTable, AsOf, Lake, lake_errors
 from korvet.lake.tasks import PlanError, RangeReader
 from korvet.lake.unreadable import kept_files
 from korvet.log import high_watermark
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
+from korvet.log.remote.client import RemoteRequest
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
 
@@ -119,9 +120,7 @@ def snapshots(
     files = {} if table is None else table.files_by_partition()
     bare = topic._replace(partitions=())
     partitions = []
-    for partition, bounds in zip(topic.partitions, all_bounds, strict=True):
-        if isinstance(bounds, KafkaError):
-            raise bounds
+    for partition, bounds in zip(topic.partitions, map(answered, all_bounds), strict=True):
         archived = 0 if table is None else table.next_offset(partition.index) or 0
         start = bounds.log_start
         if tiers == "hot" and bounds.remote is not None:
@@ -326,9 +325,7 @@ class PartReader:
         """Return the offset after the entry that holds the last record: a batch may hold others after it."""
         if part.partition.format != "batch":
             return part.end
-        [fetched] = self._stores.logs.read([Read(part.partition, part.end - 1, 1)])
-        if isinstance(fetched, KafkaError):
-            raise fetched
+        fetched = answered(*self._stores.logs.read([Read(part.partition, part.end - 1, 1)]))
         return max(part.end, fetched.next_offset or 0)
 
     def _remote(self, part: ScanPart, first: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -421,17 +418,16 @@ def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int
     Raises LakeError, KafkaError and StorageUnavailableError.
     """
     if log.start < log.archived:
-        place = ReadPosition(*log.topic.of, log.partition.index, log.start, log.archived)
-        record = LakeReader(stores.lake, log.version).first_from(place, timestamp)
-        if record is not None:
+        place = log.partition.index, log.start, log.archived
+        request = RemoteRequest(0, "first_from", *log.topic.of, *place, timestamp=timestamp)
+        record = LakeReader(stores.lake, log.version).answer(request)
+        if record.offset >= 0:
             return record.offset
     at = max(log.start, log.archived)
     # The first of the records that are left, whatever is deleted meanwhile.
     reader = PartReader(stores, fail_on_data_loss=False)
     while at < log.end:
-        [intervals] = stores.indexes.find([Search(log.partition, timestamp, at)])
-        if isinstance(intervals, KafkaError):
-            raise intervals
+        intervals = answered(*stores.indexes.find([Search(log.partition, timestamp, at)]))
         for first, end in intervals.intervals:
             part = ScanPart(
                 topic=log.topic,
@@ -512,9 +508,7 @@ def _after_local(stores: LakeStores, partition: Partition, at: int, left: int) -
             below = [row.offset for row in rows if row.records - rows[0].records <= left - to_row]
             return below[-1]
     while left:
-        [fetched] = stores.logs.read([Read(partition, at, left)])
-        if isinstance(fetched, KafkaError):
-            raise fetched
+        fetched = answered(*stores.logs.read([Read(partition, at, left)]))
         if fetched.next_offset is None:
             # Nothing lies there, unless it has moved to the lake meanwhile, or is still to be read.
             moved = fetched.more or at < (fetched.remote_end or 0)
@@ -524,13 +518,8 @@ def _after_local(stores: LakeStores, partition: Partition, at: int, left: int) -
 
 
 def _count(stores: LakeStores, partition: Partition, first: int, end: int) -> int:
-    [rest] = stores.indexes.records_from([LogPosition(partition, end)])
-    [whole] = stores.indexes.records_from([LogPosition(partition, first)])
-    if isinstance(rest, KafkaError):
-        raise rest
-    if isinstance(whole, KafkaError):
-        raise whole
-    return whole - rest
+    rest = answered(*stores.indexes.records_from([LogPosition(partition, end)]))
+    return answered(*stores.indexes.records_from([LogPosition(partition, first)])) - rest
 
 
 def check_same_past(

@@ -21,7 +21,7 @@ import msgspec
 from korvet import logs
 from korvet.errors import LakeError
 from korvet.lake.child import ChildConfig
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.reader import LakeReader
 from korvet.lake.table import Lake
 from korvet.log.remote.client import FRAME_BYTES_MAX, LENGTH, RemoteRequest, RemoteResponse, framed
 
@@ -102,7 +102,7 @@ def _answer(reader: LakeReader, listener: _RequestServer) -> None:
     while True:
         peer, request = listener.work.get()
         try:
-            response = _read(reader, request)
+            response = reader.answer(_in_time(request))
         except LakeError as error:
             _rate_limited_log.warning(request.topic_id, "the lake cannot be read", reason=error)
             response = RemoteResponse(request.number, str(error))
@@ -112,18 +112,11 @@ def _answer(reader: LakeReader, listener: _RequestServer) -> None:
         peer.send(response)
 
 
-def _read(reader: LakeReader, request: RemoteRequest) -> RemoteResponse:
+def _in_time(request: RemoteRequest) -> RemoteRequest:
+    """Return a request that somebody still waits for; raises LakeError for another one."""
     if time.monotonic() > request.until:
         raise LakeError("the request timed out in the queue of the lake's reader")
-    place = ReadPosition(request.topic, request.topic_id, request.partition, request.offset, request.archived)
-    if request.kind == "read":
-        limits = ReadLimits(request.bytes_max, request.at_least_one, request.codec, request.epochs)
-        return RemoteResponse(request.number, **reader.read(place, limits)._asdict())
-    by_time = request.kind == "first_from"
-    offset, timestamp = (
-        reader.first_from(place, request.timestamp) if by_time else reader.largest(place)
-    ) or (-1, -1)
-    return RemoteResponse(request.number, offset=offset, timestamp=timestamp)
+    return request
 
 
 def _end_with_supervisor(configuration: ChildConfig) -> None:

@@ -51,6 +51,7 @@ class _OfPartition(Protocol):
     def partition(self) -> Partition: ...
 
 
+T = TypeVar("T")
 Work = TypeVar("Work", bound=_OfPartition)
 
 
@@ -311,10 +312,14 @@ class LakeStores(NamedTuple):
 
     def bounds(self, partition: Partition) -> Bounds:
         """Return where a log begins and ends now; raises KafkaError and StorageUnavailableError."""
-        [log_bounds] = self.logs.bounds([partition])
-        if isinstance(log_bounds, KafkaError):
-            raise log_bounds
-        return log_bounds
+        return answered(*self.logs.bounds([partition]))
+
+
+def answered(answer: T | KafkaError) -> T:
+    """Return what Redis has answered for one partition; raises it if it is an error."""
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer
 
 
 def has_remote_tier(row: TopicRow) -> bool:

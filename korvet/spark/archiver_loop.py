@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ from korvet.lake.archiver import ArchiveRound
 from korvet.lake.compaction import RunMerges
 from korvet.lake.expiry import UpkeepRound, run_upkeep
 from korvet.lake.source import LakeSource
-from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver, merge_runner
+from korvet.spark.jobs import archive_rounds, run_merges
 from korvet.spark.session import JOB_ERRORS, JavaProcess, SparkError, reason_of, session
 from korvet.telemetry import snapshot
 from korvet.telemetry.snapshot import ArchiverTotals, Snapshot, TablesSnapshot
@@ -184,9 +185,7 @@ class ArchiverLoop:
             time.sleep(pause_s)
 
     def _archive_rounds(self, spark: SparkSession) -> None:
-        archiver = make_archiver(spark, self._source)
-        run = archive_runner(spark, self._source)
-        for done in archive_rounds(archiver, run, self._settings.lake_interval_ms):
+        for done in archive_rounds(spark, self._source, self._settings.lake_interval_ms):
             self._stats.archived(done)
             if done is not None and done.moved:
                 _log.debug(
@@ -216,4 +215,4 @@ class ArchiverLoop:
             self._spark.sparkContext.setLocalProperty(_POOL, "upkeep")
         except JOB_ERRORS as error:
             raise SparkError(f"cannot start a job: {reason_of(error)}") from error
-        return merge_runner(self._spark, self._source.lake)
+        return partial(run_merges, self._spark, self._source.lake)

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from korvet import logs
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets, RunTasks
-from korvet.lake.compaction import MergeTask, RunMerges, WrittenMerge, rewrite
+from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets
+from korvet.lake.compaction import MergeTask, WrittenMerge, rewrite
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, alternating, archive_ranges, bins
@@ -31,13 +31,8 @@ _MERGES_PER_CORE = 2
 _log = logs.Log(__name__)
 
 
-def make_archiver(session: SparkSession, source: LakeSource, *, names: Sequence[str] = ()) -> Archiver:
-    """Return an archiver that plans for the cores of a session."""
-    return Archiver(source, names=names, cores=session.sparkContext.defaultParallelism)
-
-
 def archive_rounds(
-    archiver: Archiver, run: RunTasks, interval_ms: int | None = None
+    session: SparkSession, source: LakeSource, interval_ms: int | None = None, *, names: Sequence[str] = ()
 ) -> Iterator[ArchiveRound | None]:
     """Yield rounds of archiving until one leaves nothing to do; with `interval_ms` without end, one in that time.
 
@@ -45,12 +40,13 @@ def archive_rounds(
     begin, and raise as Archiver.round. With one, a round that fails is logged, and yielded as None: Redis, the lake and
     Spark's executors may come back. Raises SparkStoppedError; ValueError as Archiver.round.
     """
+    archiver = Archiver(source, names=names, cores=session.sparkContext.defaultParallelism)
     ends: EndOffsets | None = {} if interval_ms is None else None
     while True:
         began = time.monotonic()
         done = None
         try:
-            done = archiver.round(run, ends)
+            done = archiver.round(partial(run_tasks, session, source), ends)
         except (KafkaError, LakeError) as error:
             if interval_ms is None or isinstance(error, SparkStoppedError):
                 raise
@@ -63,60 +59,49 @@ def archive_rounds(
         time.sleep(max(began + interval_ms / 1000 - time.monotonic(), 0))
 
 
-def archive_runner(session: SparkSession, source: LakeSource) -> RunTasks:
-    """Return what runs tasks on a session; it raises SparkError if the job fails, as when no executor is left."""
+def run_tasks(
+    session: SparkSession, source: LakeSource, tasks: Sequence[ArchiveTask]
+) -> Iterable[TaskOutcome]:
+    """Run tasks on a session; raises SparkError if the job fails, as when no executor is left."""
+    # In a thread of its own: a signal must not come in the middle of a call to Java. If this thread is interrupted,
+    # the session stops, and with it the job.
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(_archive, session, source, tasks).result()
+    except JOB_ERRORS as error:
+        raise _failed(session, error) from error
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _archive(session: SparkSession, source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
     context = session.sparkContext
-
-    def job(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        with source.opened() as stores:
-            nodes = stores.by_node(tasks)
-        # A bin is of one node of Redis, and the bins that run at once are of different ones: each node has a core.
-        bins_max = max(context.defaultParallelism * _BINS_PER_CORE // len(nodes), 1)
-        works = alternating(
-            [
-                [[of[place] for place in places] for places in bins([task.bytes for task in of], bins_max)]
-                for of in nodes
-            ]
-        )
-        work = partial(archive_ranges, source)
-        return context.parallelize(works, len(works)).flatMap(work).collect()
-
-    def run(tasks: Sequence[ArchiveTask]) -> Iterable[TaskOutcome]:
-        # In a thread of its own: a signal must not come in the middle of a call to Java. If this thread is interrupted,
-        # the session stops, and with it the job.
-        pool = ThreadPoolExecutor(1)
-        try:
-            return pool.submit(job, tasks).result()
-        except JOB_ERRORS as error:
-            raise _failed(session, error) from error
-        finally:
-            pool.shutdown(wait=False)
-
-    return run
+    with source.opened() as stores:
+        nodes = stores.by_node(tasks)
+    # A bin is of one node of Redis, and the bins that run at once are of different ones: each node has a core.
+    bins_max = max(context.defaultParallelism * _BINS_PER_CORE // len(nodes), 1)
+    works = alternating(
+        [
+            [[of[place] for place in places] for places in bins([task.bytes for task in of], bins_max)]
+            for of in nodes
+        ]
+    )
+    return context.parallelize(works, len(works)).flatMap(partial(archive_ranges, source)).collect()
 
 
-def merge_runner(session: SparkSession, lake: Lake) -> RunMerges:
-    """Return what runs merges on a session; it raises SparkError if a job fails, as when no executor is left."""
+def run_merges(session: SparkSession, lake: Lake, tasks: Sequence[MergeTask]) -> Iterator[WrittenMerge]:
+    """Run merges on a session; raises SparkError if a job fails, as when no executor is left."""
     context = session.sparkContext
-
-    def run(tasks: Sequence[MergeTask]) -> Iterable[WrittenMerge]:
-        waiting = list(tasks)
-        while waiting:
-            done = job(waiting)
-            del waiting[: len(done)]
-            yield from done
-
-    def job(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
-        """Do the first of some merges."""
+    waiting = list(tasks)
+    while waiting:
         try:
             # The parallelism is asked of Java too, which may be gone.
-            some = tasks[: context.defaultParallelism * _MERGES_PER_CORE]
-            work = partial(rewrite, lake)
-            return context.parallelize(some, len(some)).map(work).collect()
+            some = waiting[: context.defaultParallelism * _MERGES_PER_CORE]
+            done = context.parallelize(some, len(some)).map(partial(rewrite, lake)).collect()
         except JOB_ERRORS as error:
             raise _failed(session, error) from error
-
-    return run
+        del waiting[: len(done)]
+        yield from done
 
 
 def _failed(session: SparkSession, error: Exception) -> SparkError:

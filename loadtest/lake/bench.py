@@ -33,11 +33,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from korvet.lake.archiver import Archiver, RunTasks
+from korvet.lake.archiver import Archiver
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from korvet.lake.tasks import archive_ranges
-from korvet.spark.jobs import archive_rounds, archive_runner
+from korvet.spark.jobs import archive_rounds
 from korvet.spark.session import session
 from loadtest import harness
 from loadtest.lake import cold, streams
@@ -110,11 +110,11 @@ def archive(records: int, rounds: int) -> None:
 @contextmanager
 def _korvet(source: LakeSource) -> Iterator[Peer]:
     with session("loadtest", master=f"local[{CORES},4]", only_schedules=True) as spark:
-        yield partial(_archive, source, archive_runner(spark, source))
+        yield partial(_archive, source, spark)
 
 
-def _archive(source: LakeSource, run: RunTasks, topic: str, records: int) -> None:
-    rounds = archive_rounds(Archiver(source, names=[topic], cores=CORES), run)
+def _archive(source: LakeSource, spark: SparkSession, topic: str, records: int) -> None:
+    rounds = archive_rounds(spark, source, names=[topic])
     assert sum(done.records for done in rounds if done is not None) == records
 
 

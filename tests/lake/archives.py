@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from korvet.lake.files import TableFile, filesystem, write_files
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.reader import LakeReader, RecordTimestamp
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
+from korvet.log.remote.client import Kind, RemoteRequest
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.rows import records_to_arrow
 from tests.support.batches import read
@@ -98,13 +100,27 @@ def offsets_in_files(lake: Lake, partition: int = 0) -> list[int]:
     return found
 
 
+def request(
+    offset: int, archived: int, partition: int = 0, of: LakeTopic = OF, bytes_max: int = 1 << 30
+) -> RemoteRequest:
+    """Return the request of a consumer for what is archived from an offset on."""
+    return RemoteRequest(0, "read", *of, partition, offset, archived, bytes_max)
+
+
+def by_time(reader: LakeReader, place: RemoteRequest, timestamp: int | None = None) -> RecordTimestamp | None:
+    """Return the first record with this time or a later one, None: with the largest one."""
+    kind: Kind = "largest" if timestamp is None else "first_from"
+    answer = reader.answer(msgspec.structs.replace(place, kind=kind, timestamp=timestamp or 0))
+    return RecordTimestamp(answer.offset, answer.timestamp) if answer.offset >= 0 else None
+
+
 def read_all(
     reader: LakeReader, end: int, first: int = 0, bytes_max: int = 1 << 30, partition: int = 0
 ) -> list[StoredRecord]:
     """Return what a consumer gets who reads a partition from an offset on, step by step."""
     found: list[StoredRecord] = []
     while first < end:
-        answer = reader.read(ReadPosition(*OF, partition, first, end), ReadLimits(bytes_max))
+        answer = reader.answer(request(first, end, partition, bytes_max=bytes_max))
         assert answer.next_offset > first
         found += [
             (each.offset, each.timestamp, each.key, each.value, list(each.headers))

@@ -20,7 +20,7 @@ from korvet.errors import LakeError
 from korvet.lake import compaction
 from korvet.lake.compaction import Merge, MergeTask, commit, compact, is_own, plan_merges, rewrite
 from korvet.lake.files import TableFile, filesystem
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.reader import LakeReader
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import (
@@ -32,6 +32,7 @@ from tests.lake.archives import (
     opened,
     path_of,
     record,
+    request,
     write_file,
 )
 from tests.lake.rows import records_of, records_to_arrow
@@ -432,7 +433,7 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
         for each in compact(lake, OF):
             assert each.done
         deleted += len(opened(lake).vacuum(24, dry_run=False))
-        found = reader.read(ReadPosition(*OF, 0, len(got), archived), ReadLimits(300))
+        found = reader.answer(request(len(got), archived, bytes_max=300))
         got += [each.offset for each in read(found.data)]
     assert got == list(range(end))
     assert deleted > 5

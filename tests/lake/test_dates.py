@@ -17,13 +17,13 @@ from korvet.lake import verify
 from korvet.lake.compaction import compact, is_own
 from korvet.lake.expiry import Expiry
 from korvet.lake.files import DATES_MAX, TableFile, filesystem, write_files
-from korvet.lake.reader import LakeReader, ReadPosition, RecordTimestamp
+from korvet.lake.reader import LakeReader, RecordTimestamp
 from korvet.lake.scan import PartReader, ScanRange, TimestampRange, offset_after, scan_parts, snapshots
 from korvet.lake.schema import NO_DATE
 from korvet.lake.source import RetentionLimits, SourceTopic
 from korvet.lake.table import Advance, Lake
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.archives import OF, files, opened, path_of, read_all
+from tests.lake.archives import OF, by_time, files, opened, path_of, read_all, request
 from tests.lake.rows import records_to_arrow
 from tests.support import iceberg
 from tests.support.archives import Topics
@@ -83,15 +83,13 @@ def test_records_of_any_dates_are_read_in_order_and_found_by_time(
             assert read_all(reader, end) == read_all(reader, end, bytes_max=150) == records
             at = chance.randrange(end)
             assert read_all(reader, end, at) == records[at:]
-            whole = ReadPosition(*OF, 0, 0, end)
+            whole = request(0, end)
             stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
             largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
             if largest.timestamp >= 0:
-                assert reader.largest(whole) == largest
+                assert by_time(reader, whole) == largest
             for time in set(times):
-                assert reader.first_from(whole, time) == next(
-                    each for each in stamps if each.timestamp >= time
-                )
+                assert by_time(reader, whole, time) == next(each for each in stamps if each.timestamp >= time)
             check_dates(lake, records)
             # And the same after compaction, which ends.
             passes = 0

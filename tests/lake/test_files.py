@@ -14,10 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.lake.files import TableFile, filesystem
-from korvet.lake.reader import LakeReader, ReadPosition, RecordTimestamp
+from korvet.lake.reader import LakeReader, RecordTimestamp
 from korvet.lake.table import Advance, ArchiveTable, Lake
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.archives import OF, append, opened, path_of, read_all, record, write_file
+from tests.lake.archives import (
+    OF,
+    append,
+    by_time,
+    opened,
+    path_of,
+    read_all,
+    record,
+    request,
+    write_file,
+)
 from tests.lake.rows import records_to_arrow
 
 PARTITION = 0
@@ -97,11 +107,11 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
         assert read_all(reader, end, at) == records[(at + 1) // 2 :]
     assert read_all(reader, end, bytes_max=150) == records
     stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
-    whole = ReadPosition(*OF, PARTITION, 0, end)
+    whole = request(0, end, PARTITION)
     for time in sorted(set(times)):
-        assert reader.first_from(whole, time) == next(each for each in stamps if each.timestamp >= time)
+        assert by_time(reader, whole, time) == next(each for each in stamps if each.timestamp >= time)
     largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
-    assert reader.largest(whole) == (None if largest.timestamp < 0 else largest)
+    assert by_time(reader, whole) == (None if largest.timestamp < 0 else largest)
 
 
 def encodings(lake: Lake, name: str) -> list[set[str]]:

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import LakeError
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
+from korvet.lake.reader import LakeReader, RecordTimestamp
 from korvet.lake.row_groups import DataFiles, RowGroup
 from korvet.lake.table import Lake, LakeTopic
+from korvet.log.remote.client import RemoteRequest
 from korvet.protocol.records.record import StoredRecord
 from tests.lake import archives
-from tests.lake.archives import OF, record
+from tests.lake.archives import OF, by_time, record, request
 from tests.support.batches import read
 
-ALL = ReadLimits(1 << 30)
 PARTITION = 2
 
 _numbers = itertools.count()
@@ -34,8 +34,8 @@ def append(lake: Lake, records: list[StoredRecord], next_offset: int, of: LakeTo
     return Path(lake.uri(of)) / archives.append(lake, records, next_offset, PARTITION, of)
 
 
-def place(offset: int, archived: int) -> ReadPosition:
-    return ReadPosition(*OF, PARTITION, offset, archived)
+def place(offset: int, archived: int, of: LakeTopic = OF, bytes_max: int = 1 << 30) -> RemoteRequest:
+    return request(offset, archived, PARTITION, of, bytes_max)
 
 
 def offsets(data: bytes) -> list[int]:
@@ -56,10 +56,10 @@ def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) 
     reader = LakeReader(lake)
     every = [*range(10), *range(20, 40, 3)]
     for start in range(50):
-        found = reader.read(place(start, 50), ALL)
+        found = reader.answer(place(start, 50))
         assert offsets(found.data) == [at for at in every if at >= start]
         assert (found.next_offset, found.more) == (50, False)
-    assert reader.read(place(60, 50), ALL).next_offset == 60
+    assert reader.answer(place(60, 50)).next_offset == 60
 
 
 def test_what_is_kept_of_all_topics_together_is_bounded(
@@ -70,13 +70,13 @@ def test_what_is_kept_of_all_topics_together_is_bounded(
     reader = LakeReader(lake)
     files = [append(lake, [record(0)], 1, of) for of in (OF, other)]
     for of in (OF, other):
-        assert offsets(reader.read(ReadPosition(*of, PARTITION, 0, 1), ALL).data) == [0]
+        assert offsets(reader.answer(place(0, 1, of)).data) == [0]
     for file in files:
         file.unlink()
     # The last rows stay, whatever they weigh; the others are read again, where they are still there.
-    assert offsets(reader.read(ReadPosition(*other, PARTITION, 0, 1), ALL).data) == [0]
+    assert offsets(reader.answer(place(0, 1, other)).data) == [0]
     with pytest.raises(LakeError, match="cannot be read"):
-        reader.read(place(0, 1), ALL)
+        reader.answer(place(0, 1))
 
 
 def test_rows_are_read_once_whichever_thread_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_rows_are_read_once_whichever_thread_does_it(tmp_path: Path, monkeypatch
     monkeypatch.setattr(DataFiles, "_read", read)
     lake = Lake(str(tmp_path))
     append(lake, [record(at) for at in range(20)], 20)
-    found = LakeReader(lake).read(place(3, 20), ReadLimits(1 << 20))
+    found = LakeReader(lake).answer(place(3, 20))
     assert offsets(found.data) == list(range(3, 20))
     assert len({group for group, _ in threads}) == len(threads) == 5
     # The next row group, while the one before it is.
@@ -98,7 +98,7 @@ def test_rows_are_read_once_whichever_thread_does_it(tmp_path: Path, monkeypatch
     assert names[1:] == ["lake read ahead"] * 4
     # It is not begun where the first one is enough.
     threads.clear()
-    LakeReader(lake).read(place(0, 20), ReadLimits(1))
+    LakeReader(lake).answer(place(0, 20, bytes_max=1))
     assert [group.index for group, _ in threads] == [0]
 
 
@@ -106,9 +106,9 @@ def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     append(lake, [record(0)], 1)
     reader = LakeReader(lake)
-    assert offsets(reader.read(place(0, 1), ALL).data) == [0]
+    assert offsets(reader.answer(place(0, 1)).data) == [0]
     append(lake, [record(1)], 2)
-    assert offsets(reader.read(place(0, 2), ALL).data) == [0, 1]
+    assert offsets(reader.answer(place(0, 2)).data) == [0, 1]
 
 
 def test_a_table_is_opened_again_if_its_log_was_cleaned_up(tmp_path: Path) -> None:
@@ -116,21 +116,21 @@ def test_a_table_is_opened_again_if_its_log_was_cleaned_up(tmp_path: Path) -> No
     append(lake, [record(0)], 1)
     archives.append(lake, [record(0)], 1)
     reader = LakeReader(lake)
-    assert offsets(reader.read(place(0, 1), ALL).data) == [0]
+    assert offsets(reader.answer(place(0, 1)).data) == [0]
     # Of the other partition the log is read when it is asked for.
     DeltaTable(lake.uri(OF)).create_checkpoint()
     for entry in archives.path_of(lake, "_delta_log").glob("*.json"):
         entry.unlink()
-    assert offsets(reader.read(ReadPosition(*OF, 0, 0, 1), ALL).data) == [0]
+    assert offsets(reader.answer(request(0, 1)).data) == [0]
 
 
 def test_less_in_the_lake_than_is_said_to_be_archived_is_an_error(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     with pytest.raises(LakeError, match="no such table"):
-        LakeReader(lake).read(place(0, 1), ALL)
+        LakeReader(lake).answer(place(0, 1))
     append(lake, [record(0)], 1)
     with pytest.raises(LakeError, match="not archived up to 2"):
-        LakeReader(lake).read(place(0, 2), ALL)
+        LakeReader(lake).answer(place(0, 2))
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut off", "overwritten"])
@@ -145,11 +145,11 @@ def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: 
         path.write_bytes(content[:-20] if damage == "cut off" else b"x" * len(content))
     reader = LakeReader(lake)
     for first in (4, 5):
-        found = reader.read(place(2, 20), ALL)
+        found = reader.answer(place(2, 20))
         assert (offsets(found.data), found.next_offset, found.more) == ([2, 3], 4, True)
         with pytest.raises(LakeError, match=path.name):
-            reader.read(place(first, 20), ALL)
-    assert offsets(reader.read(place(10, 20), ALL).data) == list(range(10, 20))
+            reader.answer(place(first, 20))
+    assert offsets(reader.answer(place(10, 20)).data) == list(range(10, 20))
 
 
 def test_a_bit_that_flipped_in_a_value_is_an_error_and_no_record(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_bit_that_flipped_in_a_value_is_an_error_and_no_record(tmp_path: Path)
     data[data.index(value[100:200])] ^= 1
     path.write_bytes(data)
     with pytest.raises(LakeError, match=path.name):
-        LakeReader(lake).read(place(0, 3), ALL)
+        LakeReader(lake).answer(place(0, 3))
 
 
 TIMES = st.integers(-1, 8) | st.sampled_from([2**62, 253_402_300_800_000])
@@ -183,7 +183,7 @@ def test_records_are_found_by_time(
     there = [each for each in stamps if each.offset >= first]
     for timestamp in (*range(10), 2**62, 2**62 + 1):
         expected = next((each for each in there if each.timestamp >= timestamp), None)
-        assert reader.first_from(wanted, timestamp) == expected
+        assert by_time(reader, wanted, timestamp) == expected
     largest = max((each.timestamp for each in there), default=-1)
     first_largest = next((each for each in there if each.timestamp == largest), None)
-    assert reader.largest(wanted) == (None if largest < 0 else first_largest)
+    assert by_time(reader, wanted) == (None if largest < 0 else first_largest)

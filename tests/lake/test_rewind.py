@@ -14,12 +14,13 @@ from deltalake import DeltaTable, TableFeatures
 from korvet.errors import ErrorCode, LakeError
 from korvet.lake.compaction import compact
 from korvet.lake.expiry import Expiry
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.reader import LakeReader
 from korvet.lake.rewind import RewindRound, RewoundPartition, rewind
 from korvet.lake.source import RetentionLimits
 from korvet.lake.table import ArchiveTable, Lake
 from korvet.lake.unreadable import KeptRange, kept_files
 from korvet.lake.verify import verify
+from tests.lake.archives import request
 from tests.lake.both import TOPIC, Both, both
 from tests.support import iceberg
 from tests.support.archives import topics_in
@@ -369,11 +370,11 @@ def test_a_reader_that_knows_the_table_from_before_serves_what_came_after(
     reader, of = LakeReader(topic.lake), topic.topic.of
     lost = Lost(topic, raw_redis)
     first = topic.bounds.local_start
-    reader.read(ReadPosition(*of, 0, first, lost.next_offset), ReadLimits(1 << 20))
+    reader.answer(request(first, lost.next_offset, of=of))
     rewound(topic)
     topic.append(12)
     topic.archive()
-    found = reader.read(ReadPosition(*of, 0, first, topic.bounds.archived), ReadLimits(1 << 20))
+    found = reader.answer(request(first, topic.bounds.archived, of=of))
     assert values(found.data) == [b"1", b"2", b"3", b"4", b"5", b"6", b"12"]
 
 
@@ -384,7 +385,7 @@ def test_a_consumer_before_what_expired_gets_the_next_record(topic: Both, raw_re
     expire(topic, 2)
     restore()
     log = topic.bounds
-    place = ReadPosition(*topic.topic.of, 0, log.log_start, log.archived)
-    found = LakeReader(topic.lake).read(place, ReadLimits(1 << 20))
+    place = request(log.log_start, log.archived, of=topic.topic.of)
+    found = LakeReader(topic.lake).answer(place)
     assert values(found.data) == [b"3", b"4"]
     assert first[1] < found.next_offset <= log.archived

@@ -23,7 +23,7 @@ from korvet.lake.source import RetentionLimits, SourceTopic
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.lake.archives import committed_in_the_past
 from tests.support import batches
-from tests.support.archives import FORMATS, Format, archive
+from tests.support.archives import FORMATS, Format, archive, trim
 from tests.support.batches import LZ4, Record
 from tests.support.replaying import Stage, stage_in
 from tests.support.virtual_clock import VirtualClock

@@ -570,7 +570,7 @@ RENAMED["fields"][0]["aliases"] = ["number"]
         # Two records of one simple name.
         (
             avro_record("A", b=avro_record("b.X", x="int"), c=avro_record("c.X", y="int")),
-            avro_record("A", b=avro_record("b.X", x="int", y="int"), c="c.X"),
+            avro_record("A", b=avro_record("b.X", x="int", y="int"), c=avro_record("c.X", y="int")),
             ["X.y"],
         ),
     ],

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,11 @@ from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.spark import jobs
-from korvet.spark.jobs import merge_runner
+from korvet.spark.jobs import run_merges
 from korvet.spark.session import SparkError
 from tests.lake.archives import OF, archive, files, offsets_in_files, path_of
 from tests.support.archives import Topics, all_kinds
 from tests.support.batches import MALFORMED
-
-
-def archiver(spark: SparkSession, topics: Topics) -> Archiver:
-    return jobs.make_archiver(spark, topics.source)
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
@@ -49,7 +46,8 @@ def test_a_worker_that_is_killed_costs_another_try_and_no_record(
         return outcomes or archive_ranges(source, tasks)
 
     monkeypatch.setattr(jobs, "archive_ranges", once_killed)
-    done = archiver(spark, topics).round(jobs.archive_runner(spark, topics.source))
+    [done] = jobs.archive_rounds(spark, topics.source)
+    assert done is not None
     assert killed.exists()
     assert (done.records, done.failures) == (2 * 1520, [])
     topics.check(topic)
@@ -69,9 +67,9 @@ def test_a_job_that_fails_is_one_clear_error_and_commits_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(jobs, "archive_ranges", broken)
         with pytest.raises(SparkError, match=r"^the job failed: RuntimeError: no use of korvet$"):
-            archiver(spark, topics).round(jobs.archive_runner(spark, topics.source))
+            list(jobs.archive_rounds(spark, topics.source))
     assert topics.bounds(topic.partitions[0]).archived == 0
-    archiver(spark, topics).round(jobs.archive_runner(spark, topics.source))
+    list(jobs.archive_rounds(spark, topics.source))
     topics.check(topic)
 
 
@@ -80,9 +78,8 @@ def test_rounds_with_an_interval_go_on_after_an_outage(
 ) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
-    archives = archiver(spark, topics)
     started = 0
-    whole = archives.round
+    whole = Archiver.round
 
     def outage_in_the_second(*args: Any) -> Any:
         nonlocal started
@@ -92,8 +89,8 @@ def test_rounds_with_an_interval_go_on_after_an_outage(
             raise StorageUnavailableError("Redis is away")
         return whole(*args)
 
-    monkeypatch.setattr(archives, "round", outage_in_the_second)
-    rounds = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source), 1)
+    monkeypatch.setattr(Archiver, "round", outage_in_the_second)
+    rounds = jobs.archive_rounds(spark, topics.source, 1)
     assert [each and each.records for each in itertools.islice(rounds, 3)] == [1, None, 2]
     assert "a round of archiving failed" in caplog.text
     topics.check(topic)
@@ -108,7 +105,7 @@ def test_spark_compacts_many_partitions_and_reports_each(spark: SparkSession, tm
         archive(lake, 30, partition=partition)
     gone = files(lake)[4]
     path_of(lake, gone.path).unlink()
-    outcomes = {each.partition: each for each in compact(lake, OF, run=merge_runner(spark, lake))}
+    outcomes = {each.partition: each for each in compact(lake, OF, run=partial(run_merges, spark, lake))}
     assert outcomes.keys() == set(range(PARTITIONS))
     assert gone.partition == 1
     assert gone.path in (outcomes[1].error or "")
@@ -121,4 +118,4 @@ def test_spark_compacts_many_partitions_and_reports_each(spark: SparkSession, tm
 def test_spark_is_not_asked_where_there_is_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     archive(lake, 10)
-    assert list(compact(lake, OF, run=merge_runner(spark, lake))) == []
+    assert list(compact(lake, OF, run=partial(run_merges, spark, lake))) == []

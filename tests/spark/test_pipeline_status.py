@@ -32,7 +32,7 @@ from korvet.lake.source import LakeSource
 from korvet.redis.keys import Keys
 from korvet.spark.pipelines.listener import ProgressListener
 from korvet.spark.pipelines.spec import PipelineError
-from korvet.spark.pipelines.status import PipelineReporter, lag_of, opened
+from korvet.spark.pipelines.status import PipelineReporter, lag_of
 from tests.support.archives import FORMATS, Format, Topics, archive, trim
 from tests.support.batches import Record
 from tests.support.pipelines import pipeline_process
@@ -49,8 +49,8 @@ def source(redis_url: str) -> LakeSource:
 
 @pytest.fixture
 def store(source: LakeSource) -> Iterator[PipelineStore]:
-    with opened(source) as found:
-        yield found
+    with source.opened() as stores:
+        yield stores.pipelines
 
 
 def reporter(source: LakeSource, lost: threading.Event | None = None) -> PipelineReporter:
@@ -262,7 +262,8 @@ def test_a_lag_is_what_a_real_stream_has_not_read_in_both_tiers(
     topic = topics.make("orders", storage_format, partitions=2)
     first, _ = topic.partitions
     topics.produce(first, *(Record(b"v", b"k", FIRST_MS + at) for at in range(3)))
-    with reporter(topics.source) as of, opened(topics.source) as store:
+    store = topics.stores.pipelines
+    with reporter(topics.source) as of:
         options = {"redis.url": topics.source.redis_url, "lake": topics.lake, "topic": "orders"}
         frame = spark.readStream.format("korvet").options(**options, startingOffsets="earliest").load()
         of.progress("main", streamed(frame, tmp_path / "checkpoint"))

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver
+from korvet.spark.jobs import archive_rounds
 from korvet.spark.pipelines.runner import Pipeline, PipelineContext
 from korvet.spark.pipelines.spec import load
 from korvet.spark.pipelines.status import PipelineReporter
@@ -29,7 +29,7 @@ def test_what_spark_archives_is_read_by_deltalake_and_by_a_consumer(
         for _ in range(2):
             for topic in made:
                 all_kinds(topics, topic)
-            rounds = archive_rounds(make_archiver(spark, topics.source), archive_runner(spark, topics.source))
+            rounds = archive_rounds(spark, topics.source)
             assert [done and (done.records, done.failures) for done in rounds] == [(2 * 2 * 1520, [])]
         for topic in made:
             topics.check(topic)

@@ -92,7 +92,8 @@ def archive(url: str, lake: str, catalog: str = "{}", options: str = "{}", maste
             from korvet.spark.session import session
 
             spark = running.enter_context(session("driver", master=master))
-            archiver, run = jobs.make_archiver(spark, source), jobs.archive_runner(spark, source)
+            archiver = Archiver(source, cores=spark.sparkContext.defaultParallelism)
+            run = functools.partial(jobs.run_tasks, spark, source)
         while archiver.round(run).moved:
             pass
 

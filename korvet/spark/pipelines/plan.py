@@ -36,14 +36,13 @@ Transform = Callable[[SparkSession, Frames], DataFrame]
 
 
 class Plan(NamedTuple):
-    """`rows` are the result of the sources, which are `decoded`, by `transform`.
+    """`rows` are the result of the sources, which are `decoded`.
 
     `order` has the views as the query reads them. `state` is the part that keeps state, as text, empty if none does;
     `aggregates` if that is an aggregate.
     """
 
     decoded: Frames
-    transform: Transform
     rows: DataFrame
     order: tuple[str, ...]
     state: str
@@ -74,7 +73,7 @@ def plan(session: SparkSession, spec: PipelineSpec, decoded: Frames) -> Plan:
             ' one late row: the rows are no aggregate. Use append or merge, or say replace = "partitions" if each batch'
             " has all rows of its partitions"
         )
-    return Plan(decoded, transform, rows, order, state, aggregates)
+    return Plan(decoded, rows, order, state, aggregates)
 
 
 def source_frame(

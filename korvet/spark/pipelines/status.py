@@ -6,7 +6,6 @@ slow are one write. The same thread renews the lease. Nothing of Spark is import
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -26,22 +25,19 @@ from korvet import logs
 from korvet.cluster.pipelines import (
     LEASE_MS,
     MAIN,
-    LostOffsets,
     PipelineProcess,
     PipelineStatus,
     PipelineStore,
-    QueryPosition,
     QueryStatus,
     State,
 )
 from korvet.errors import KafkaError
 from korvet.lake.scan import PartitionSnapshot, count_records, snapshots
-from korvet.lake.source import LakeSource, LakeStores
+from korvet.lake.source import LakeSource, LakeStores, answered
 from korvet.log.index import Lag
 from korvet.log.types import LogPosition
-from korvet.redis.blocking_driver import blocking_redis
-from korvet.redis.keys import Keys
 from korvet.spark.pipelines.spec import UNMET, UNREAD, PipelineError
+from korvet.spark.position import StreamPosition
 
 _RENEW_S = LEASE_MS / 1000 / 3
 _RETRY_S = 1.0
@@ -57,20 +53,6 @@ _UNREAD_CHARACTERS_MAX = 500
 _OTHER_FIELDS = "other fields"
 
 _log = logs.Log(__name__)
-
-
-@contextlib.contextmanager
-def opened(source: LakeSource) -> Iterator[PipelineStore]:
-    """Give the store of a Redis, for the thread that calls."""
-    redis = blocking_redis(
-        source.redis_url,
-        timeout_ms=source.timeout_ms,
-        connect_timeout_ms=source.connect_timeout_ms,
-    )
-    try:
-        yield PipelineStore(redis, Keys(source.namespace))
-    finally:
-        redis.close()
 
 
 class PipelineLease:
@@ -146,7 +128,8 @@ class PipelineReporter:
     def __enter__(self) -> Self:
         """Acquire the lease; raises PipelineError if another process has it."""
         status = self._status
-        with opened(self._source) as store:
+        with self._source.opened() as stores:
+            store = stores.pipelines
             PipelineLease(store, status.name).acquire()
             before = next((pipeline for pipeline in store.read() if pipeline.name == status.name), None)
             if before is not None:
@@ -224,25 +207,20 @@ class PipelineReporter:
     def _log_losses(self, query: str, event: Mapping[str, Any]) -> None:
         log = partial(_log.warning, pipeline=self._status.name, query=query)
         for source in event["sources"]:
-            began, ended = (_offset(source.get(edge)) for edge in ("startOffset", "endOffset"))
-            before, after = (offsets.get("topics", {}) for offsets in (began, ended))
+            began, ended = (_position(source.get(edge)) for edge in ("startOffset", "endOffset"))
+            before, after = began.topics, ended.topics
             for topic in sorted(before.keys() - after.keys()):
                 log("a topic was deleted: it is not read any more", topic=topic)
             for topic in sorted(before.keys() & after.keys()):
-                if before[topic]["id"] != after[topic]["id"]:
+                if before[topic].id != after[topic].id:
+                    log("a topic was re-created: it is read from its start", topic=topic, id=after[topic].id)
+            known = began.losses()
+            for key, lost in ended.losses().items():
+                if lost != known.get(key):
                     log(
-                        "a topic was re-created: it is read from its start",
-                        topic=topic,
-                        id=after[topic]["id"],
+                        "offsets were lost before they were read",
+                        **{"topic": key.topic, "partition": key.number, "from": lost.first, "to": lost.end},
                     )
-            known = _lost(began)
-            for topic, partitions in _lost(ended).items():
-                for partition, lost in partitions.items():
-                    if lost != known.get(topic, {}).get(partition):
-                        log(
-                            "offsets were lost before they were read",
-                            **{"topic": topic, "partition": partition, "from": lost.first, "to": lost.end},
-                        )
 
     def dead_letters(self, count: int) -> None:
         """Report records that did not decode, and are in the table of dead letters."""
@@ -267,7 +245,8 @@ class PipelineReporter:
         self._changed.notify()
 
     def _write_and_renew(self) -> None:
-        with opened(self._source) as store:
+        with self._source.opened() as stores:
+            store = stores.pipelines
             lease = store.lease(self._status.name)
             away = False
             while True:
@@ -322,9 +301,9 @@ def _log_file() -> str | None:
 
 def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
     """Return the status of a query after an event, which may be one without records."""
-    ends = [_offset(source["endOffset"]) for source in event["sources"]]
-    positions = {name: position for end in ends for name, position in _positions(end)}
-    lost = {topic: position for end in ends for topic, position in _lost(end).items()}
+    ends = [_position(source["endOffset"]) for source in event["sources"]]
+    positions = {name: position for end in ends for name, position in end.topics.items()}
+    lost = {topic: partitions for end in ends for topic, partitions in end.lost.items()}
     if not event["numInputRows"]:
         return msgspec.structs.replace(
             before,
@@ -352,21 +331,13 @@ def _ms_of(timestamp: str) -> int:
     return int(datetime.fromisoformat(timestamp).timestamp() * 1000)
 
 
-def _offset(offset: object) -> dict[str, Any]:
-    """Return an offset of the format `korvet`, empty for one of another source."""
+def _position(offset: object) -> StreamPosition:
+    """Return an offset of the format `korvet`, an empty one for that of another source."""
     parsed = json.loads(offset) if isinstance(offset, str) else offset
-    return parsed if isinstance(parsed, dict) and isinstance(parsed.get("topics"), dict) else {}
-
-
-def _positions(offset: Mapping[str, Any]) -> Iterator[tuple[str, QueryPosition]]:
-    """Yield how far a source has read its topics."""
-    for name, position in offset.get("topics", {}).items():
-        yield name, msgspec.convert(position, QueryPosition, strict=False)
-
-
-def _lost(offset: Mapping[str, Any]) -> dict[str, dict[int, LostOffsets]]:
-    """Return what a source has passed over, by topic and partition."""
-    return msgspec.convert(offset.get("lost", {}), dict[str, dict[int, LostOffsets]], strict=False)
+    try:
+        return msgspec.convert(parsed, StreamPosition, strict=False)
+    except msgspec.ValidationError:
+        return StreamPosition({})
 
 
 def lag_of(stores: LakeStores, status: PipelineStatus) -> Lag:
@@ -389,14 +360,8 @@ def lag_of(stores: LakeStores, status: PipelineStatus) -> Lag:
 
 
 def _age_ms(stores: LakeStores, log: PartitionSnapshot, first: int) -> int:
-    [bounds], [lag] = (
-        stores.logs.bounds([log.partition]),
-        stores.indexes.lags([LogPosition(log.partition, first)]),
-    )
-    if isinstance(bounds, KafkaError):
-        raise bounds
-    if isinstance(lag, KafkaError):
-        raise lag
+    bounds = stores.bounds(log.partition)
+    lag = answered(*stores.indexes.lags([LogPosition(log.partition, first)]))
     if first >= bounds.redis_start:
         return lag.age_ms
     stamps = [file.first_timestamp for file in log.files if file.last_offset >= first]

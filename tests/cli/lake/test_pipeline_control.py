@@ -27,7 +27,7 @@ from korvet.cluster.pipelines import (
     QueryStatus,
 )
 from korvet.log.packed import LOG_FIELD
-from korvet.spark.pipelines.status import PipelineReporter, opened
+from korvet.spark.pipelines.status import PipelineReporter
 from tests.cli.commands import SPARK_SECONDS_MAX, done, failed, korvet, korvet_process
 from tests.support.archives import Topics, where
 from tests.support.pipelines import FILE, pipeline_process
@@ -38,8 +38,8 @@ NAME = "sales"
 
 @pytest.fixture
 def store(topics: Topics) -> Iterator[PipelineStore]:
-    with opened(topics.source) as found:
-        yield found
+    with topics.source.opened() as stores:
+        yield stores.pipelines
 
 
 def pipeline(topics: Topics, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:

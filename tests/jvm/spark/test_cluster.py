@@ -94,8 +94,7 @@ def test_both_executors_archive_and_a_task_reads_one_node_of_a_redis_cluster(
             return archive_ranges(source, tasks)
 
         monkeypatch.setattr(jobs, "archive_ranges", noted)
-        archives = jobs.make_archiver(spark, topics.source)
-        [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
+        [done] = jobs.archive_rounds(spark, topics.source)
         assert done is not None
         assert (done.records, done.failures) == (8 * 1520, [])
         topics.check(topic)
@@ -135,8 +134,7 @@ def test_a_kill_on_an_executor_costs_another_try_and_no_record(
         return outcomes or archive_ranges(source, tasks)
 
     monkeypatch.setattr(jobs, "archive_ranges", once_killed)
-    archives = jobs.make_archiver(spark, topics.source)
-    [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
+    [done] = jobs.archive_rounds(spark, topics.source)
     assert done is not None
     assert killed.exists()
     assert (done.records, done.failures) == (4 * 1520, [])

@@ -11,12 +11,12 @@ from pyspark.sql import functions as f
 
 from korvet.errors import LakeError
 from korvet.lake.compaction import compact, is_own
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
+from korvet.lake.reader import LakeReader, RecordTimestamp
 from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
 from korvet.spark.names import register_topics
 from korvet.spark.session import PUSHDOWN
-from tests.lake.archives import OF, append, files, opened, read_all
+from tests.lake.archives import OF, append, by_time, files, opened, read_all, request
 from tests.support.archives import Topics
 from tests.support.batches import read
 from tests.support.spark_driver import Driver
@@ -60,9 +60,9 @@ def check(lake: Lake, first: int = 0, stop: int = COUNT) -> None:
         for at in (0, first, first + 1, 1400, 1600, stop - 1):
             found = read_all(reader, stop, at, partition=partition)
             assert found == [record(each) for each in range(max(first, at), stop)]
-        place = ReadPosition(*OF, partition, 0, stop)
-        assert reader.first_from(place, 1_700_000_001_500) == RecordTimestamp(1500, 1_700_000_001_500)
-        assert reader.largest(place) == RecordTimestamp(stop - 1, 1_700_000_000_000 + stop - 1)
+        place = request(0, stop, partition)
+        assert by_time(reader, place, 1_700_000_001_500) == RecordTimestamp(1500, 1_700_000_001_500)
+        assert by_time(reader, place) == RecordTimestamp(stop - 1, 1_700_000_000_000 + stop - 1)
 
 
 def rows(spark: SparkSession, /, uri: str) -> list[tuple[Any, ...]]:
@@ -169,10 +169,10 @@ def test_rows_that_only_a_deletion_vector_hides_are_never_served(delta: Driver, 
     )
     check(lake)
     delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset = 700")
-    place = ReadPosition(*OF, 0, 0, COUNT)
+    place = request(0, COUNT)
     with pytest.raises(LakeError, match="APPLY \\(PURGE\\)"):
-        LakeReader(lake).read(place, ReadLimits(1 << 30))
+        LakeReader(lake).answer(place)
     archive(lake, 100)
     delta.run(run, f"REORG TABLE delta.`{uri}` APPLY (PURGE)")
-    found = [each.offset for each in read(LakeReader(lake).read(place, ReadLimits(1 << 30)).data)]
+    found = [each.offset for each in read(LakeReader(lake).answer(place).data)]
     assert found == [each for each in range(COUNT + 100) if each != 700]

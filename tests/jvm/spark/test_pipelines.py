@@ -21,7 +21,7 @@ from korvet.lake.source import LakeSource
 from korvet.spark.pipelines.reset import PipelineReset
 from korvet.spark.pipelines.runner import Pipeline, PipelineContext
 from korvet.spark.pipelines.spec import PipelineError, load
-from korvet.spark.pipelines.status import PipelineReporter, opened
+from korvet.spark.pipelines.status import PipelineReporter
 from tests.support.archives import Topics
 from tests.support.batches import Record
 from tests.support.spark_driver import Driver
@@ -286,8 +286,7 @@ def test_a_pipeline_that_has_lost_records_goes_on_by_either_way_out(
         assert runs(APPEND.replace("topics =", 'on_data_loss = "continue"\ntopics =')) is None
     rows = [0, 1, *range(5 if way == "continue" else 6, 8)]
     assert sorted(row["offset"] for row in runs.table()) == rows
-    with opened(topics.source) as store:
-        [status] = store.read()
+    [status] = topics.stores.pipelines.read()
     assert status.lost_offsets() == {("orders", 0): 3 if way == "continue" else 0}
     runs.forget_last_batch()
     assert runs(APPEND) is None
@@ -513,8 +512,7 @@ def test_records_that_are_not_as_expected_are_kept_apart_counted_or_end_the_run(
     assert sorted(row["id"] for row in runs.table()) == [1, 3]
     [dead] = runs.table("orders_dead_letters")
     assert (dead["offset"], dead["error"]) == (1, "expected value.amount >= 0")
-    with opened(topics.source) as store:
-        [status] = store.read()
+    [status] = topics.stores.pipelines.read()
     assert status.unmet == {"orders: value.amount >= 0": 1, "orders: value.amount < 100": 1}
     topics.produce(partition, order(5, -5.0))
     assert runs(expecting.replace('"dead_letters"', '"fail"')) == "orders-0@4: expected value.amount >= 0"

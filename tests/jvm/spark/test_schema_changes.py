@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka.schema_registry import Schema as RegisteredSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from korvet.spark.pipelines.status import opened
 from tests.jvm.spark.test_decoding import NAME, Subject, id_of, record
 from tests.jvm.spark.test_pipelines import Runs, runs, sql, target
 from tests.support.archives import Topics
@@ -64,8 +63,7 @@ class Orders:
         self._topics.produce(self._partition, data)
 
     def unread(self) -> dict[str, int]:
-        with opened(self._topics.source) as store:
-            return store.read()[0].unread_fields
+        return self._topics.stores.pipelines.read()[0].unread_fields
 
 
 @pytest.fixture
