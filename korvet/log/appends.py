@@ -36,8 +36,8 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.replies import MemoryFullError, error_of
 from korvet.topics.config import TopicConfig
-from korvet.topics.registry import Topic
-from korvet.topics.types import AtRest, Partition
+from korvet.topics.registry import Topic, TopicRegistry
+from korvet.topics.types import AtRest, Partition, TopicRef
 from korvet.turns import SHORTEST_SECONDS, in_turns
 
 _BATCH, _RECORD = scripts.get("log/append_batch"), scripts.get("log/append_record")
@@ -251,6 +251,35 @@ class Appends:
         self._remember(partition)
         self._codecs[partition.stream] = topic.config.codec
         self.core.put_partition(AppendPartition.of(partition, AppendConfig.of(topic.config), topic.id))
+
+    def find(
+        self, topics: TopicRegistry, asked: Sequence[tuple[str, bytes | None, int, bool]]
+    ) -> list[KafkaError | None]:
+        """Put partitions for clients, by the name or id of the topic; returns for each why there is none.
+
+        The last of each is whether its log has another topic id than the one that was put. Redis is asked once or twice
+        what topics there are, however many are not known.
+        """
+        refs = [(TopicRef(name, topic_id), index) for name, topic_id, index, _ in in_turns(asked)]
+        stale = {
+            place: topic.partitions[index]
+            for place, ((ref, index), (*_, is_stale)) in enumerate(in_turns(zip(refs, asked, strict=True)))
+            if is_stale and (topic := topics.cached(ref)) is not None and 0 <= index < len(topic.partitions)
+        }
+        gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        lost = stale.keys() - topics.refresh_stale(dict.fromkeys(stale, gone), stale)
+        errors: list[KafkaError | None] = []
+        # A change of a topic makes the core forget its partitions: they are put when all is read.
+        for place, found in enumerate(in_turns(topics.find(refs))):
+            if place in lost:
+                errors.append(gone)
+            elif isinstance(found, KafkaError):
+                errors.append(found)
+            else:
+                topic, partition = found
+                self.put(partition, topic)
+                errors.append(None)
+        return errors
 
     def append(self, batches: Sequence[BatchAppend | Marker]) -> list[Appended | KafkaError]:
         """Append each batch and wait for what becomes of it: KafkaError as `LogStore.append` says."""
