@@ -10,7 +10,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import JOIN_EPOCH, Owned, text_of
 from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.streams.types import Tasks
-from korvet.handlers.common import error_message, group_error_code
+from korvet.handlers.common import error_fields
 from korvet.handlers.registry import Caller
 from korvet.handlers.rights import DESCRIBE, TOPIC
 from korvet.log.replication import Replicas
@@ -111,7 +111,7 @@ def describe_each(
 
 
 def refused(kind: type[D], group: str, error: KafkaError) -> D:
-    return kind(group_id=group, error_code=group_error_code(error), error_message=error_message(error))
+    return kind(group_id=group, **error_fields(error, of_group=True))
 
 
 def require_visible(topics: Iterable[str], caller: Caller, message: str = "") -> None:
