@@ -225,8 +225,8 @@ class Appends:
             "pressure": lambda node, _: self.on_pressure(node, False),  # noqa: FBT003 - it is not full
             "full": lambda node, _: self.on_pressure(node, True),  # noqa: FBT003 - it is
             "map": lambda _, __: redis.driver.read_map_soon(),
-            "row": lambda stream, _: self.with_partition(self.on_row, stream),
-            "moved": partial(self.with_partition, report_moved),
+            "row": lambda stream, _: self._note_row(stream),
+            "moved": self._note_moved,
         }
 
     def _data_path(self, redis: Redis, reads: Redis, limits: LogLimits, replicas: int) -> DataPath[Any]:
@@ -350,11 +350,17 @@ class Appends:
         else:
             waiter.set(None)
 
-    def with_partition(self, call: Callable[..., object], stream: str, *about: int) -> None:
-        """Call with the partition that the core names by its stream, if it is remembered."""
-        partition = self._partitions.get(stream)
-        if partition is not None:
-            call(partition, *about)
+    def _note_row(self, stream: str) -> None:
+        if (partition := self.remembered(stream)) is not None:
+            self.on_row(partition)
+
+    def _note_moved(self, stream: str, count: int) -> None:
+        if (partition := self.remembered(stream)) is not None:
+            report_moved(partition, count)
+
+    def remembered(self, stream: str) -> Partition | None:
+        """Return the partition that the core names by its stream."""
+        return self._partitions.get(stream)
 
     def _learn_epoch(self, number: int) -> None:
         """Learn the leader epoch of a node, for which appends wait."""
@@ -410,7 +416,7 @@ class Appends:
 
     def partition_of(self, stream: str) -> Partition:
         """Return a partition that the core asks about; raises StorageUnavailableError."""
-        partition = self._partitions.get(stream)
+        partition = self.remembered(stream)
         if partition is None:
             raise StorageUnavailableError(f"{stream} was forgotten")
         return partition

@@ -19,7 +19,6 @@ import logging
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from korvet_core import LogCleaner, RawReply
@@ -375,10 +374,7 @@ class Compactor:
             return None
         incarnation = (plan.partition.stream, plan.partition.topic_id)
         self._tidied.discard(incarnation)
-        on_unreadable = partial(self._note_unreadable, plan.partition)
-        running = _RunningPass(
-            self._store, plan, under_way, check, self._decompressed_bytes_max, on_unreadable
-        )
+        running = _RunningPass(self._store, plan, under_way, check, self._decompressed_bytes_max)
         try:
             # From the begin of a pass on, share groups begin none any more.
             self._store.convert_redis_groups(plan.partition)
@@ -386,6 +382,9 @@ class Compactor:
         except KafkaError:
             self._give_up(plan.partition, running.token)
             raise
+        finally:
+            for end, why in running.unreadable:
+                self._note_unreadable(plan.partition, end, why)
         self._free(plan.partition, check)
         self._tidied.add(incarnation)
         return done
@@ -429,10 +428,10 @@ class _RunningPass:
         under_way: CompactionPass,
         check: CheckStep,
         decompressed_bytes_max: int,
-        on_unreadable: Callable[[int, str], None],
     ) -> None:
+        self.unreadable: list[tuple[int, str]] = []
+        """The end of each batch that stays as it is, and why."""
         self._store = store
-        self._on_unreadable = on_unreadable
         self._config = plan.config
         self._partition = plan.partition
         self._pass = under_way
@@ -521,7 +520,7 @@ class _RunningPass:
         for _, left in self._steps(self._pass.start, cleaner.retain):
             for entry_id, fields, end, records, size, largest, damage in left:
                 if damage is not None:
-                    self._on_unreadable(end, damage)
+                    self.unreadable.append((end, damage))
                 self._retained.add(end, records, size, largest)
                 buffered.append((entry_id, fields))
                 buffered_bytes += size
