@@ -192,6 +192,13 @@ class KafkaError(Exception):
         return self
 
 
+def refuse_first(code: ErrorCode, *problems: tuple[object, str]) -> None:
+    """Raise KafkaError with the text of the first problem that there is, if there is any."""
+    for is_there, text in problems:
+        if is_there:
+            raise KafkaError(code, text)
+
+
 class RecordsRefusedError(KafkaError):
     """A batch is refused for some of its records; `records` names them by index, each with its error (KIP-467)."""
 

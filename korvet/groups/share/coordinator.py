@@ -8,7 +8,7 @@ stays until it is deleted.
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, refuse_first
 from korvet.groups.consumer.assignment import AssignedGroups, MemberStep, check_size, unknown_member
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
@@ -37,21 +37,19 @@ class ShareGroups(AssignedGroups):
         return MemberAnswer(request.member_id, LEAVE_EPOCH, 0, None)
 
     def check(self, request: MemberReport) -> None:
-        problem = ""
-        if not request.member_id:
-            problem = "MemberId can't be empty."
-        elif len(request.member_id) > SHARE_MEMBER_ID_LENGTH_MAX:
-            problem = f"MemberId has more than {SHARE_MEMBER_ID_LENGTH_MAX} characters."
-        elif not request.group:
-            problem = "GroupId can't be empty."
-        elif request.rack == "":
-            problem = "RackId can't be empty."
-        elif request.epoch == JOIN_EPOCH and not request.names:
-            problem = "SubscribedTopicNames must be set in first request."
-        elif request.epoch < LEAVE_EPOCH:
-            problem = "MemberEpoch is invalid."
-        if problem:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+        length_max = SHARE_MEMBER_ID_LENGTH_MAX
+        refuse_first(
+            ErrorCode.INVALID_REQUEST,
+            (not request.member_id, "MemberId can't be empty."),
+            (len(request.member_id) > length_max, f"MemberId has more than {length_max} characters."),
+            (not request.group, "GroupId can't be empty."),
+            (request.rack == "", "RackId can't be empty."),
+            (
+                request.epoch == JOIN_EPOCH and not request.names,
+                "SubscribedTopicNames must be set in first request.",
+            ),
+            (request.epoch < LEAVE_EPOCH, "MemberEpoch is invalid."),
+        )
         check_size(request)
 
     def next_progress(self, step: MemberStep) -> Progress:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, refuse_first
 from korvet.groups.consumer.assignment import (
     ATTEMPTS_MAX,
     METADATA_BYTES_MAX,
@@ -413,39 +413,33 @@ def _topology_of(group: str, common: Common) -> StreamsTopology:
 
 
 def _check(request: StreamsReport) -> None:
-    problem = ""
-    if not request.member_id:
-        problem = "MemberId can't be empty."
-    elif not request.group:
-        problem = "GroupId can't be empty."
-    elif request.rack == "":
-        problem = "RackId can't be empty."
-    elif request.epoch == JOIN_EPOCH:
-        problem = _problem_of_first(request)
-    elif request.epoch == STATIC_LEAVE_EPOCH:
-        problem = "InstanceId can't be null."
-    elif request.epoch < STATIC_LEAVE_EPOCH:
-        problem = f"MemberEpoch is {request.epoch}, but must be greater than or equal to -2."
-    elif request.topology is not None:
-        problem = "Topology can only be provided when (re-)joining."
-    if problem:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
-    if request.topology is not None:
-        topologies.check(request.topology)
-
-
-def _problem_of_first(request: StreamsReport) -> str:
-    if request.rebalance_ms is None:
-        return "RebalanceTimeoutMs must be provided in first request."
-    if request.tasks is not None and request.tasks != MemberTasks():
-        return "Tasks must be empty when (re-)joining."
-    if request.topology is None:
-        return "Topology must be non-null when (re-)joining."
-    if "/" in (process_id := request.process_id or "") or not is_plain(process_id):
-        return "ProcessId must have no slash, quote, backslash or control character."
-    if len(msgspec.json.encode(request.topology)) > METADATA_BYTES_MAX:
-        return f"A topology may have {METADATA_BYTES_MAX} bytes."
-    return ""
+    joins, tasks = request.epoch == JOIN_EPOCH, request.tasks or MemberTasks()
+    process_id, topology = request.process_id or "", request.topology
+    refuse_first(
+        ErrorCode.INVALID_REQUEST,
+        (not request.member_id, "MemberId can't be empty."),
+        (not request.group, "GroupId can't be empty."),
+        (request.rack == "", "RackId can't be empty."),
+        (joins and request.rebalance_ms is None, "RebalanceTimeoutMs must be provided in first request."),
+        (joins and tasks != MemberTasks(), "Tasks must be empty when (re-)joining."),
+        (joins and topology is None, "Topology must be non-null when (re-)joining."),
+        (
+            joins and ("/" in process_id or not is_plain(process_id)),
+            "ProcessId must have no slash, quote, backslash or control character.",
+        ),
+        (
+            joins and len(msgspec.json.encode(topology)) > METADATA_BYTES_MAX,
+            f"A topology may have {METADATA_BYTES_MAX} bytes.",
+        ),
+        (request.epoch == STATIC_LEAVE_EPOCH, "InstanceId can't be null."),
+        (
+            request.epoch < STATIC_LEAVE_EPOCH,
+            f"MemberEpoch is {request.epoch}, but must be greater than or equal to -2.",
+        ),
+        (not joins and topology is not None, "Topology can only be provided when (re-)joining."),
+    )
+    if topology is not None:
+        topologies.check(topology)
 
 
 def _check_topology(request: StreamsReport, common: Common) -> None:
