@@ -31,7 +31,6 @@ from korvet.log.compaction_store import (
     CompactionStore,
     Period,
     Retained,
-    RetainedRow,
     Written,
 )
 from korvet.log.index import Row, RowBuilder
@@ -223,7 +222,7 @@ def _coalesced(history: list[Period]) -> list[Period]:
 
 
 class RetainedRows(RowBuilder):
-    """The index rows of what a pass retains, which count back from the end of the pass."""
+    """The index rows of what a pass retains; those of `finish` count back from the end of the pass."""
 
     def __init__(self, start: int) -> None:
         """`start` is the log's start: if it is not 0 the first row lies there, for what is counted from it on."""
@@ -231,7 +230,7 @@ class RetainedRows(RowBuilder):
         if start > 0:
             self.rows.append(Row(start, 0, 0, -1, -1))
 
-    def finish(self) -> tuple[list[RetainedRow], int]:
+    def finish(self) -> tuple[list[Row], int]:
         """Return the rows, and the largest timestamp (ms) after the last of them: -1 for none.
 
         After each row lies something: one at the end would say the same as the row where the pass ends. Of too many
@@ -249,10 +248,7 @@ class RetainedRows(RowBuilder):
             interval = max(interval, *(row.interval for row in rows[(len(left) - 1) * step + 1 :]), -1)
             rows = left
         return [
-            RetainedRow(
-                row.offset, self.records - row.records, self.bytes - row.bytes, row.largest, row.interval
-            )
-            for row in rows
+            row._replace(records=self.records - row.records, bytes=self.bytes - row.bytes) for row in rows
         ], interval
 
 
