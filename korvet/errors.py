@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Self
+from typing import Self, TypeVar
 
 import korvet_core
+
+T = TypeVar("T")
 
 
 class ErrorCode(IntEnum):
@@ -197,6 +199,13 @@ def refuse_first(code: ErrorCode, *problems: tuple[object, str]) -> None:
     for is_there, text in problems:
         if is_there:
             raise KafkaError(code, text)
+
+
+def or_raise(outcome: T | KafkaError) -> T:
+    """Return the outcome, or raise the error that stands in its place."""
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
 
 
 class RecordsRefusedError(KafkaError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from korvet.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, Features
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.groups.consumer.types import JOIN_EPOCH, Owned, text_of
 from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.streams.types import Tasks
@@ -102,9 +102,7 @@ def describe_each(
     names = list(dict.fromkeys(group_ids))
     for name, group in in_turns(zip(names, read(names), strict=True)):
         try:
-            if isinstance(group, KafkaError):
-                raise group
-            described.append(describe(name, group))
+            described.append(describe(name, or_raise(group)))
         except KafkaError as error:
             described.append(refused(kind, name, error))
     return described

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from korvet_core import LogCleaner, RawReply
 
 from korvet.config.definition import INT64_MAX
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.log.compaction_store import (
     CompactionPass,
     CompactionState,
@@ -335,9 +335,7 @@ class Compactor:
         """Return the timestamp (ms) of the first record from `offset` on, None without one."""
         place = (partition.stream, partition.topic_id, offset)
         if place not in self._timestamps:
-            [fetched] = self._logs.read([Read(partition, offset, 1)])
-            if isinstance(fetched, KafkaError):
-                raise fetched
+            fetched = or_raise(*self._logs.read([Read(partition, offset, 1)]))
             timestamp = fetched.first_timestamp
             if timestamp is None:
                 return None

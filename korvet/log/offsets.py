@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from korvet_core import Fetched
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, or_raise
 from korvet.log import high_watermark
 from korvet.log.epochs import NO_EPOCH, epoch_at, epoch_end
 from korvet.log.index import IndexStore, Search, SearchResult
@@ -177,9 +177,7 @@ class OffsetLookup:
             if result.searched >= result.end:
                 return OffsetFound()
             # The records that the index knows of have left the log.
-            [following] = self._index.find([search._replace(offset=result.searched)])
-            if isinstance(following, KafkaError):
-                raise following
+            following = or_raise(*self._index.find([search._replace(offset=result.searched)]))
             result = following
 
     def _largest(self, partition: Partition, start: int) -> OffsetFound:
@@ -203,9 +201,7 @@ class OffsetLookup:
         offset = first
         count = SCAN_BATCHES if partition.format == "batch" else SCAN_RECORDS
         while offset < end:
-            [fetched] = self._log.read([Read(partition, offset, count, end)])
-            if isinstance(fetched, KafkaError):
-                raise fetched
+            fetched = or_raise(*self._log.read([Read(partition, offset, count, end)]))
             if fetched.next_offset is None:
                 return
             yield fetched

@@ -24,7 +24,7 @@ from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.config.topic_configs import FIXED_AT_CREATION
 from korvet.config.values import listed
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
 from korvet.topics.deletion import paced
@@ -320,9 +320,7 @@ class TopicRegistry:
         questions: dict[int, Q] = {}
         for (place, ref), outcome in in_turns(zip(wanted.items(), found, strict=True)):
             try:
-                if isinstance(outcome, KafkaError):
-                    raise outcome
-                topic, partitions[place] = outcome
+                topic, partitions[place] = or_raise(outcome)
                 questions[place] = prepare(ref.asked, topic, partitions[place])
             except KafkaError as error:
                 answers[place] = error.without_frames()

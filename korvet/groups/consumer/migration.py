@@ -12,7 +12,7 @@ import secrets
 import msgspec
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError, refuse_first
+from korvet.errors import ErrorCode, KafkaError, or_raise, refuse_first
 from korvet.groups.consumer.store import Left, StableGroup, owned_in
 from korvet.groups.consumer.types import NOTHING, GroupFields, Owned, text_of
 from korvet.groups.embedded_protocol import parse_assignment, parse_subscription
@@ -51,9 +51,7 @@ class Migration:
         token = secrets.token_hex(8)
         for _ in range(_ATTEMPTS_MAX):
             revision = self._store.revision(group)
-            [described] = self._classic.describe([group])
-            if isinstance(described, KafkaError):
-                raise described
+            described = or_raise(*self._classic.describe([group]))
             if described.kind or described.state in (EMPTY, "Dead"):
                 return
             self._check(group, described)
