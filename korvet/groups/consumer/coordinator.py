@@ -22,7 +22,13 @@ for classic groups (lua/group/advance.lua).
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError, refuse_first
-from korvet.groups.consumer.assignment import AssignedGroups, GroupsContext, MemberStep, check_size
+from korvet.groups.consumer.assignment import (
+    AssignedGroups,
+    GroupsContext,
+    MemberStep,
+    check_size,
+    fenced_member,
+)
 from korvet.groups.consumer.assignors import ASSIGNORS
 from korvet.groups.consumer.migration import Migration
 from korvet.groups.consumer.reconcile import reconcile, wanted
@@ -143,7 +149,5 @@ class ConsumerGroups(AssignedGroups):
             and request.owned <= progress.assigned
         )
         if request.epoch != progress.epoch and not is_retried:
-            message = f"{who} has epoch {progress.epoch}, not {request.epoch}"
-            message += ": it must abandon its partitions and rejoin"
-            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+            raise fenced_member(who, progress.epoch, request.epoch)
         return member

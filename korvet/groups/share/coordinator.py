@@ -9,7 +9,13 @@ stays until it is deleted.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError, refuse_first
-from korvet.groups.consumer.assignment import AssignedGroups, MemberStep, check_size, unknown_member
+from korvet.groups.consumer.assignment import (
+    AssignedGroups,
+    MemberStep,
+    check_size,
+    fenced_member,
+    unknown_member,
+)
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -75,9 +81,6 @@ class ShareGroups(AssignedGroups):
             raise unknown_member(group, request.member_id)
         # The response with its new epoch may be lost.
         if request.epoch not in (member.progress.epoch, member.progress.previous):
-            message = (
-                f"The share group member {request.member_id} has epoch {member.progress.epoch}, not {request.epoch}."
-                " The member must abandon all its partitions and rejoin."
-            )
-            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+            who = f"The share group member {request.member_id}"
+            raise fenced_member(who, member.progress.epoch, request.epoch)
         return member

@@ -32,6 +32,7 @@ from korvet.groups.consumer.assignment import (
     GroupsContext,
     MemberStep,
     Written,
+    fenced_member,
     keeps_changing,
     unknown_member,
 )
@@ -224,26 +225,17 @@ class StreamsGroups(BrokerAssignedGroups):
         raise keeps_changing(group)
 
     def _row(self, request: StreamsReport, member: ConsumerMember | None) -> SubscriberRow:
-        known = SubscriberRow(session_ms=0, rebalance_ms=0, instance="", client_id="", client_host="")
         before = StreamsRow(process_id="", topology_epoch=0, endpoint=None, tags=())
         if member is not None:
-            known, before = member.row, streams_of(member)
+            before = streams_of(member)
         streams = StreamsRow(
             process_id=request.process_id or before.process_id,
             topology_epoch=request.topology.epoch if request.topology else before.topology_epoch,
             endpoint=request.endpoint or before.endpoint,
             tags=before.tags if request.tags is None else request.tags,
         )
-        rebalance_ms = known.rebalance_ms if request.rebalance_ms is None else request.rebalance_ms
-        return SubscriberRow(
-            session_ms=self.session_ms(request.group),
-            rebalance_ms=max(rebalance_ms, 0),
-            instance="",
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rack=request.rack or known.rack,
-            streams=streams,
-        )
+        known = request.row(member, self.session_ms(request.group))
+        return msgspec.structs.replace(known, streams=streams)
 
     def _is_delayed(self, group: str, common: Common, fields: GroupFields) -> bool:
         """Whether more members may join before the first assignment of a group that had none."""
@@ -490,9 +482,5 @@ def _member(request: StreamsReport, view: GroupView) -> ConsumerMember | None:
         request.tasks is not None and request.tasks.owned(streams_of(member).process_id) <= progress.assigned
     )
     if request.epoch != progress.epoch and not is_retried:
-        message = (
-            f"The streams group member has epoch {progress.epoch}, not {request.epoch}."
-            " The member must abandon all its partitions and rejoin."
-        )
-        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+        raise fenced_member("The streams group member", progress.epoch, request.epoch)
     return member
