@@ -117,18 +117,14 @@ class OffsetLookup:
         """
         bounds = self._log.bounds([partition for partition, _ in partitions])
         answers: list[OffsetFound | KafkaError] = []
-        for (partition, epoch), log_bounds in zip(partitions, bounds, strict=True):
+        for (partition, epoch), found in zip(partitions, bounds, strict=True):
             try:
-                if isinstance(log_bounds, KafkaError):
-                    raise log_bounds
-                current = self._log.check_epoch(partition, NO_EPOCH, log_bounds.epochs)
+                log = or_raise(found)
+                current = self._log.check_epoch(partition, NO_EPOCH, log.epochs)
+                last, end = epoch_end(log.epochs, epoch, current, log.log_start, log.high_watermark)
+                answers.append(OffsetFound(end, leader_epoch=last))
             except KafkaError as error:
                 answers.append(error.without_frames())
-                continue
-            last, end = epoch_end(
-                log_bounds.epochs, epoch, current, log_bounds.log_start, log_bounds.high_watermark
-            )
-            answers.append(OffsetFound(end, leader_epoch=last))
         return answers
 
     def _of_both(

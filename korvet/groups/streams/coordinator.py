@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError, refuse_first
+from korvet.errors import ErrorCode, KafkaError, or_raise, refuse_first
 from korvet.groups.consumer.assignment import (
     ATTEMPTS_MAX,
     METADATA_BYTES_MAX,
@@ -173,10 +173,8 @@ class StreamsGroups(BrokerAssignedGroups):
     def _described(
         self, group: str, stored: GroupMembers, common: Common | KafkaError
     ) -> DescribedStreamsGroup | KafkaError:
-        if isinstance(common, KafkaError):
-            return common
         try:
-            topology = _topology_of(group, common)
+            topology = _topology_of(group, or_raise(common))
         except KafkaError as error:
             return error.without_frames()
         internal = self._configured(topology).internal
