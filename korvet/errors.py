@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Self
+from typing import Self, TypeVar
 
 import korvet_core
+
+T = TypeVar("T")
 
 
 class ErrorCode(IntEnum):
@@ -190,6 +192,20 @@ class KafkaError(Exception):
             error.__cause__ = error.__context__ = error.__traceback__ = None
             error = following
         return self
+
+
+def refuse_first(code: ErrorCode, *problems: tuple[object, str]) -> None:
+    """Raise KafkaError with the text of the first problem that there is, if there is any."""
+    for is_there, text in problems:
+        if is_there:
+            raise KafkaError(code, text)
+
+
+def or_raise(outcome: T | KafkaError) -> T:
+    """Return the outcome, or raise the error that stands in its place."""
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
 
 
 class RecordsRefusedError(KafkaError):

@@ -30,8 +30,8 @@ GRAMMAR = set(
     re.findall(
         r"\w+",
         "a all an and any are as at be by each every for from gives give given has have if in is it its of on one ones"
-        " or return returns that the their them there they this those to was what when where whether which who whose with"
-        " yield yields",
+        " or return returns that the their them there they this those to was what when where whether which who"
+        " whose with yield yields",
     )
 )
 # A docstring with one of these says more than the name: units, errors, literals, sources.

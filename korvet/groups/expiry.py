@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, or_raise
 from korvet.groups.consumer.subscriptions import subscribed_among
 from korvet.groups.listing import subscribed_topics
 from korvet.groups.offset_reads import StoredOffset
@@ -67,16 +67,12 @@ class OffsetExpiry:
 
     def _pending(self, group: str) -> set[TopicPartition]:
         self._offsets.expire_transactions(group, self._producer_silence_ms)
-        [pending] = self._offsets.unstable([group])
-        if isinstance(pending, KafkaError):
-            raise pending
-        return pending
+        return or_raise(*self._offsets.unstable([group]))
 
     def _expire(
         self, group: str, version: GroupVersion | KafkaError, pending: set[TopicPartition], now_ms: int
     ) -> DeletedOffsets:
-        if isinstance(version, KafkaError):
-            raise version
+        version = or_raise(version)
         stored = [each for each in self._offsets.stored(group) if each.at not in pending]
         if version.protocol_type == SHARE.encode():
             return DeletedOffsets(done=True, offsets=0, group=False)
@@ -107,9 +103,7 @@ class OffsetExpiry:
         """Return the topics without a subscribed member; empty if subscriptions are unknown or about to change."""
         if not stored or version.protocol_type != CONSUMER.encode():
             return []
-        [described] = self._groups.describe([group])
-        if isinstance(described, KafkaError):
-            raise described
+        described = or_raise(*self._groups.describe([group]))
         if described.kind:
             members = self._groups.consumers.all_members(group)
             subscribed = subscribed_among(members, {each.at.topic for each in stored})

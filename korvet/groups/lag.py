@@ -43,7 +43,7 @@ class LagReader:
             yield []
             for outcomes in lags_in_steps(self._index, self._positions(committed)):
                 yield [
-                    _lag(group, position, outcome) if isinstance(outcome, Lag) else outcome
+                    group_lag(group, position, outcome) if isinstance(outcome, Lag) else outcome
                     for position, outcome in outcomes
                 ]
 
@@ -69,7 +69,7 @@ def lags_in_steps(
         ]
 
 
-def _lag(group: str, position: LogPosition, lag: Lag) -> GroupLag:
+def group_lag(group: str, position: LogPosition, lag: Lag) -> GroupLag:
     return GroupLag(
         group=group,
         topic=position.partition.topic,

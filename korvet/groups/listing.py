@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError, or_raise
 from korvet.groups.consumer.store import ConsumerStore, GroupMembers
 from korvet.groups.consumer.subscriptions import subscribed_among
 from korvet.groups.consumer.types import ConsumerMember, GroupFields, Owned, text_of
@@ -215,12 +215,8 @@ class GroupAdmin:
         GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers), KAFKA_STORAGE_ERROR.
         """
         for _ in range(_TRIES_MAX):
-            [version] = self._offsets.versions([group])
-            [described] = self._groups.describe([group])
-            if isinstance(version, KafkaError):
-                raise version
-            if isinstance(described, KafkaError):
-                raise described
+            version = or_raise(*self._offsets.versions([group]))
+            described = or_raise(*self._groups.describe([group]))
             subscribed: set[str] | None
             if described.kind == SHARE:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} is not a consumer group.")

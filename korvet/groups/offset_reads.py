@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError, or_raise
 from korvet.groups.types import CONSUMER, GROUPS_AT_ONCE, STREAMS
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
@@ -180,9 +180,7 @@ class OffsetReads:
     def stored(self, group: str) -> list[StoredOffset]:
         """Return every row, with unreadable ones and those of deleted topics."""
         [rows], ids = self._all_rows([group])
-        if isinstance(rows, KafkaError):
-            raise rows
-        return [_stored(at, row, ids[at, tag_of(row)]) for at, row in rows.items()]
+        return [_stored(at, row, ids[at, tag_of(row)]) for at, row in or_raise(rows).items()]
 
     def _in_parts(self, groups: Sequence[str]) -> Iterator[list[str]]:
         """Yield groups that have PARTITIONS_AT_ONCE offsets together, and a larger one alone."""

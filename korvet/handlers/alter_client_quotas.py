@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, error_code, error_message
+from korvet.handlers.common import each_done, error_fields
 from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_cluster
 from korvet.protocol.messages import alter_client_quotas as wire
@@ -44,9 +44,7 @@ def _pairs(entry: wire.EntryData | wire.EntryResult) -> tuple[tuple[str, str | N
 
 
 def _result(entry: wire.EntryData, error: KafkaError | None) -> wire.EntryResult:
-    return wire.EntryResult(
-        error_code=error_code(error), error_message=error_message(error), entity=entry.entity
-    )
+    return wire.EntryResult(**error_fields(error), entity=entry.entity)
 
 
 def _changes(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, error_code, error_message
+from korvet.handlers.common import each_done, error_fields
 from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER_CONFIGS, on_configs
 from korvet.protocol.messages import alter_configs as wire
@@ -66,8 +66,7 @@ def _change(config: wire.AlterableConfig | incremental.AlterableConfig) -> Confi
 
 def result(resource: _Resource, error: KafkaError | None) -> wire.AlterConfigsResourceResponse:
     return wire.AlterConfigsResourceResponse(
-        error_code=error_code(error),
-        error_message=error_message(error),
+        **error_fields(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

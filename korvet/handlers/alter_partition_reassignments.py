@@ -16,7 +16,7 @@ from itertools import repeat
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.audit import partitions_changed
-from korvet.handlers.common import error_code, error_message, require_time
+from korvet.handlers.common import error_fields, require_time
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_partition_reassignments as wire
@@ -67,20 +67,17 @@ def _answer(
     topic: wire.ReassignableTopic, outcomes: Iterator[KafkaError | None]
 ) -> wire.ReassignableTopicResponse:
     """Answer for these partitions with the next of the outcomes, which are those of all of the topic in the request."""
-    answers = []
-    for partition, outcome in zip(topic.partitions, outcomes, strict=False):
-        index, code, message = partition.partition_index, error_code(outcome), error_message(outcome)
-        answers.append(
-            wire.ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
-        )
+    answers = [
+        wire.ReassignablePartitionResponse(partition_index=partition.partition_index, **error_fields(outcome))
+        for partition, outcome in zip(topic.partitions, outcomes, strict=False)
+    ]
     return wire.ReassignableTopicResponse(name=topic.name, partitions=answers)
 
 
 register(
     handle,
     lambda request, _caller, error: wire.AlterPartitionReassignmentsResponse(
-        error_code=error.code,
-        error_message=error_message(error),
+        **error_fields(error),
         responses=[_answer(topic, repeat(error)) for topic in request.topics],
     ),
     rights=[on_cluster(ALTER)],

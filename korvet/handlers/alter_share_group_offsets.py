@@ -9,7 +9,7 @@ Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NON_EMPTY_GROUP, UNKNOWN_TOPIC_OR_
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
+from korvet.handlers.common import error_fields, refuse_whole, require_group_id
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import alter_share_group_offsets as wire
@@ -38,14 +38,12 @@ def handle(
     outcomes = iter([start if isinstance(start, KafkaError) else next(altered) for start in asked])
     topics = []
     for topic in request.topics:
-        partitions = []
-        for partition, error in zip(topic.partitions, outcomes, strict=False):
-            index, code, message = partition.partition_index, group_error_code(error), error_message(error)
-            partitions.append(
-                wire.AlterShareGroupOffsetsResponsePartition(
-                    partition_index=index, error_code=code, error_message=message
-                )
+        partitions = [
+            wire.AlterShareGroupOffsetsResponsePartition(
+                partition_index=partition.partition_index, **error_fields(error, of_group=True)
             )
+            for partition, error in zip(topic.partitions, outcomes, strict=False)
+        ]
         names_id = partitions and topic.topic_name in readable
         known = services.topics.get_cached(topic.topic_name) if names_id else None
         topics.append(

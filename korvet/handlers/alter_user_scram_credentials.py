@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, error_code, error_message
+from korvet.handlers.common import each_done, error_fields
 from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import alter_user_scram_credentials as wire
@@ -48,9 +48,7 @@ def _by_user(request: wire.AlterUserScramCredentialsRequest) -> dict[str, list[D
 
 
 def _result(user: str, error: KafkaError | None) -> wire.AlterUserScramCredentialsResult:
-    return wire.AlterUserScramCredentialsResult(
-        user=user, error_code=error_code(error), error_message=error_message(error)
-    )
+    return wire.AlterUserScramCredentialsResult(user=user, **error_fields(error))
 
 
 def _changes(

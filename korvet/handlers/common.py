@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar
 
 import msgspec
 
@@ -52,6 +52,19 @@ def error_code(error: KafkaError | None) -> ErrorCode:
 def error_message(error: KafkaError | None) -> str | None:
     """Return the message of an error, None if there is no error or it has none."""
     return None if error is None else error.message or None
+
+
+class ErrorFields(TypedDict):
+    """Two fields that most results have."""
+
+    error_code: ErrorCode
+    error_message: str | None
+
+
+def error_fields(error: KafkaError | None, *, of_group: bool = False) -> ErrorFields:
+    """Return the fields of an error, or of none; `of_group`: the code is that of a request about a group."""
+    code = group_error_code(error) if of_group else error_code(error)
+    return {"error_code": code, "error_message": error_message(error)}
 
 
 def group_error_code(error: KafkaError | None) -> ErrorCode:

@@ -9,7 +9,7 @@ Errors: INVALID_REQUEST, POLICY_VIOLATION, SECURITY_DISABLED.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_code, error_message
+from korvet.handlers.common import error_fields
 from korvet.handlers.describe_acls import authorizer_of, enum_of
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
@@ -48,7 +48,7 @@ def _acl(creation: wire.AclCreation) -> Acl:
 
 
 def _result(error: KafkaError | None) -> wire.AclCreationResult:
-    return wire.AclCreationResult(error_code=error_code(error), error_message=error_message(error))
+    return wire.AclCreationResult(**error_fields(error))
 
 
 register(

@@ -13,7 +13,7 @@ from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
-from korvet.handlers.common import each_named_once, error_code, error_message, require_time
+from korvet.handlers.common import each_named_once, error_fields, require_time
 from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import ALTER, on_topics
 from korvet.protocol.messages import create_partitions as wire
@@ -50,9 +50,7 @@ def handle(request: wire.CreatePartitionsRequest, caller: Caller, services: Serv
 
 
 def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire.CreatePartitionsTopicResult:
-    return wire.CreatePartitionsTopicResult(
-        name=topic.name, error_code=error_code(error), error_message=error_message(error)
-    )
+    return wire.CreatePartitionsTopicResult(name=topic.name, **error_fields(error))
 
 
 register(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
-from korvet.handlers.common import each_named_once, error_message, work_until
+from korvet.handlers.common import each_named_once, error_fields, work_until
 from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, by_handler, on_topics
 from korvet.protocol.messages import create_topics as wire
@@ -97,9 +97,7 @@ def _result(topic: Topic, services: Services) -> wire.CreatableTopicResult:
 
 
 def _failed(topic: wire.CreatableTopic, error: KafkaError) -> wire.CreatableTopicResult:
-    return wire.CreatableTopicResult(
-        name=topic.name, error_code=error.code, error_message=error_message(error)
-    )
+    return wire.CreatableTopicResult(name=topic.name, **error_fields(error))
 
 
 register(

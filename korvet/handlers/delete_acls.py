@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, error_code, error_message
+from korvet.handlers.common import each_done, error_fields
 from korvet.handlers.describe_acls import acl_filter, authorizer_of
 from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
@@ -51,16 +51,14 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, services: Services)
             for resource, rule in in_turns(matched)
         ]
         # Clients leave the ACLs beside an error alone; they are for the audit log.
-        return wire.DeleteAclsFilterResult(
-            error_code=error_code(error), error_message=error_message(error), matching_acls=matching
-        )
+        return wire.DeleteAclsFilterResult(**error_fields(error), matching_acls=matching)
 
     results = each_done(request.filters, delete, _failed)
     return wire.DeleteAclsResponse(filter_results=results)
 
 
 def _failed(_asked: wire.DeleteAclsFilter, error: KafkaError) -> wire.DeleteAclsFilterResult:
-    return wire.DeleteAclsFilterResult(error_code=error.code, error_message=error_message(error))
+    return wire.DeleteAclsFilterResult(**error_fields(error))
 
 
 def _changes(_request: wire.DeleteAclsRequest, response: wire.DeleteAclsResponse) -> Iterator[Outcome]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
+from korvet.handlers.common import error_fields, refuse_whole, require_group_id
 from korvet.handlers.registry import Caller, Outcome, Services, register
 from korvet.handlers.rights import DELETE, READ, TOPIC, by_handler, on_group
 from korvet.protocol.messages import delete_share_group_offsets as wire
@@ -43,8 +43,7 @@ def handle(
             wire.DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name,
                 topic_id=topics[name].id if errors[name] is None else ZERO_UUID,
-                error_code=group_error_code(errors[name]),
-                error_message=error_message(errors[name]),
+                **error_fields(errors[name], of_group=True),
             )
             for name in names
         ]

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.audit import topics_changed
-from korvet.handlers.common import each_done, error_message, work_until
+from korvet.handlers.common import each_done, error_fields, work_until
 from korvet.handlers.registry import Caller, Reply, Services, register
 from korvet.handlers.rights import DELETE, DESCRIBE, TOPIC, ItemRule, Resource, ResourceOfItem, topic_of_id
 from korvet.protocol.messages import delete_topics as wire
@@ -112,9 +112,7 @@ def _find(name: str | None, topic_id: bytes, services: Services) -> Topic:
 
 def _failed(given: _Given, error: KafkaError) -> wire.DeletableTopicResult:
     name, topic_id = given
-    return wire.DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=error.code, error_message=error_message(error)
-    )
+    return wire.DeletableTopicResult(name=name, topic_id=topic_id, **error_fields(error))
 
 
 def _named(topic: wire.DeleteTopicState | str) -> str | None:

@@ -13,7 +13,7 @@ from functools import cache, partial
 
 from korvet.config.described import ConfigEntry
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, error_message
+from korvet.handlers.common import each_done, error_fields
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE_CONFIGS, on_configs
 from korvet.protocol.messages import describe_configs as wire
@@ -72,8 +72,7 @@ def _described(
 
 def _failed(resource: wire.DescribeConfigsResource, error: KafkaError) -> wire.DescribeConfigsResult:
     return wire.DescribeConfigsResult(
-        error_code=error.code,
-        error_message=error_message(error),
+        **error_fields(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from korvet.errors import KafkaError
-from korvet.handlers.common import error_message, group_error_code
+from korvet.handlers.common import error_fields
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, GROUP, TOPIC, by_handler
 from korvet.protocol.messages import describe_share_group_offsets as wire
@@ -91,8 +91,7 @@ def _described(
                 start_offset=position.start,
                 leader_epoch=position.leader_epoch,
                 lag=position.lag,
-                error_code=group_error_code(error),
-                error_message=error_message(error),
+                **error_fields(error, of_group=True),
             )
         )
     return wire.DescribeShareGroupOffsetsResponseTopic(
@@ -106,8 +105,7 @@ def _refused(
     return wire.DescribeShareGroupOffsetsResponseGroup(
         group_id=group.group_id,
         topics=[],
-        error_code=group_error_code(error),
-        error_message=error_message(error),
+        **error_fields(error, of_group=True),
     )
 
 

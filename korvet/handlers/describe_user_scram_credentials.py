@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import refuse_whole
+from korvet.handlers.common import error_fields, refuse_whole
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import DESCRIBE, on_cluster
 from korvet.protocol.messages import describe_user_scram_credentials as wire
@@ -40,9 +40,7 @@ def _result(
     else:
         message = f"Attempt to describe a user credential that does not exist: {user}"
         error = KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
-    return wire.DescribeUserScramCredentialsResult(
-        user=user, error_code=error.code, error_message=error.message
-    )
+    return wire.DescribeUserScramCredentialsResult(user=user, **error_fields(error))
 
 
 register(handle, refuse_whole(wire.DescribeUserScramCredentialsResponse), rights=[on_cluster(DESCRIBE)])

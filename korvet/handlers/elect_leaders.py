@@ -15,7 +15,7 @@ from functools import cache
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message, require_time
+from korvet.handlers.common import error_fields, require_time
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import ALTER, on_cluster
 from korvet.protocol.messages import elect_leaders as wire
@@ -83,11 +83,7 @@ def _result(
     results = []
     for index in indexes:
         missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
-        outcome = outcomes.get(index, missing)
-        message = error_message(outcome)
-        results.append(
-            wire.PartitionResult(partition_id=index, error_code=outcome.code, error_message=message)
-        )
+        results.append(wire.PartitionResult(partition_id=index, **error_fields(outcomes.get(index, missing))))
     return wire.ReplicaElectionResult(topic=name, partition_result=results)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from korvet.cluster.brokers import ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message
+from korvet.handlers.common import error_fields
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import (
     CLUSTER,
@@ -57,9 +57,7 @@ def _found(key: str, live: ReachableBrokers) -> wire.Coordinator:
 
 
 def _none(key: str, error: KafkaError) -> wire.Coordinator:
-    return wire.Coordinator(
-        key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error_message(error)
-    )
+    return wire.Coordinator(key=key, node_id=-1, host="", port=-1, **error_fields(error))
 
 
 def _response(found: list[wire.Coordinator], caller: Caller) -> wire.FindCoordinatorResponse:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from korvet.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, Features
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.groups.consumer.types import JOIN_EPOCH, Owned, text_of
 from korvet.groups.listing import DescribedConsumerGroup
 from korvet.groups.streams.types import Tasks
-from korvet.handlers.common import error_message, group_error_code
+from korvet.handlers.common import error_fields
 from korvet.handlers.registry import Caller
 from korvet.handlers.rights import DESCRIBE, TOPIC
 from korvet.log.replication import Replicas
@@ -102,16 +102,14 @@ def describe_each(
     names = list(dict.fromkeys(group_ids))
     for name, group in in_turns(zip(names, read(names), strict=True)):
         try:
-            if isinstance(group, KafkaError):
-                raise group
-            described.append(describe(name, group))
+            described.append(describe(name, or_raise(group)))
         except KafkaError as error:
             described.append(refused(kind, name, error))
     return described
 
 
 def refused(kind: type[D], group: str, error: KafkaError) -> D:
-    return kind(group_id=group, error_code=group_error_code(error), error_message=error_message(error))
+    return kind(group_id=group, **error_fields(error, of_group=True))
 
 
 def require_visible(topics: Iterable[str], caller: Caller, message: str = "") -> None:

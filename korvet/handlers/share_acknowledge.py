@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from korvet.cluster.group_configs import SharePolicy
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SHARE_MEMBER_ID_LENGTH_MAX
-from korvet.handlers.common import error_message, group_error_code, refuse_whole, unreadable_topics
+from korvet.handlers.common import error_fields, refuse_whole, unreadable_topics
 from korvet.handlers.groups import require_share_groups
 from korvet.handlers.registry import Caller, Services, register
 from korvet.handlers.rights import READ, TOPIC, by_handler, on_group
@@ -111,8 +111,7 @@ def _topics(outcomes: Mapping[SessionRef, KafkaError | None]) -> list[wire.Share
         topics.setdefault(topic, []).append(
             wire.PartitionData(
                 partition_index=index,
-                error_code=group_error_code(outcome),
-                error_message=error_message(outcome),
+                **error_fields(outcome, of_group=True),
                 current_leader=wire.LeaderIdAndEpoch(),
             )
         )

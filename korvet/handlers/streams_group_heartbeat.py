@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, refuse_first
 from korvet.groups.streams.types import (
     GroupStatus,
     InternalTopic,
@@ -85,16 +85,15 @@ def _check_supported(request: wire.StreamsGroupHeartbeatRequest) -> None:
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     subtopologies = request.topology.subtopologies if request.topology else ()
     has_regex = any(subtopology.source_topic_regex for subtopology in subtopologies)
-    for is_refused, problem in (
+    refuse_first(
+        ErrorCode.INVALID_REQUEST,
         (request.instance_id is not None, "Static membership is not yet supported."),
         (request.task_offsets is not None, "TaskOffsets are not supported yet."),
         (request.task_end_offsets is not None, "TaskEndOffsets are not supported yet."),
         (bool(request.warmup_tasks), "WarmupTasks are not supported yet."),
         (has_regex, "Regular expressions for source topics are not supported yet."),
         (len({kind is None for kind in tasks}) > 1, "If one task-type is non-null, all must be non-null."),
-    ):
-        if is_refused:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+    )
 
 
 def _check_topics(topology: wire.Topology, caller: Caller) -> None:

@@ -36,8 +36,8 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.replies import MemoryFullError, error_of
 from korvet.topics.config import TopicConfig
-from korvet.topics.registry import Topic
-from korvet.topics.types import AtRest, Partition
+from korvet.topics.registry import Topic, TopicRegistry
+from korvet.topics.types import AtRest, Partition, TopicRef
 from korvet.turns import SHORTEST_SECONDS, in_turns
 
 _BATCH, _RECORD = scripts.get("log/append_batch"), scripts.get("log/append_record")
@@ -225,8 +225,8 @@ class Appends:
             "pressure": lambda node, _: self.on_pressure(node, False),  # noqa: FBT003 - it is not full
             "full": lambda node, _: self.on_pressure(node, True),  # noqa: FBT003 - it is
             "map": lambda _, __: redis.driver.read_map_soon(),
-            "row": lambda stream, _: self.with_partition(self.on_row, stream),
-            "moved": partial(self.with_partition, report_moved),
+            "row": lambda stream, _: self._note_row(stream),
+            "moved": self._note_moved,
         }
 
     def _data_path(self, redis: Redis, reads: Redis, limits: LogLimits, replicas: int) -> DataPath[Any]:
@@ -251,6 +251,35 @@ class Appends:
         self._remember(partition)
         self._codecs[partition.stream] = topic.config.codec
         self.core.put_partition(AppendPartition.of(partition, AppendConfig.of(topic.config), topic.id))
+
+    def find(
+        self, topics: TopicRegistry, asked: Sequence[tuple[str, bytes | None, int, bool]]
+    ) -> list[KafkaError | None]:
+        """Put partitions for clients, by the name or id of the topic; returns for each why there is none.
+
+        The last of each is whether its log has another topic id than the one that was put. Redis is asked once or twice
+        what topics there are, however many are not known.
+        """
+        refs = [(TopicRef(name, topic_id), index) for name, topic_id, index, _ in in_turns(asked)]
+        stale = {
+            place: topic.partitions[index]
+            for place, ((ref, index), (*_, is_stale)) in enumerate(in_turns(zip(refs, asked, strict=True)))
+            if is_stale and (topic := topics.cached(ref)) is not None and 0 <= index < len(topic.partitions)
+        }
+        gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        lost = stale.keys() - topics.refresh_stale(dict.fromkeys(stale, gone), stale)
+        errors: list[KafkaError | None] = []
+        # A change of a topic makes the core forget its partitions: they are put when all is read.
+        for place, found in enumerate(in_turns(topics.find(refs))):
+            if place in lost:
+                errors.append(gone)
+            elif isinstance(found, KafkaError):
+                errors.append(found)
+            else:
+                topic, partition = found
+                self.put(partition, topic)
+                errors.append(None)
+        return errors
 
     def append(self, batches: Sequence[BatchAppend | Marker]) -> list[Appended | KafkaError]:
         """Append each batch and wait for what becomes of it: KafkaError as `LogStore.append` says."""
@@ -321,11 +350,17 @@ class Appends:
         else:
             waiter.set(None)
 
-    def with_partition(self, call: Callable[..., object], stream: str, *about: int) -> None:
-        """Call with the partition that the core names by its stream, if it is remembered."""
-        partition = self._partitions.get(stream)
-        if partition is not None:
-            call(partition, *about)
+    def _note_row(self, stream: str) -> None:
+        if (partition := self.remembered(stream)) is not None:
+            self.on_row(partition)
+
+    def _note_moved(self, stream: str, count: int) -> None:
+        if (partition := self.remembered(stream)) is not None:
+            report_moved(partition, count)
+
+    def remembered(self, stream: str) -> Partition | None:
+        """Return the partition that the core names by its stream."""
+        return self._partitions.get(stream)
 
     def _learn_epoch(self, number: int) -> None:
         """Learn the leader epoch of a node, for which appends wait."""
@@ -380,7 +415,7 @@ class Appends:
 
     def partition_of(self, stream: str) -> Partition:
         """Return a partition that the core asks about; raises StorageUnavailableError."""
-        partition = self._partitions.get(stream)
+        partition = self.remembered(stream)
         if partition is None:
             raise StorageUnavailableError(f"{stream} was forgotten")
         return partition

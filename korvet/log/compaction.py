@@ -19,20 +19,18 @@ import logging
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from korvet_core import LogCleaner, RawReply
 
 from korvet.config.definition import INT64_MAX
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.log.compaction_store import (
     CompactionPass,
     CompactionState,
     CompactionStore,
     Period,
     Retained,
-    RetainedRow,
     Written,
 )
 from korvet.log.index import Row, RowBuilder
@@ -224,7 +222,7 @@ def _coalesced(history: list[Period]) -> list[Period]:
 
 
 class RetainedRows(RowBuilder):
-    """The index rows of what a pass retains, which count back from the end of the pass."""
+    """The index rows of what a pass retains; those of `finish` count back from the end of the pass."""
 
     def __init__(self, start: int) -> None:
         """`start` is the log's start: if it is not 0 the first row lies there, for what is counted from it on."""
@@ -232,7 +230,7 @@ class RetainedRows(RowBuilder):
         if start > 0:
             self.rows.append(Row(start, 0, 0, -1, -1))
 
-    def finish(self) -> tuple[list[RetainedRow], int]:
+    def finish(self) -> tuple[list[Row], int]:
         """Return the rows, and the largest timestamp (ms) after the last of them: -1 for none.
 
         After each row lies something: one at the end would say the same as the row where the pass ends. Of too many
@@ -250,10 +248,7 @@ class RetainedRows(RowBuilder):
             interval = max(interval, *(row.interval for row in rows[(len(left) - 1) * step + 1 :]), -1)
             rows = left
         return [
-            RetainedRow(
-                row.offset, self.records - row.records, self.bytes - row.bytes, row.largest, row.interval
-            )
-            for row in rows
+            row._replace(records=self.records - row.records, bytes=self.bytes - row.bytes) for row in rows
         ], interval
 
 
@@ -340,9 +335,7 @@ class Compactor:
         """Return the timestamp (ms) of the first record from `offset` on, None without one."""
         place = (partition.stream, partition.topic_id, offset)
         if place not in self._timestamps:
-            [fetched] = self._logs.read([Read(partition, offset, 1)])
-            if isinstance(fetched, KafkaError):
-                raise fetched
+            fetched = or_raise(*self._logs.read([Read(partition, offset, 1)]))
             timestamp = fetched.first_timestamp
             if timestamp is None:
                 return None
@@ -375,10 +368,7 @@ class Compactor:
             return None
         incarnation = (plan.partition.stream, plan.partition.topic_id)
         self._tidied.discard(incarnation)
-        on_unreadable = partial(self._note_unreadable, plan.partition)
-        running = _RunningPass(
-            self._store, plan, under_way, check, self._decompressed_bytes_max, on_unreadable
-        )
+        running = _RunningPass(self._store, plan, under_way, check, self._decompressed_bytes_max)
         try:
             # From the begin of a pass on, share groups begin none any more.
             self._store.convert_redis_groups(plan.partition)
@@ -386,6 +376,9 @@ class Compactor:
         except KafkaError:
             self._give_up(plan.partition, running.token)
             raise
+        finally:
+            for end, why in running.unreadable:
+                self._note_unreadable(plan.partition, end, why)
         self._free(plan.partition, check)
         self._tidied.add(incarnation)
         return done
@@ -429,10 +422,10 @@ class _RunningPass:
         under_way: CompactionPass,
         check: CheckStep,
         decompressed_bytes_max: int,
-        on_unreadable: Callable[[int, str], None],
     ) -> None:
+        self.unreadable: list[tuple[int, str]] = []
+        """The end of each batch that stays as it is, and why."""
         self._store = store
-        self._on_unreadable = on_unreadable
         self._config = plan.config
         self._partition = plan.partition
         self._pass = under_way
@@ -521,7 +514,7 @@ class _RunningPass:
         for _, left in self._steps(self._pass.start, cleaner.retain):
             for entry_id, fields, end, records, size, largest, damage in left:
                 if damage is not None:
-                    self._on_unreadable(end, damage)
+                    self.unreadable.append((end, damage))
                 self._retained.add(end, records, size, largest)
                 buffered.append((entry_id, fields))
                 buffered_bytes += size

@@ -97,22 +97,10 @@ class CompactionPass(NamedTuple):
     end: int
 
 
-class RetainedRow(NamedTuple):
-    """A row at `offset` of what a pass retains: what of it lies after the row, and the largest timestamps (ms) below.
-
-    `largest` is of all below the row, `interval` of what lies between the row before and this one; -1: none.
-    """
-
-    offset: int
-    records_after: int
-    bytes_after: int
-    largest: int
-    interval: int
-
-
 class Retained(NamedTuple):
     """What a pass retains. `interval` is the largest timestamp (ms) after the last of `rows`, -1: none.
 
+    The rows count the records and bytes that it retains after them.
     `history` is the one before without what is over; `tombstones`: some, or markers, were compacted for the first time.
     Below `markers_end` no marker of a transaction was retained.
     """
@@ -120,7 +108,7 @@ class Retained(NamedTuple):
     records: int
     bytes: int
     interval: int
-    rows: Sequence[RetainedRow]
+    rows: Sequence[Row]
     history: Sequence[Period]
     tombstones: bool
     markers_end: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple, cast
 
@@ -58,8 +58,7 @@ class _EpochScripts:
         """Send them, and again those that were not run."""
         deadline = time.monotonic() + self._redis.timeout_s
         self._send(range(len(self._calls)))
-        stale = self._refused(_is_stale)
-        moved, unsent = self._refused(is_elsewhere), self._refused(_met_another_history)
+        stale, moved, unsent = self._not_run()
         attempt = 0
         tries_left = _HISTORIES_MAX - 1
         while (stale or moved or unsent) and time.monotonic() < deadline:
@@ -72,12 +71,21 @@ class _EpochScripts:
             self._redis.order.change()
             self._send(sorted(stale + moved + unsent))
             tries_left -= 1
+            _, moved, unsent = self._not_run()
             # A second time another worker is ahead of this one: its client may try again.
-            stale, moved = [], self._refused(is_elsewhere)
-            unsent = self._refused(_met_another_history) if tries_left > 0 else []
+            stale, unsent = [], unsent if tries_left > 0 else []
 
-    def _refused(self, is_refusal: Callable[[Reply], bool]) -> list[int]:
-        return [place for place, reply in enumerate(self.replies) if is_refusal(reply)]
+    def _not_run(self) -> tuple[list[int], list[int], list[int]]:
+        """Return those that met a later leader epoch than this worker's, a slot that has moved, another history."""
+        stale, moved, unsent = list[int](), list[int](), list[int]()
+        for place, reply in enumerate(self.replies):
+            if isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                stale.append(place)
+            elif is_elsewhere(reply):
+                moved.append(place)
+            elif isinstance(reply, HistoryChangedError):
+                unsent.append(place)
+        return stale, moved, unsent
 
     def _learn(self, place: int) -> None:
         node, last = self._nodes[place], later_epoch(cast("KafkaError", self.replies[place]))
@@ -129,13 +137,3 @@ class _EpochScripts:
         outcome = self._redis.failed(error)
         for place in places:
             self.replies[place] = outcome
-
-
-def _is_stale(reply: Reply) -> bool:
-    """Return whether a script refused because a later leader epoch than that of this worker has begun."""
-    return isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def _met_another_history(reply: Reply) -> bool:
-    """Return whether a script was not sent, for the connection leads to another history than the one it was for."""
-    return isinstance(reply, HistoryChangedError)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.log.epoch_scripts import run_in_epoch
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.redis import scripts
@@ -61,10 +61,7 @@ class ExternalEntries:
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; StorageUnavailableError.
         """
-        [step] = self.steps([partition])
-        if isinstance(step, KafkaError):
-            raise step
-        return step
+        return or_raise(*self.steps([partition]))
 
     def steps(self, partitions: Sequence[Partition]) -> list[ExternalStep | KafkaError]:
         """Do one step for each partition, all in one round trip.

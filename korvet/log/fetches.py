@@ -73,12 +73,8 @@ class Fetches:
 
     def _note_end(self, stream: str, detail: tuple[int, int, list[tuple[int, int]]]) -> None:
         epoch, end, epochs = detail
-        self._appends.with_partition(
-            lambda partition: self._log.ends.note(
-                partition, epoch, end, tuple(EpochStart(*start) for start in epochs)
-            ),
-            stream,
-        )
+        if (partition := self._appends.remembered(stream)) is not None:
+            self._log.ends.note(partition, epoch, end, tuple(EpochStart(*start) for start in epochs))
 
     def _warn_of_foreign(self, stream: str, count: int) -> None:
         entries = "1 entry is no batch" if count == 1 else f"{count} entries are no batches"

@@ -262,7 +262,7 @@ class _NodeWatermarks:
         awaited: set[int] = set()
         now = time.monotonic()
         for count, end in ends:
-            held = self._get(end.partition, history)
+            held = self.held(end.partition, history)
             if held.end >= end.end:
                 continue
             if (held.stable if end.committed else held.end) < end.shown:
@@ -279,10 +279,6 @@ class _NodeWatermarks:
         vain = [count for count, round_ in rounds.items() if _was_vain(round_.value, count)]
         self._vain_at |= dict.fromkeys(vain, time.monotonic())
 
-    def held(self, partition: Partition, history: str) -> _Held:
-        """Return the high watermark of a log in a history; -1 if none is known."""
-        return self._get(partition, history)
-
     def _begin(self, history: str, count: int, ends: list[LogEnd]) -> BegunRound | None:
         """Begin a round for logs, unless it would wait for replicas that are away."""
         with contextlib.suppress(StorageUnavailableError):
@@ -293,7 +289,8 @@ class _NodeWatermarks:
                 return round_
         return None
 
-    def _get(self, partition: Partition, history: str) -> _Held:
+    def held(self, partition: Partition, history: str) -> _Held:
+        """Return the high watermark of a log in a history; -1 if none is known."""
         if not history == self._history == self._node.history:
             return _NOTHING
         return self._ends.get((partition.stream, partition.topic_id), _NOTHING)

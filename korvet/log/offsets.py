@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from korvet_core import Fetched
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, or_raise
 from korvet.log import high_watermark
 from korvet.log.epochs import NO_EPOCH, epoch_at, epoch_end
 from korvet.log.index import IndexStore, Search, SearchResult
@@ -117,18 +117,14 @@ class OffsetLookup:
         """
         bounds = self._log.bounds([partition for partition, _ in partitions])
         answers: list[OffsetFound | KafkaError] = []
-        for (partition, epoch), log_bounds in zip(partitions, bounds, strict=True):
+        for (partition, epoch), found in zip(partitions, bounds, strict=True):
             try:
-                if isinstance(log_bounds, KafkaError):
-                    raise log_bounds
-                current = self._log.check_epoch(partition, NO_EPOCH, log_bounds.epochs)
+                log = or_raise(found)
+                current = self._log.check_epoch(partition, NO_EPOCH, log.epochs)
+                last, end = epoch_end(log.epochs, epoch, current, log.log_start, log.high_watermark)
+                answers.append(OffsetFound(end, leader_epoch=last))
             except KafkaError as error:
                 answers.append(error.without_frames())
-                continue
-            last, end = epoch_end(
-                log_bounds.epochs, epoch, current, log_bounds.log_start, log_bounds.high_watermark
-            )
-            answers.append(OffsetFound(end, leader_epoch=last))
         return answers
 
     def _of_both(
@@ -177,9 +173,7 @@ class OffsetLookup:
             if result.searched >= result.end:
                 return OffsetFound()
             # The records that the index knows of have left the log.
-            [following] = self._index.find([search._replace(offset=result.searched)])
-            if isinstance(following, KafkaError):
-                raise following
+            following = or_raise(*self._index.find([search._replace(offset=result.searched)]))
             result = following
 
     def _largest(self, partition: Partition, start: int) -> OffsetFound:
@@ -203,9 +197,7 @@ class OffsetLookup:
         offset = first
         count = SCAN_BATCHES if partition.format == "batch" else SCAN_RECORDS
         while offset < end:
-            [fetched] = self._log.read([Read(partition, offset, count, end)])
-            if isinstance(fetched, KafkaError):
-                raise fetched
+            fetched = or_raise(*self._log.read([Read(partition, offset, count, end)]))
             if fetched.next_offset is None:
                 return
             yield fetched

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import KafkaError, StorageUnavailableError, or_raise
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, Reason, Trimmed, Trimmer, TrimState, TrimStore
 from korvet.log.types import CheckStep, LogPosition, Read
@@ -151,9 +151,7 @@ class Retention:
         now_ms, extents = self._store.states([kept.partition for kept in logs], FIRST_ROWS)
         for kept, extent in zip(logs, extents, strict=True):
             try:
-                if isinstance(extent, KafkaError):
-                    raise extent
-                self._enforce(kept, extent, now_ms, check)
+                self._enforce(kept, or_raise(extent), now_ms, check)
             except StorageUnavailableError:
                 raise
             except KafkaError as error:
@@ -182,9 +180,7 @@ class Retention:
 
     def _state(self, partition: Partition) -> tuple[int, TrimState]:
         now_ms, [extent] = self._store.states([partition], ROWS_PER_STEP)
-        if isinstance(extent, KafkaError):
-            raise extent
-        return now_ms, extent
+        return now_ms, or_raise(extent)
 
     def _move(self, partition: Partition, extent: TrimState, trimming: Trimming, check: CheckStep) -> None:
         check()
@@ -236,9 +232,7 @@ class Retention:
         entries = 1
         while offset < bound:
             check()
-            [fetched] = self._log.read([Read(partition, offset, entries)])
-            if isinstance(fetched, KafkaError):
-                raise fetched
+            fetched = or_raise(*self._log.read([Read(partition, offset, entries)]))
             if fetched.next_offset is None:
                 return
             yield from fetched.ends()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from korvet_core import RawReply, pack_command
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.redis.client import Redis
 from korvet.topics.entry_ids import id_of_end
 from korvet.topics.types import Partition
@@ -30,10 +30,9 @@ def read_range(
     Raises KafkaError for what prevented it.
     """
     limits = range_start(partition, first), id_of_end(end, partition.bits)
-    [reply] = redis.begin_raw([pack_command(("XRANGE", stream, *limits, "COUNT", entries_max))]).result()
-    if isinstance(reply, KafkaError):
-        raise reply
-    return reply
+    return or_raise(
+        *redis.begin_raw([pack_command(("XRANGE", stream, *limits, "COUNT", entries_max))]).result()
+    )
 
 
 def stale_topic(partition: Partition) -> KafkaError:

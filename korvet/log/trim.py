@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import gevent
 
 from korvet import logs
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.log import high_watermark
 from korvet.log.index import STATE_FIELDS, Row, Totals, read_rows, read_totals
 from korvet.log.remote.archived import RemoteOffsetStore
@@ -190,9 +190,7 @@ class Trimmer:
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; StorageUnavailableError.
         """
-        [outcome] = self._store.trim([Trim(partition)])
-        if isinstance(outcome, KafkaError):
-            raise outcome
+        outcome = or_raise(*self._store.trim([Trim(partition)]))
         return outcome.more
 
 

@@ -9,7 +9,6 @@ from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.rights import CLUSTER_ACTION, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from korvet.log.appends import Decision, Question, refused
-from korvet.log.partition_finder import PartitionFinder
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights, refusal
 from korvet.security.quotas import Quota
@@ -33,7 +32,6 @@ class ProduceDecisions:
         services = dispatcher.services
         self._services, self._appends = services, services.appends
         self._lease, self._throttle = dispatcher.lease, dispatcher.throttle
-        self._finder = PartitionFinder(services.topics, services.appends)
 
     def decide(self, client: ClientConnection | None, question: Question) -> Decision:
         """Return the decision on one question; raises KafkaError. `client` is None once its connection is gone."""
@@ -53,7 +51,10 @@ class ProduceDecisions:
 
     def find(self, asked: Sequence[tuple[str, bytes | None, int, bool]]) -> list[Decision]:
         """Put partitions for the core, by the name or id of the topic; returns for each whether there is one."""
-        return [None if error is None else refused(error) for error in self._finder.find(asked)]
+        return [
+            None if error is None else refused(error)
+            for error in self._appends.find(self._services.topics, asked)
+        ]
 
     def confirm(self, asked: Sequence[tuple[int, str, int]]) -> list[Decision]:
         """Return for each node (by number), history and count whether as many replicas have what was written."""
@@ -109,7 +110,6 @@ class FetchDecisions:
     def __init__(self, dispatcher: Dispatcher) -> None:
         services = dispatcher.services
         self._services, self._throttle = services, dispatcher.throttle
-        self._finder = PartitionFinder(services.topics, services.appends)
 
     def decide(
         self, client: ClientConnection | None, word: str, asked: Sequence[tuple[Any, ...]]
@@ -120,10 +120,10 @@ class FetchDecisions:
         are not known.
         """
         if word == "topic":
-            return self._finder.find(asked)
+            return self._services.appends.find(self._services.topics, asked)
         # Before the rights are looked at, for it may wait: what is granted is what holds now.
         ids = (TopicRef("", about[1]) for about in asked if word == "right" and isinstance(about[1], bytes))
-        outage = self._finder.refresh_for((ref, 0) for ref in ids)
+        outage = self._services.topics.refresh_for((ref, 0) for ref in ids)
         decisions: list[Any] = []
         for about in in_turns(asked):
             try:
@@ -149,7 +149,8 @@ class FetchDecisions:
     def _right(
         self, client: ClientConnection, kind: str, name: str | bytes, outage: KafkaError | None
     ) -> None:
-        named = self._finder.topic(TopicRef("", name), outage).name if isinstance(name, bytes) else name
+        topics = self._services.topics
+        named = topics.known(TopicRef("", name), outage).name if isinstance(name, bytes) else name
         rights = _rights(self._services.authorizer, client, "Fetch")
         is_allowed = (
             rights.allows_cluster(CLUSTER_ACTION) if kind == "cluster" else rights.allows(READ, TOPIC, named)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.lag import group_lag
 from korvet.log.index import IndexStore, Lag
 from korvet.log.types import LogPosition
 from korvet.share.offsets import LAGS_AT_ONCE
@@ -65,18 +66,8 @@ class ShareLagReader:
             for (partition, each), first, rest in zip(some, lags[::2], lags[1::2], strict=True):
                 if isinstance(first, Lag) and isinstance(rest, Lag):
                     start = LogPosition(partition, each.start)
-                    outcomes.append(_lag(group, start, each.in_flight + rest.records, first))
+                    records = each.in_flight + rest.records
+                    outcomes.append(group_lag(group, start, Lag(records, first.age_ms if records else 0)))
                 else:
                     outcomes += [error for error in (first, rest) if isinstance(error, KafkaError)][:1]
             yield outcomes
-
-
-def _lag(group: str, start: LogPosition, records: int, first: Lag) -> GroupLag:
-    return GroupLag(
-        group=group,
-        topic=start.partition.topic,
-        partition=start.partition.index,
-        offset=start.offset,
-        records=records,
-        age_ms=max(first.age_ms, 0) if records else 0,  # a producer's clock may be ahead of Redis'
-    )

@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 import msgspec
 
 from korvet.clock import Clock
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.keys import Keys, decode_group_id
@@ -164,8 +164,7 @@ class TopicDeletion:
         for page in self._redis.scan_sorted_set(self._keys.groups, _GROUPS_PER_PAGE):
             yield from self._forget(rows, [self._offsets_of(group) for group in page])
         for replaced in self._rows.replace_all([(row.name, text, None) for row, text in marked]):
-            if isinstance(replaced, KafkaError):
-                raise replaced
+            or_raise(replaced)
         yield
 
     def clear(self, parts: Iterable[_Part]) -> Iterator[None]:
@@ -175,9 +174,7 @@ class TopicDeletion:
             some = [waiting.popleft() for _ in range(min(len(waiting), _CLEARED_PER_STEP))]
             replies = self._clear(some, _ENTRIES_MAX // len(some), _BYTES_MAX // len(some))
             for part, done in zip(some, replies, strict=True):
-                if isinstance(done, KafkaError):
-                    raise done
-                if not done:
+                if not or_raise(done):
                     waiting.append(part)
             yield
 

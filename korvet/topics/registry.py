@@ -24,7 +24,7 @@ from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.config.topic_configs import FIXED_AT_CREATION
 from korvet.config.values import listed
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
 from korvet.topics.deletion import paced
@@ -168,16 +168,12 @@ class TopicRegistry:
         self._unfinished: dict[str, TopicRow] = {}
         # Most topics have the same few configs, if any.
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._epoch = -1
+        self.epoch = -1
+        """Number of the newest change in Redis, of topics, settings, features or rights, as of the last refresh."""
         self.version = 0
         """Changes whenever a topic of this registry does."""
         self._followers: list[Callable[[str | None], object]] = []
         self._refreshing = RLock()
-
-    @property
-    def epoch(self) -> int:
-        """Number of the newest change in Redis, of topics, settings, features or rights, as of the last refresh."""
-        return self._epoch
 
     def follow(self, call: Callable[[str | None], object]) -> None:
         """Call `call`, which must not wait, with the name of each topic that has changed, None: any may have."""
@@ -189,14 +185,14 @@ class TopicRegistry:
 
     def reload(self) -> None:
         with self._refreshing:
-            self._epoch = -1
+            self.epoch = -1
             self.refresh()
 
     def refresh(self) -> None:
         """Read the changes since the last refresh: one small command if there are none."""
         with self._refreshing:
-            if self._epoch >= 0:
-                changes = self._store.changes(self._epoch)
+            if self.epoch >= 0:
+                changes = self._store.changes(self.epoch)
                 if changes is not None:
                     for name in changes.deletions:
                         self._remove(name)
@@ -205,7 +201,7 @@ class TopicRegistry:
                         self._add(row)
                         self._note_change(row.name)
                     self.version += bool(changes.deletions or changes.upserts)
-                    self._epoch = changes.epoch
+                    self.epoch = changes.epoch
                     return
             registry = self._store.load()
             self._by_name.clear()
@@ -216,7 +212,7 @@ class TopicRegistry:
             for row in registry.rows.values():
                 self._add(row)
             self.version += 1
-            self._epoch = registry.epoch
+            self.epoch = registry.epoch
             self._note_change()
 
     def apply_settings(self, settings: Settings) -> None:
@@ -259,11 +255,13 @@ class TopicRegistry:
             topic = self.known(ref)
         return topic
 
-    def known(self, ref: TopicRef) -> Topic:
-        """Return the topic of a name or id as of the last refresh; raises KafkaError as `resolve` does."""
+    def known(self, ref: TopicRef, outage: KafkaError | None = None) -> Topic:
+        """Return the topic of a name or id as of the last refresh; raises KafkaError as `resolve` does, or `outage`."""
         topic = self.cached(ref)
         if topic is not None:
             return topic
+        if outage is not None:
+            raise outage
         if ref.id is not None:
             raise unknown_id()
         raise KafkaError(
@@ -317,15 +315,12 @@ class TopicRegistry:
     ) -> dict[int, Partition]:
         """Ask about the partitions at `places` and note the answers; returns those partitions that are known."""
         wanted = {place: ref for place in in_turns(places) if not isinstance(ref := refs[place], KafkaError)}
-        outage = self._refresh_for(wanted.values())
+        found = self.find([ref[:2] for ref in in_turns(wanted.values())])
         partitions: dict[int, Partition] = {}
         questions: dict[int, Q] = {}
-        for place, ref in in_turns(wanted.items()):
+        for (place, ref), outcome in in_turns(zip(wanted.items(), found, strict=True)):
             try:
-                if outage is not None and not self._has(ref):
-                    raise outage
-                topic = self.known(ref.topic)
-                partitions[place] = topic.partition(ref.partition)
+                topic, partitions[place] = or_raise(outcome)
                 questions[place] = prepare(ref.asked, topic, partitions[place])
             except KafkaError as error:
                 answers[place] = error.without_frames()
@@ -334,18 +329,32 @@ class TopicRegistry:
                 answers.update(zip(some, ask([questions[place] for place in some]), strict=True))
         return partitions
 
-    def _refresh_for(self, refs: Iterable[PartitionRef[X]]) -> KafkaError | None:
+    def find(self, refs: Sequence[tuple[TopicRef, int]]) -> list[tuple[Topic, Partition] | KafkaError]:
+        """Return topic and partition of each ref, or why there is none; refreshes once if any is not known."""
+        outage = self.refresh_for(refs)
+        found: list[tuple[Topic, Partition] | KafkaError] = []
+        for ref, index in in_turns(refs):
+            try:
+                if outage is not None and not self._has(ref, index):
+                    raise outage
+                topic = self.known(ref)
+                found.append((topic, topic.partition(index)))
+            except KafkaError as error:
+                found.append(error.without_frames())
+        return found
+
+    def refresh_for(self, refs: Iterable[tuple[TopicRef, int]]) -> KafkaError | None:
         """Refresh once if any of the partitions is not in the registry; returns why that failed."""
-        if not all(map(self._has, in_turns(refs))):
+        if not all(self._has(*ref) for ref in in_turns(refs)):
             try:
                 self.refresh()
             except KafkaError as error:
                 return error.without_frames()
         return None
 
-    def _has(self, ref: PartitionRef[X]) -> bool:
-        topic = self.cached(ref.topic)
-        return topic is not None and ref.partition < len(topic.partitions)
+    def _has(self, ref: TopicRef, index: int) -> bool:
+        topic = self.cached(ref)
+        return topic is not None and index < len(topic.partitions)
 
     def refresh_stale(
         self, answers: Mapping[int, object] | Sequence[object], partitions: Mapping[int, Partition]
@@ -491,7 +500,7 @@ class TopicRegistry:
         while True:
             self._check_collisions(row.name)
             try:
-                if self._store.create(row, self._epoch):
+                if self._store.create(row, self.epoch):
                     return
                 self.refresh()
             except KafkaError as error:

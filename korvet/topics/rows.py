@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from korvet.cluster.rows import CHANGES_MAX
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, or_raise
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.keys import Keys
@@ -61,10 +61,7 @@ class RegistryRows:
 
     def replace(self, name: str, text: bytes, row: TopicRow | None) -> bool:
         """Replace the row that was read as `text`, or delete it; returns whether it was still that."""
-        [replaced] = self.replace_all([(name, text, row)])
-        if isinstance(replaced, KafkaError):
-            raise replaced
-        return replaced
+        return or_raise(*self.replace_all([(name, text, row)]))
 
     def replace_all(self, changes: Sequence[tuple[str, bytes, TopicRow | None]]) -> list[bool | KafkaError]:
         """Do what `replace` does for each name, text and new row, in one round trip; errors stay in their places."""

@@ -10,7 +10,7 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.log import compaction as compaction_plan
 from korvet.log.compaction import HISTORY_MAX, ROWS_MAX, Ages, RetainedRows, Tombstones
-from korvet.log.compaction_store import CompactionState, Period, RetainedRow
+from korvet.log.compaction_store import CompactionState, Period
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Row
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
@@ -175,8 +175,7 @@ def test_a_row_comes_every_2048_records_and_counts_what_follows_it() -> None:
     found, interval = rows.finish()
     ends = (RECORDS_PER_ROW, RECORDS_PER_ROW * 2)
     assert found == [
-        RetainedRow(end * 10 - 9, kept - end, (kept - end) * 100, end * 10 - 10, end * 10 - 10)
-        for end in ends
+        Row(end * 10 - 9, kept - end, (kept - end) * 100, end * 10 - 10, end * 10 - 10) for end in ends
     ]
     assert interval == kept * 10 - 10
 
@@ -186,7 +185,7 @@ def test_a_row_comes_every_512_kib() -> None:
     for offset in range(5):
         rows.add(offset + 1, 1, BYTES_PER_ROW // 2, offset)
     found, interval = rows.finish()
-    assert [(row.offset, row.bytes_after) for row in found] == [
+    assert [(row.offset, row.bytes) for row in found] == [
         (2, 3 * BYTES_PER_ROW // 2),
         (4, BYTES_PER_ROW // 2),
     ]
@@ -212,7 +211,7 @@ def test_where_the_log_does_not_begin_at_zero_there_is_a_row_at_its_start() -> N
     rows = RetainedRows(30)
     assert rows.finish() == ([], -1)
     rows.add(35, 2, 10, 70)
-    assert rows.finish() == ([RetainedRow(30, 2, 10, -1, -1)], 70)
+    assert rows.finish() == ([Row(30, 2, 10, -1, -1)], 70)
 
 
 def test_there_are_no_more_rows_than_one_script_may_write_and_none_of_their_timestamps_is_lost() -> None:

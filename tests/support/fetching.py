@@ -14,7 +14,6 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.log.appends import Appends
 from korvet.log.epochs import NO_EPOCH, EpochStart
-from korvet.log.partition_finder import PartitionFinder
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from korvet.protocol.types import IsolationLevel
 from korvet.server.net.sockets import Sockets
@@ -75,12 +74,12 @@ class Decisions:
     """Decides as a worker does whose clients may do everything."""
 
     def __init__(self, topics: TopicRegistry, appends: Appends) -> None:
-        self._finder = PartitionFinder(topics, appends)
+        self._topics, self._appends = topics, appends
 
     def decide(self, _client: object, word: str, some: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Put the partitions that are asked for."""
         assert word == "topic"
-        return list(self._finder.find(some))
+        return list(self._appends.find(self._topics, some))
 
 
 class _Owner:

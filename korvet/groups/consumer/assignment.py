@@ -301,17 +301,10 @@ class AssignedGroups(BrokerAssignedGroups):
         raise keeps_changing(group)
 
     def _row(self, request: MemberReport, base: ConsumerMember | None) -> SubscriberRow:
-        known = SubscriberRow(session_ms=0, rebalance_ms=0, instance="", client_id="", client_host="")
-        if base is not None:
-            known = base.row
-        rebalance_ms = known.rebalance_ms if request.rebalance_ms is None else request.rebalance_ms
-        return SubscriberRow(
-            session_ms=self.session_ms(request.group),
-            rebalance_ms=max(rebalance_ms, 0),
+        known = request.row(base, self.session_ms(request.group))
+        return msgspec.structs.replace(
+            known,
             instance=known.instance if request.instance is None else request.instance,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rack=known.rack if request.rack is None else request.rack,
             names=known.names if request.names is None else tuple(sorted(set(request.names))),
             regex=known.regex if request.regex is None else request.regex,
             assignor=known.assignor if request.assignor is None else request.assignor,
@@ -446,6 +439,11 @@ def keeps_changing(group: str) -> KafkaError:
 
 def unknown_member(group: str, member_id: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group}.")
+
+
+def fenced_member(who: str, known: int, given: int) -> KafkaError:
+    message = f"{who} has epoch {known}, not {given}. The member must abandon all its partitions and rejoin."
+    return KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
 def _time_for(member: ConsumerMember, progress: Progress) -> int | None:

@@ -21,8 +21,14 @@ for classic groups (lua/group/advance.lua).
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.assignment import AssignedGroups, GroupsContext, MemberStep, check_size
+from korvet.errors import ErrorCode, KafkaError, refuse_first
+from korvet.groups.consumer.assignment import (
+    AssignedGroups,
+    GroupsContext,
+    MemberStep,
+    check_size,
+    fenced_member,
+)
 from korvet.groups.consumer.assignors import ASSIGNORS
 from korvet.groups.consumer.migration import Migration
 from korvet.groups.consumer.reconcile import reconcile, wanted
@@ -30,6 +36,7 @@ from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.consumer.subscriptions import IsVisible, matcher
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
+    NOTHING,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     GroupView,
@@ -88,23 +95,22 @@ class ConsumerGroups(AssignedGroups):
         return reconcile(member.progress, step.target_epoch, target, taken, step.owned, unsubscribed)
 
     def check(self, request: MemberReport) -> None:
-        problem = ""
-        if not request.member_id:
-            problem = "MemberId can't be empty."
-        elif not request.group:
-            problem = "GroupId can't be empty."
-        elif request.instance == "":
-            problem = "InstanceId can't be empty."
-        elif request.rack == "":
-            problem = "RackId can't be empty."
-        elif request.epoch == JOIN_EPOCH:
-            problem = _problem_of_first(request)
-        elif request.epoch == STATIC_LEAVE_EPOCH and request.instance is None:
-            problem = "InstanceId can't be null."
-        elif request.epoch < STATIC_LEAVE_EPOCH:
-            problem = "MemberEpoch is invalid."
-        if problem:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+        joins = request.epoch == JOIN_EPOCH
+        refuse_first(
+            ErrorCode.INVALID_REQUEST,
+            (not request.member_id, "MemberId can't be empty."),
+            (not request.group, "GroupId can't be empty."),
+            (request.instance == "", "InstanceId can't be empty."),
+            (request.rack == "", "RackId can't be empty."),
+            (joins and request.rebalance_ms is None, "RebalanceTimeoutMs must be provided in first request."),
+            (joins and request.owned != NOTHING, "TopicPartitions must be empty when (re-)joining."),
+            (
+                joins and request.names is None and request.regex is None,
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+            ),
+            (request.epoch == STATIC_LEAVE_EPOCH and request.instance is None, "InstanceId can't be null."),
+            (request.epoch < STATIC_LEAVE_EPOCH, "MemberEpoch is invalid."),
+        )
         if request.assignor is not None and request.assignor not in self.assignors:
             message = f"ServerAssignor {request.assignor} is not supported. Supported assignors: "
             raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{message}{', '.join(self.assignors)}.")
@@ -143,17 +149,5 @@ class ConsumerGroups(AssignedGroups):
             and request.owned <= progress.assigned
         )
         if request.epoch != progress.epoch and not is_retried:
-            message = f"{who} has epoch {progress.epoch}, not {request.epoch}"
-            message += ": it must abandon its partitions and rejoin"
-            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+            raise fenced_member(who, progress.epoch, request.epoch)
         return member
-
-
-def _problem_of_first(request: MemberReport) -> str:
-    if request.rebalance_ms is None:
-        return "RebalanceTimeoutMs must be provided in first request."
-    if request.owned is None or request.owned:
-        return "TopicPartitions must be empty when (re-)joining."
-    if request.names is None and request.regex is None:
-        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-    return ""

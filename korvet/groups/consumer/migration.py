@@ -12,7 +12,7 @@ import secrets
 import msgspec
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise, refuse_first
 from korvet.groups.consumer.store import Left, StableGroup, owned_in
 from korvet.groups.consumer.types import NOTHING, GroupFields, Owned, text_of
 from korvet.groups.embedded_protocol import parse_assignment, parse_subscription
@@ -51,9 +51,7 @@ class Migration:
         token = secrets.token_hex(8)
         for _ in range(_ATTEMPTS_MAX):
             revision = self._store.revision(group)
-            [described] = self._classic.describe([group])
-            if isinstance(described, KafkaError):
-                raise described
+            described = or_raise(*self._classic.describe([group]))
             if described.kind or described.state in (EMPTY, "Dead"):
                 return
             self._check(group, described)
@@ -85,16 +83,17 @@ class Migration:
             self._store.downgrade(group, self._classic_size_max)
 
     def _check(self, group: str, described: StoredGroup) -> None:
-        problem = ""
-        if not self._upgrades:
-            problem = "online upgrade is disabled"
-        elif described.protocol_type != CONSUMER:
-            problem = "the group does not use the consumer embedded protocol"
-        elif len(described.members) > self._consumer_size_max:
-            problem = "the group size exceeds the consumer group maximum size"
-        if problem:
-            message = f"Cannot upgrade classic group {group} to consumer group because {problem}."
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        refused = f"Cannot upgrade classic group {group} to consumer group because"
+        is_too_large = len(described.members) > self._consumer_size_max
+        refuse_first(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            (not self._upgrades, f"{refused} online upgrade is disabled."),
+            (
+                described.protocol_type != CONSUMER,
+                f"{refused} the group does not use the consumer embedded protocol.",
+            ),
+            (is_too_large, f"{refused} the group size exceeds the consumer group maximum size."),
+        )
 
     def _fields(self, group: str, described: StoredGroup) -> list[tuple[str, bytes]]:
         """Return what the members own, as rows of the group to be."""

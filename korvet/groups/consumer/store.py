@@ -286,7 +286,7 @@ class ConsumerStore:
 
         If one is replaced meanwhile neither of both may be found, so all are read again while some have gone.
         """
-        _, members, deadlines, assignments = self._keys.consumer_group(group)
+        deadlines = self._keys.consumer_group(group)[2]
         found: list[ConsumerMember] = []
         names: list[str] | None = None
         for _ in range(_READS_MAX):
@@ -294,11 +294,18 @@ class ConsumerStore:
             before, names = names, _names(cast("list[bytes]", listed(deadlines, reply)))
             if before == names:
                 break  # rows are missing, not members
-            found = []
-            for some in in_parts(names, ROWS_AT_ONCE) if names else ():
-                found += self._members(members, assignments, some).values()
+            found = self.some_members(group, names)
             if len(found) == len(names):
                 break
+        return found
+
+    def some_members(self, group: str, names: Iterable[str]) -> list[ConsumerMember]:
+        """Return those of the members that there are, by their ids."""
+        _, members, _, assignments = self._keys.consumer_group(group)
+        found: list[ConsumerMember] = []
+        wanted = sorted(set(names))
+        for some in in_parts(wanted, ROWS_AT_ONCE) if wanted else ():
+            found += self._members(members, assignments, some).values()
         return found
 
     def owners(self, group: str, member_id: str, wanted: Owned) -> dict[tuple[str, int], str]:

@@ -24,7 +24,7 @@ Owned: TypeAlias = frozenset[tuple[str, int]]
 NOTHING: Owned = frozenset()
 
 
-class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a member; None: unchanged, or not in the request."""
 
     group: str
@@ -32,9 +32,27 @@ class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     client_id: str
     client_host: str
-    instance: str | None = None
     rack: str | None = None
     rebalance_ms: int | None = None
+
+    def row(self, member: ConsumerMember | None, session_ms: int) -> SubscriberRow:
+        """Return who the member is by now, without what else it had of the classic protocol."""
+        known = _UNKNOWN if member is None else member.row
+        return msgspec.structs.replace(
+            known,
+            session_ms=session_ms,
+            rebalance_ms=max(known.rebalance_ms if self.rebalance_ms is None else self.rebalance_ms, 0),
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rack=known.rack if self.rack is None else self.rack,
+            protocols=(),
+        )
+
+
+class MemberReport(Report, frozen=True, kw_only=True):
+    """What a member of a group of the consumer protocol or a share group reports."""
+
+    instance: str | None = None
     names: tuple[str, ...] | None = None
     regex: str | None = None
     assignor: str | None = None
@@ -89,6 +107,9 @@ class SubscriberRow(msgspec.Struct, frozen=True, kw_only=True):
     regex: str = ""
     assignor: str = ""
     streams: StreamsRow | msgspec.UnsetType = msgspec.UNSET
+
+
+_UNKNOWN = SubscriberRow(session_ms=0, rebalance_ms=0, instance="", client_id="", client_host="")
 
 
 class EpochRow(msgspec.Struct, frozen=True):

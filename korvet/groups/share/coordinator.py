@@ -8,8 +8,14 @@ stays until it is deleted.
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.assignment import AssignedGroups, MemberStep, check_size, unknown_member
+from korvet.errors import ErrorCode, KafkaError, refuse_first
+from korvet.groups.consumer.assignment import (
+    AssignedGroups,
+    MemberStep,
+    check_size,
+    fenced_member,
+    unknown_member,
+)
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -37,21 +43,19 @@ class ShareGroups(AssignedGroups):
         return MemberAnswer(request.member_id, LEAVE_EPOCH, 0, None)
 
     def check(self, request: MemberReport) -> None:
-        problem = ""
-        if not request.member_id:
-            problem = "MemberId can't be empty."
-        elif len(request.member_id) > SHARE_MEMBER_ID_LENGTH_MAX:
-            problem = f"MemberId has more than {SHARE_MEMBER_ID_LENGTH_MAX} characters."
-        elif not request.group:
-            problem = "GroupId can't be empty."
-        elif request.rack == "":
-            problem = "RackId can't be empty."
-        elif request.epoch == JOIN_EPOCH and not request.names:
-            problem = "SubscribedTopicNames must be set in first request."
-        elif request.epoch < LEAVE_EPOCH:
-            problem = "MemberEpoch is invalid."
-        if problem:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+        length_max = SHARE_MEMBER_ID_LENGTH_MAX
+        refuse_first(
+            ErrorCode.INVALID_REQUEST,
+            (not request.member_id, "MemberId can't be empty."),
+            (len(request.member_id) > length_max, f"MemberId has more than {length_max} characters."),
+            (not request.group, "GroupId can't be empty."),
+            (request.rack == "", "RackId can't be empty."),
+            (
+                request.epoch == JOIN_EPOCH and not request.names,
+                "SubscribedTopicNames must be set in first request.",
+            ),
+            (request.epoch < LEAVE_EPOCH, "MemberEpoch is invalid."),
+        )
         check_size(request)
 
     def next_progress(self, step: MemberStep) -> Progress:
@@ -77,9 +81,6 @@ class ShareGroups(AssignedGroups):
             raise unknown_member(group, request.member_id)
         # The response with its new epoch may be lost.
         if request.epoch not in (member.progress.epoch, member.progress.previous):
-            message = (
-                f"The share group member {request.member_id} has epoch {member.progress.epoch}, not {request.epoch}."
-                " The member must abandon all its partitions and rejoin."
-            )
-            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+            who = f"The share group member {request.member_id}"
+            raise fenced_member(who, member.progress.epoch, request.epoch)
         return member

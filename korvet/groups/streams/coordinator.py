@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise, refuse_first
 from korvet.groups.consumer.assignment import (
     ATTEMPTS_MAX,
     METADATA_BYTES_MAX,
@@ -32,6 +32,7 @@ from korvet.groups.consumer.assignment import (
     GroupsContext,
     MemberStep,
     Written,
+    fenced_member,
     keeps_changing,
     unknown_member,
 )
@@ -172,10 +173,8 @@ class StreamsGroups(BrokerAssignedGroups):
     def _described(
         self, group: str, stored: GroupMembers, common: Common | KafkaError
     ) -> DescribedStreamsGroup | KafkaError:
-        if isinstance(common, KafkaError):
-            return common
         try:
-            topology = _topology_of(group, common)
+            topology = _topology_of(group, or_raise(common))
         except KafkaError as error:
             return error.without_frames()
         internal = self._configured(topology).internal
@@ -224,26 +223,17 @@ class StreamsGroups(BrokerAssignedGroups):
         raise keeps_changing(group)
 
     def _row(self, request: StreamsReport, member: ConsumerMember | None) -> SubscriberRow:
-        known = SubscriberRow(session_ms=0, rebalance_ms=0, instance="", client_id="", client_host="")
         before = StreamsRow(process_id="", topology_epoch=0, endpoint=None, tags=())
         if member is not None:
-            known, before = member.row, streams_of(member)
+            before = streams_of(member)
         streams = StreamsRow(
             process_id=request.process_id or before.process_id,
             topology_epoch=request.topology.epoch if request.topology else before.topology_epoch,
             endpoint=request.endpoint or before.endpoint,
             tags=before.tags if request.tags is None else request.tags,
         )
-        rebalance_ms = known.rebalance_ms if request.rebalance_ms is None else request.rebalance_ms
-        return SubscriberRow(
-            session_ms=self.session_ms(request.group),
-            rebalance_ms=max(rebalance_ms, 0),
-            instance="",
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rack=request.rack or known.rack,
-            streams=streams,
-        )
+        known = request.row(member, self.session_ms(request.group))
+        return msgspec.structs.replace(known, streams=streams)
 
     def _is_delayed(self, group: str, common: Common, fields: GroupFields) -> bool:
         """Whether more members may join before the first assignment of a group that had none."""
@@ -412,39 +402,33 @@ def _topology_of(group: str, common: Common) -> StreamsTopology:
 
 
 def _check(request: StreamsReport) -> None:
-    problem = ""
-    if not request.member_id:
-        problem = "MemberId can't be empty."
-    elif not request.group:
-        problem = "GroupId can't be empty."
-    elif request.rack == "":
-        problem = "RackId can't be empty."
-    elif request.epoch == JOIN_EPOCH:
-        problem = _problem_of_first(request)
-    elif request.epoch == STATIC_LEAVE_EPOCH:
-        problem = "InstanceId can't be null."
-    elif request.epoch < STATIC_LEAVE_EPOCH:
-        problem = f"MemberEpoch is {request.epoch}, but must be greater than or equal to -2."
-    elif request.topology is not None:
-        problem = "Topology can only be provided when (re-)joining."
-    if problem:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
-    if request.topology is not None:
-        topologies.check(request.topology)
-
-
-def _problem_of_first(request: StreamsReport) -> str:
-    if request.rebalance_ms is None:
-        return "RebalanceTimeoutMs must be provided in first request."
-    if request.tasks is not None and request.tasks != MemberTasks():
-        return "Tasks must be empty when (re-)joining."
-    if request.topology is None:
-        return "Topology must be non-null when (re-)joining."
-    if "/" in (process_id := request.process_id or "") or not is_plain(process_id):
-        return "ProcessId must have no slash, quote, backslash or control character."
-    if len(msgspec.json.encode(request.topology)) > METADATA_BYTES_MAX:
-        return f"A topology may have {METADATA_BYTES_MAX} bytes."
-    return ""
+    joins, tasks = request.epoch == JOIN_EPOCH, request.tasks or MemberTasks()
+    process_id, topology = request.process_id or "", request.topology
+    refuse_first(
+        ErrorCode.INVALID_REQUEST,
+        (not request.member_id, "MemberId can't be empty."),
+        (not request.group, "GroupId can't be empty."),
+        (request.rack == "", "RackId can't be empty."),
+        (joins and request.rebalance_ms is None, "RebalanceTimeoutMs must be provided in first request."),
+        (joins and tasks != MemberTasks(), "Tasks must be empty when (re-)joining."),
+        (joins and topology is None, "Topology must be non-null when (re-)joining."),
+        (
+            joins and ("/" in process_id or not is_plain(process_id)),
+            "ProcessId must have no slash, quote, backslash or control character.",
+        ),
+        (
+            joins and len(msgspec.json.encode(topology)) > METADATA_BYTES_MAX,
+            f"A topology may have {METADATA_BYTES_MAX} bytes.",
+        ),
+        (request.epoch == STATIC_LEAVE_EPOCH, "InstanceId can't be null."),
+        (
+            request.epoch < STATIC_LEAVE_EPOCH,
+            f"MemberEpoch is {request.epoch}, but must be greater than or equal to -2.",
+        ),
+        (not joins and topology is not None, "Topology can only be provided when (re-)joining."),
+    )
+    if topology is not None:
+        topologies.check(topology)
 
 
 def _check_topology(request: StreamsReport, common: Common) -> None:
@@ -495,9 +479,5 @@ def _member(request: StreamsReport, view: GroupView) -> ConsumerMember | None:
         request.tasks is not None and request.tasks.owned(streams_of(member).process_id) <= progress.assigned
     )
     if request.epoch != progress.epoch and not is_retried:
-        message = (
-            f"The streams group member has epoch {progress.epoch}, not {request.epoch}."
-            " The member must abandon all its partitions and rejoin."
-        )
-        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+        raise fenced_member("The streams group member", progress.epoch, request.epoch)
     return member

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
 import msgspec
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, or_raise
 from korvet.groups.consumer.store import ConsumerStore
-from korvet.groups.consumer.types import ConsumerMember
 from korvet.groups.schedule import Schedule
 from korvet.groups.streams.types import StreamsTopology
 from korvet.groups.types import GROUPS_AT_ONCE, STREAMS
@@ -27,8 +26,6 @@ _FIELDS = ("topology", "delayed_until", "ends_by", "endpoints")
 
 _TOPOLOGIES_MAX = 256
 """Topologies that a worker caches: each full request of a member reads one."""
-
-_MEMBERS_AT_ONCE = 250
 
 
 @lru_cache(_TOPOLOGIES_MAX)
@@ -70,10 +67,7 @@ class StreamsStore(ConsumerStore):
         super().__init__(redis, keys, schedule, STREAMS)
 
     def common(self, group: str) -> Common:
-        [common] = self.commons([group])
-        if isinstance(common, KafkaError):
-            raise common
-        return common
+        return or_raise(*self.commons([group]))
 
     def commons(self, groups: Sequence[str]) -> list[Common | KafkaError]:
         """Return for each group what its members have in common, or KAFKA_STORAGE_ERROR."""
@@ -103,11 +97,3 @@ class StreamsStore(ConsumerStore):
         0: there is no such group any more.
         """
         return cast("int", self._redis.script(_RAISE_ENDPOINTS, [self._keys.group_state(group)], []))
-
-    def some_members(self, group: str, names: Iterable[str]) -> list[ConsumerMember]:
-        _, members, _, assignments = self._keys.consumer_group(group)
-        found: list[ConsumerMember] = []
-        wanted = sorted(set(names))
-        for some in in_parts(wanted, _MEMBERS_AT_ONCE) if wanted else ():
-            found += self._members(members, assignments, some).values()
-        return found

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from korvet.groups.consumer.types import Owned
+from korvet.groups.consumer.types import Owned, Report
 
 Tasks: TypeAlias = frozenset[tuple[str, int]]
 """Tasks by subtopology and partition."""
@@ -120,18 +120,11 @@ def tasks_of(owned: Iterable[tuple[str, int]]) -> MemberTasks:
     return MemberTasks(frozenset(active), frozenset(standby))
 
 
-class StreamsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a member; None: unchanged, or not in the request."""
+class StreamsReport(Report, frozen=True, kw_only=True):
+    """What a member of a streams group reports."""
 
-    group: str
-    member_id: str
-    epoch: int
-    client_id: str
-    client_host: str
     endpoints: int
     """The epoch of the endpoints that it knows of."""
-    rack: str | None = None
-    rebalance_ms: int | None = None
     topology: StreamsTopology | None = None
     tasks: MemberTasks | None = None
     process_id: str | None = None

@@ -16,7 +16,7 @@ from korvet_core import BatchesBuilder
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, or_raise
 from korvet.log.epochs import epoch_at
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
 from korvet.log.types import RemoteRange
@@ -131,9 +131,7 @@ class RemoteTier:
 
     def _finish_search(self, call: RemoteCall | KafkaError, deadline: float) -> Stamp | KafkaError | None:
         try:
-            if isinstance(call, KafkaError):
-                raise call
-            answer = call.finish(max(0.0, deadline - self._clock.monotonic()))
+            answer = or_raise(call).finish(max(0.0, deadline - self._clock.monotonic()))
         except KafkaError as error:
             metrics.LAKE_READ_ERRORS.inc()
             return error.without_frames()
