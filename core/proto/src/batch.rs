@@ -169,6 +169,11 @@ impl Header {
         self.attributes & CODEC_MASK
     }
 
+    /// When the batch was appended, if it has that instead of the times of its records (LogAppendTime).
+    pub fn append_time(&self) -> Option<i64> {
+        (self.attributes & LOG_APPEND_TIME_BIT != 0).then_some(self.max_timestamp)
+    }
+
     /// The codec, if its number is one.
     pub fn codec(&self) -> Option<Codec> {
         Codec::of(self.codec_number())
@@ -207,11 +212,10 @@ impl Header {
     /// The header of a batch of which some records are left, by what they say of one: its offsets stay (KIP-98).
     #[must_use]
     pub fn retaining(self, left: &Self) -> Self {
-        let is_appended = self.attributes & LOG_APPEND_TIME_BIT != 0;
         Self {
             // The timestamps in the records are differences from the first of those that are left.
             base_timestamp: left.base_timestamp,
-            max_timestamp: if is_appended { self.max_timestamp } else { left.max_timestamp },
+            max_timestamp: self.append_time().unwrap_or(left.max_timestamp),
             record_count: left.record_count,
             ..self
         }

@@ -9,7 +9,7 @@
 //! in the data for each value and one for the end, and a bitmap of the values that are not null, least significant bit
 //! first. Numbers have the byte order of the machine.
 
-use crate::batch::{CONTROL_BIT, Header, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, text_of};
+use crate::batch::{CONTROL_BIT, Header, TRANSACTIONAL_BIT, text_of};
 use crate::encode::{HeaderFields, RecordFields};
 use crate::{ErrorCode, Refusal};
 
@@ -159,7 +159,7 @@ impl Columns {
     /// Compaction may have removed records: so the offsets of those that are left must rise, within the batch and from
     /// batch to batch, and none may be beyond the last offset of its batch.
     pub fn add(&mut self, base_offset: i64, header: &Header, plain: &[u8]) -> Result<(), Refusal> {
-        let is_appended = header.attributes & LOG_APPEND_TIME_BIT != 0;
+        let append_time = header.append_time();
         let special = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT);
         for record in header.records(plain) {
             let record = record?;
@@ -169,14 +169,14 @@ impl Columns {
                 return Err(Refusal::invalid("its records have no rising offsets of its own"));
             }
             self.offsets.push(offset);
-            self.timestamps.push(if is_appended { header.max_timestamp } else { record.timestamp });
+            self.timestamps.push(append_time.unwrap_or(record.timestamp));
             self.keys.as_mut().map_or(Ok(()), |keys| keys.push(record.key))?;
             self.values.as_mut().map_or(Ok(()), |values| values.push(record.value))?;
             self.headers.as_mut().map_or(Ok(()), |headers| headers.push(record.headers()))?;
             self.special.push(special != 0);
         }
         let rows = self.offsets.len();
-        self.timestamp_types.resize(rows, is_appended.into());
+        self.timestamp_types.resize(rows, append_time.is_some().into());
         self.attributes.resize(rows, special);
         self.producer_ids.resize(rows, header.producer_id);
         self.producer_epochs.resize(rows, header.producer_epoch);

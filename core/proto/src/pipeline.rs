@@ -277,11 +277,6 @@ impl<T: Copy, B: AsRef<[u8]>> Pipeline<T, B> {
         self.reply_bytes < self.limits.reply_bytes_max
     }
 
-    /// After how long a silence a connection that is to answer is lost.
-    pub fn timeout(&self) -> Duration {
-        self.limits.timeout
-    }
-
     /// Commands, bytes, and bytes of large replies that are under way.
     pub fn under_way(&self) -> (usize, usize, usize) {
         (self.commands, self.bytes, self.reply_bytes)

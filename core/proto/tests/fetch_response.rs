@@ -31,6 +31,13 @@ fn result(index: i32, records: Vec<Piece>) -> PartitionResult {
     }
 }
 
+/// That of a partition that was not read.
+fn refused(index: i32, error: ErrorCode) -> PartitionResult {
+    let unknown =
+        PartitionResult { high_watermark: -1, last_stable_offset: -1, log_start: -1, ..result(index, Vec::new()) };
+    PartitionResult { error: error as i16, aborted: Some(Vec::new()), ..unknown }
+}
+
 fn part(size: usize, filling: u8) -> Piece {
     Piece::Part(Shared::from(vec![filling; size]))
 }
@@ -90,7 +97,7 @@ fn an_error_of_the_whole_request_stands_where_sessions_do() {
 
 #[test]
 fn a_partition_that_was_not_read_has_its_error_and_nothing_else() {
-    let refused = PartitionResult::refused(5, ErrorCode::OffsetOutOfRange);
+    let refused = refused(5, ErrorCode::OffsetOutOfRange);
     let expected = [b"\0\x01", UNKNOWN, UNKNOWN, UNKNOWN, b"\x01\xFF\xFF\xFF\xFF\x01\0"].concat();
     assert_eq!(flexible(refused), expected);
 }
@@ -98,8 +105,7 @@ fn a_partition_that_was_not_read_has_its_error_and_nothing_else() {
 #[test]
 fn clients_that_do_not_know_a_storage_error_get_one_that_passes() {
     for version in VERSIONS {
-        let refused = |code| PartitionResult::refused(5, code);
-        let write = |code| joined(&write(&header(version), vec![(&name(version), refused(code))]));
+        let write = |code| joined(&write(&header(version), vec![(&name(version), refused(5, code))]));
         let (away, not_leader) = (write(ErrorCode::KafkaStorageError), write(ErrorCode::NotLeaderOrFollower));
         assert_eq!(away == not_leader, version < 6, "version {version}");
         assert_ne!(write(ErrorCode::CorruptMessage), not_leader);
@@ -139,8 +145,8 @@ fn partitions_that_follow_one_another_are_of_one_topic() {
     let (abc, other) = (TopicName::Name("abc".into()), TopicName::Name("x".into()));
     let again = TopicName::Name("abc".into());
     let of = [(&abc, 0), (&again, 1), (&other, 0), (&abc, 2)];
-    let refused = |index| PartitionResult::refused(index, ErrorCode::UnknownTopicOrPartition);
-    let response = joined(&write(&header(4), of.map(|(name, index)| (name, refused(index))).into()));
+    let results = of.map(|(name, index)| (name, refused(index, ErrorCode::UnknownTopicOrPartition)));
+    let response = joined(&write(&header(4), results.into()));
     let row = |index: u8| [&[0, 0, 0, index, 0, 3][..], UNKNOWN, UNKNOWN, &[0; 8]].concat();
     let topics: [&[u8]; 3] = [b"\0\x03abc\0\0\0\x02", b"\0\x01x\0\0\0\x01", b"\0\x03abc\0\0\0\x01"];
     let begin = b"\0\0\0\x09\0\0\0\x04\0\0\0\x03";

@@ -1,6 +1,6 @@
 //! Record batches.
 
-use korvet_proto::batch::{Header, LOG_APPEND_TIME_BIT, Record, Walk};
+use korvet_proto::batch::{Header, Record, Walk};
 use korvet_proto::compression::Codec;
 use korvet_proto::cursor::Cursor;
 use korvet_proto::{ErrorCode, Refusal, batch};
@@ -121,8 +121,8 @@ impl Records {
         let (header, batch) = header_of(py, &batch)?;
         let plain = plain.as_ref().map(|plain| plain.get(py));
         let plain = header.stored_records(batch, plain, plain_bytes_max).map_err(refused)?.into_owned();
-        let append_timestamp = (header.attributes & LOG_APPEND_TIME_BIT != 0).then_some(header.max_timestamp);
-        Ok(Self { plain, position: 0, rest: header.records(&[]).rest(), base_offset, append_timestamp })
+        let (rest, append_timestamp) = (header.records(&[]).rest(), header.append_time());
+        Ok(Self { plain, position: 0, rest, base_offset, append_timestamp })
     }
 
     fn __iter__(records: PyRef<'_, Self>) -> PyRef<'_, Self> {

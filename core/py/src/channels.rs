@@ -245,7 +245,7 @@ impl Channels {
 
     #[getter]
     fn count(&self) -> usize {
-        self.state.len()
+        self.state.count()
     }
 
     #[getter]

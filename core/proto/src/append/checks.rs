@@ -1,7 +1,7 @@
 //! What a topic asks of the records of a batch, as Kafka's `LogValidator` does: their keys and their times.
 
 use crate::ErrorCode;
-use crate::batch::{Header, LOG_APPEND_TIME_BIT, Record, Walk};
+use crate::batch::{Header, Record, Walk};
 use crate::failure::Failure;
 use crate::partition::TopicConfig;
 
@@ -15,8 +15,7 @@ const NO_TIMESTAMP: i64 = -1;
 /// As in Kafka it is ignored in a batch with a largest timestamp, if the broker's time does not replace those of the
 /// records.
 pub(super) fn check_time_type(header: &Header, config: &TopicConfig) -> Result<(), Failure> {
-    let is_set = header.attributes & LOG_APPEND_TIME_BIT != 0;
-    if is_set && (config.has_append_time || header.max_timestamp == NO_TIMESTAMP) {
+    if header.append_time().is_some() && (config.has_append_time || header.max_timestamp == NO_TIMESTAMP) {
         let message = "Producer should not set timestamp type to LogAppendTime.";
         return Err(Failure::rule(ErrorCode::InvalidTimestamp, message));
     }

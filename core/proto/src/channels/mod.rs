@@ -394,13 +394,8 @@ impl<L: PartialEq> Channels<L> {
     }
 
     /// How many channels there are: live, waited for, or without a listener for a short time.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Close the connections, and subscribe over others: listeners read again.

@@ -23,7 +23,7 @@ use aborted::AbortedTransactions;
 pub use offset_map::{OffsetMap, SLOT_BYTES};
 
 use crate::append::{BATCH, ENCODING};
-use crate::batch::{CONTROL_BIT, HEADER_BYTES, Header, LOG_APPEND_TIME_BIT, Record, TRANSACTIONAL_BIT};
+use crate::batch::{CONTROL_BIT, HEADER_BYTES, Header, Record, TRANSACTIONAL_BIT};
 use crate::compression::{Codec, Frames};
 use crate::encode::{Encoder, HeaderFields, RecordFields};
 use crate::failure::Failure;
@@ -116,7 +116,7 @@ impl Cleaner {
 
     /// How many keys are in the map.
     pub fn keys(&self) -> usize {
-        self.latest.len()
+        self.latest.keys()
     }
 
     /// Remember the latest offset of each key in a reply to XRANGE. Returns also the offset of the first record whose key
@@ -188,8 +188,7 @@ impl Cleaner {
             let keep: Vec<bool> =
                 records.iter().map(|record| self.stays(Keyed::of_batch(batch, header, record))).collect();
             let kept = || records.iter().zip(&keep).filter(|(_, stays)| **stays).map(|(record, _)| record);
-            let append_time = (header.attributes & LOG_APPEND_TIME_BIT != 0).then_some(header.max_timestamp);
-            let time = |record: &Record<'_>| append_time.unwrap_or(record.timestamp);
+            let time = |record: &Record<'_>| header.append_time().unwrap_or(record.timestamp);
             let Some(timestamp) = kept().map(time).max() else { return Ok(None) };
             let count = i32::try_from(kept().count()).unwrap_or(i32::MAX);
             let mut left = whole(raw, end, count, timestamp, None);

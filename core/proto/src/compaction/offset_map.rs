@@ -35,13 +35,8 @@ impl OffsetMap {
     }
 
     /// How many keys are in it.
-    pub fn len(&self) -> usize {
+    pub fn keys(&self) -> usize {
         self.keys
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.keys == 0
     }
 
     /// The memory that it takes, however many keys are in it.

@@ -11,7 +11,7 @@ use super::plan::AllFacts;
 use super::reads::{Group, Groups, Sending};
 use super::session::{FINAL_EPOCH, INITIAL_EPOCH, Sessions};
 use super::wait::Logs;
-use super::{Event, GroupId, Options, RequestId, VERSIONS, read};
+use super::{Event, GroupId, Options, RequestId, read};
 use crate::access::{Right, Rights, Session};
 use crate::client::{NodeId, Piece};
 use crate::log::Known;
@@ -484,10 +484,5 @@ impl Consumers {
         if count > 0 {
             self.noted.written(count, now);
         }
-    }
-
-    /// Whether a version of Fetch can be read.
-    pub fn knows(version: i16) -> bool {
-        VERSIONS.contains(&version)
     }
 }

@@ -70,22 +70,6 @@ pub struct PartitionResult {
     pub records: Vec<Piece>,
 }
 
-impl PartitionResult {
-    /// That of a partition that was not read (Kafka's `FetchResponse.partitionResponse`).
-    pub fn refused(index: i32, error: ErrorCode) -> Self {
-        Self {
-            index,
-            error: error as i16,
-            high_watermark: -1,
-            last_stable_offset: -1,
-            log_start: -1,
-            diverging: None,
-            aborted: Some(Vec::new()),
-            records: Vec::new(),
-        }
-    }
-}
-
 /// Say in a written response for how long its client is throttled.
 pub(super) fn set_throttle(response: &mut [Piece], version: i16, throttle_ms: u32) {
     let at = SIZE_BYTES + size_of::<i32>() + usize::from(version >= FLEXIBLE_FROM);

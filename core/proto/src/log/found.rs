@@ -6,7 +6,6 @@ use super::entries::{Ended, Entries, malformed_entry};
 use super::{Aborted, Batches, Epochs, Read, Records, Remote, State};
 use crate::Malformed;
 use crate::append::BATCH;
-use crate::batch::{Header, LOG_APPEND_TIME_BIT};
 use crate::failure::Failure;
 use crate::partition::{Layout, Partition};
 use crate::shared::Shared;
@@ -281,38 +280,4 @@ impl Found {
     pub fn batches(&self) -> Batches<'_> {
         Batches::new(self)
     }
-
-    /// The timestamp (ms) of the first record that may be shown.
-    pub fn first_timestamp(&self) -> Result<Option<i64>, Failure> {
-        match self.partition.layout {
-            Layout::Batch => {
-                let time = |header: Header| append_time(&header).unwrap_or(header.base_timestamp);
-                Ok(self.first_header()?.map(time))
-            }
-            Layout::Record { .. } => self.records(0).next().transpose().map(|first| first.map(|first| first.timestamp)),
-        }
-    }
-
-    /// When the first record that may be shown was appended (ms), by the clock of Redis or of its broker. `None` if the
-    /// log does not keep it: an offset may be a time, and a batch has it with LogAppendTime alone.
-    pub fn first_appended_ms(&self) -> Result<Option<i64>, Failure> {
-        match self.partition.layout {
-            Layout::Batch => Ok(self.first_header()?.as_ref().and_then(append_time)),
-            Layout::Record { bits: 0 } => Ok(None),
-            Layout::Record { bits } => {
-                let end = self.page.first_end.filter(|end| *end <= self.page.shown_end);
-                Ok(end.map(|end| end.saturating_sub(1).checked_shr(u32::from(bits)).unwrap_or(0)))
-            }
-        }
-    }
-
-    fn first_header(&self) -> Result<Option<Header>, Failure> {
-        let first = self.batches().next().transpose()?;
-        Ok(first.and_then(|first| Header::read(first.stored)))
-    }
-}
-
-/// When a batch was appended, if it has that (LogAppendTime).
-fn append_time(header: &Header) -> Option<i64> {
-    (header.attributes & LOG_APPEND_TIME_BIT != 0).then_some(header.max_timestamp)
 }

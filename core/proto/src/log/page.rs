@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{Found, Kind, StoredBatch};
-use crate::batch::{HEADER_BYTES, Header, LENGTH_FROM, LOG_APPEND_TIME_BIT, Record};
+use crate::batch::{HEADER_BYTES, Header, LENGTH_FROM, Record};
 use crate::columns::{Binaries, Columns};
 use crate::failure::Failure;
 use crate::partition::Layout;
@@ -139,7 +139,7 @@ impl Page {
             return columns.timestamps.first().copied();
         }
         let header = self.batches().first()?.header;
-        Some(append_time(&header).unwrap_or(header.base_timestamp))
+        Some(header.append_time().unwrap_or(header.base_timestamp))
     }
 
     /// When the first record was appended (ms); `None` if the log does not keep it: an offset may be a time, of which
@@ -147,7 +147,7 @@ impl Page {
     pub fn first_appended_ms(&self, bits: u32) -> Option<i64> {
         let offset = self.offsets().first().filter(|_| bits > 0);
         let of_offset = offset.and_then(|offset| offset.checked_shr(bits));
-        of_offset.or_else(|| append_time(&self.batches().first()?.header))
+        of_offset.or_else(|| self.batches().first()?.header.append_time())
     }
 
     /// What lies below an offset, which is between two entries.
@@ -230,7 +230,7 @@ impl HeldBatch {
         for record in self.header.records(&plain) {
             let record = record.map_err(Refusal::of_stored)?;
             let offset = self.base_offset.wrapping_add(record.offset_delta.into());
-            see(offset, append_time(&self.header).unwrap_or(record.timestamp), &record);
+            see(offset, self.header.append_time().unwrap_or(record.timestamp), &record);
         }
         Ok(())
     }
@@ -252,11 +252,6 @@ impl Held {
             Self::Batches(batches) => batches.len(),
         }
     }
-}
-
-/// When a batch was appended, if it has that (LogAppendTime).
-fn append_time(header: &Header) -> Option<i64> {
-    (header.attributes & LOG_APPEND_TIME_BIT != 0).then_some(header.max_timestamp)
 }
 
 /// Runs of offsets without a gap: the first and the last of each.

@@ -395,7 +395,7 @@ impl Redis {
         }
         self.settle();
         self.act(&Act::Wait(LINGER));
-        assert!(self.world.channels.is_empty());
+        assert_eq!(self.world.channels.count(), 0);
         assert_eq!(self.world.channels.due(), None);
         assert!(self.servers.iter().all(|server| !server.is_kept));
     }

@@ -6,7 +6,7 @@ use korvet_proto::log::{Aborted, Epochs, Page, Walked};
 use korvet_proto::partition::Layout;
 use korvet_proto::shared::{Piece, Shared};
 
-use crate::batches::{Bytes, NOW, at, batch, batch_of, valued};
+use crate::batches::{Bytes, NOW, RECORDS, at, batch, batch_of, valued};
 use crate::stored::{at_rest, large};
 use crate::support::{DENSE, array, entry, foreign, found, log, partition_of, read, record, stored};
 
@@ -232,6 +232,21 @@ fn a_value_that_does_not_decompress_is_noted_and_what_is_no_entry_is_refused() {
     let broken = array(&[crate::support::bulk(b"0-2")]);
     let found = found(&read(&partition_of(DENSE), 0), &log(END), &[record(1, b"v"), broken]);
     assert!(Page::of(&found, PLENTY).is_err());
+}
+
+#[test]
+fn the_time_of_the_first_record_is_that_of_its_fields_or_of_its_offset() {
+    let timed = entry("7-1", &[("value", b"v"), ("timestamp", b"5")]);
+    let of_times = Page::of(&found(&read(&partition_of(RECORDS), 0), &log(9 << 20), &[timed]), PLENTY).unwrap().0;
+    assert_eq!((of_times.first_timestamp(), of_times.first_appended_ms(20)), (Some(5), Some(7)));
+    let counted = page(DENSE, &[record(1, b"v")]);
+    assert_eq!((counted.first_timestamp(), counted.first_appended_ms(0)), (Some(5), None));
+    let batches = page(Layout::Batch, &[foreign(1), stored(2, &[b"v"])]);
+    assert_eq!((batches.first_timestamp(), batches.first_appended_ms(0)), (Some(NOW), None));
+    for (layout, bits) in [(RECORDS, 20), (DENSE, 0), (Layout::Batch, 0)] {
+        let nothing = page(layout, &[]);
+        assert_eq!((nothing.first_timestamp(), nothing.first_appended_ms(bits)), (None, None));
+    }
 }
 
 /// The entry of a record whose value holds so many bytes, and takes few.

@@ -196,22 +196,6 @@ fn a_read_of_no_entries_has_more_if_the_log_goes_on() {
     assert!(matches!(outcome(&past, &mut Known::default(), &[log(5).reply()]), Outcome::Unsettled(_)));
 }
 
-#[test]
-fn the_time_of_the_first_record_is_that_of_its_fields_or_of_its_offset() {
-    let timed = entry("7-1", &[("value", b"v"), ("timestamp", b"5")]);
-    let page = found(&read(&partition_of(RECORDS), 0), &log(9 << 20), std::slice::from_ref(&timed));
-    assert_eq!((page.first_timestamp(), page.first_appended_ms()), (Ok(Some(5)), Ok(Some(7))));
-    let page = found(&read(&partition_of(DENSE), 0), &log(9), &[record(1, b"v")]);
-    assert_eq!((page.first_timestamp(), page.first_appended_ms()), (Ok(Some(5)), Ok(None)));
-    let page = found(&read(&partition_of(Layout::Batch), 0), &log(9), &[foreign(1), stored(2, &[b"v"])]);
-    assert_eq!(page.first_timestamp(), Ok(Some(crate::batches::NOW)));
-    assert_eq!(page.first_appended_ms(), Ok(None));
-    for layout in [RECORDS, DENSE, Layout::Batch] {
-        let page = found(&read(&partition_of(layout), 0), &log(0), &[]);
-        assert_eq!((page.first_timestamp(), page.first_appended_ms()), (Ok(None), Ok(None)));
-    }
-}
-
 fn refusal(layout: Layout, reply: &[u8]) -> Failure {
     let read = read(&partition_of(layout), 0);
     let mut known = Known::default();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use korvet_proto::failure::Failure;
-use korvet_proto::log::{Found, Known, Outcome, Read, Sent};
+use korvet_proto::log::{Found, Known, Outcome, Page, Read, Sent};
 use korvet_proto::partition::{Layout, Partition};
 use korvet_proto::shared::Shared;
 
@@ -207,8 +207,9 @@ pub fn exhaust(reply: &[u8], read: &Read, sent: Sent) {
     let reply = Shared::from(reply.to_vec());
     if let Outcome::Found(found) | Outcome::Unsettled(found) = read.outcome(sent, &reply, &mut Known::default()) {
         found.next_offset();
-        found.first_appended_ms().ok();
-        found.first_timestamp().ok();
+        if let Ok((page, _)) = Page::of(&found, 1 << 20) {
+            assert_eq!(page.first_timestamp().is_some(), !page.is_empty());
+        }
         let mut records = found.records(1 << 20);
         while let Some(Ok(record)) = records.next() {
             assert!(record.offset >= 0);
