@@ -8,7 +8,7 @@ mod topics;
 
 use korvet_proto::batch::{Header, LENGTH_FROM};
 use korvet_proto::compression::{Codec, Frames};
-use korvet_proto::log::{Collector, Found, Known, Outcome, Read};
+use korvet_proto::log::{Collector, Found, Known, Outcome, Page, Read};
 use korvet_proto::partition::{Layout, TopicConfig};
 use sealed::sealed;
 use topics::{config, partition};
@@ -65,7 +65,9 @@ fn serve(read: &Read, room: u8, reply: &[u8]) {
 }
 
 fn collect(found: &Found, room: u8) {
-    let _ = (found.first_timestamp(), found.first_appended_ms());
+    if let Ok((page, _)) = Page::of(found, PLAIN_BYTES_MAX) {
+        assert_eq!(page.first_timestamp().is_some(), !page.is_empty());
+    }
     let next_offset = walk(found);
     let mut collector = Collector::new(&found.partition, 0, PLAIN_BYTES_MAX);
     let Ok(taken) = collector.take(found, usize::from(room) << 4, true) else { return };

@@ -111,6 +111,24 @@ fn a_peer_has_the_whole_time_to_find_room_though_it_was_not_read_before_for_anot
 }
 
 #[test]
+fn a_peer_that_has_left_takes_no_room_from_those_who_wait_after_it() {
+    let mut world = World::new(limits());
+    let [small, large, gone, waiting] = [(); 4].map(|()| world.accept());
+    world.send(small, &frame(PRODUCE, 340 * KIB, 0));
+    world.send(large, &frame(PRODUCE, 300 * KIB, 0));
+    assert!(world.take(small).is_some());
+    let taken = world.take(large).unwrap();
+    for peer in [gone, waiting] {
+        world.send(peer, &frame(PRODUCE, 900 * KIB, 0)[..KIB]);
+        assert!(!world.reads(peer));
+    }
+    world.peers.close(gone, Reason::Ended);
+    // There is room for one.
+    world.answer(large, &taken, &[1]);
+    assert!(world.reads(waiting));
+}
+
+#[test]
 fn of_too_many_half_frames_that_goes_which_is_silent_the_longest() {
     let mut world = World::new(limits());
     let half = &frame(METADATA, 60 * KIB, 0)[..30 * KIB];

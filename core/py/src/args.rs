@@ -42,6 +42,22 @@ pub type NotedFields = (
 /// The keys of a partition, and its channel.
 const KEYS: usize = 8;
 
+/// A time of Python; less than none is none.
+pub fn seconds(number: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(number.max(0.0)).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// How values are compressed in Redis: a codec by its name, and from which size on.
+pub fn at_rest_of(codec: &str, min_bytes: usize) -> PyResult<AtRest> {
+    let codec = match codec {
+        "none" => None,
+        "lz4" => Some(Codec::Lz4),
+        "zstd" => Some(Codec::Zstd),
+        other => return Err(PyValueError::new_err(format!("nothing is stored as {other}"))),
+    };
+    Ok(AtRest { codec, min_bytes })
+}
+
 /// The configs of a topic, as korvet/log/appends.py gives them.
 #[derive(FromPyObject)]
 struct ConfigArgs<'py> {
@@ -78,16 +94,10 @@ impl PartitionArgs<'_> {
     pub fn partition(self) -> PyResult<Partition> {
         let config = self.config;
         let (at_rest, min_bytes) = config.at_rest;
-        let at_rest = match at_rest.extract::<&str>()? {
-            "none" => None,
-            "lz4" => Some(Codec::Lz4),
-            "zstd" => Some(Codec::Zstd),
-            other => return Err(PyValueError::new_err(format!("nothing is stored as {other}"))),
-        };
         let config = TopicConfig {
             codec: config.codec.map(codec_of).transpose()?,
             consumer_codec: codec_of(config.consumer_codec)?,
-            at_rest: AtRest { codec: at_rest, min_bytes },
+            at_rest: at_rest_of(at_rest.extract()?, min_bytes)?,
             max_message_bytes: config.max_message_bytes,
             max_message_records: config.max_message_records,
             is_compacted: config.is_compacted,

@@ -9,7 +9,6 @@
 
 use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 
 use korvet_proto::channels;
 use korvet_proto::client::{
@@ -20,6 +19,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
+use crate::args::seconds;
 use crate::buffer::Bytes;
 pub use crate::call::Came;
 use crate::call::{Asked, Token, text_of};
@@ -534,10 +534,6 @@ impl RedisClient {
         let dropped = (called, self.undelivered.take(), self.state.client.forget_calls());
         drop(dropped);
     }
-}
-
-fn seconds(number: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(number.max(0.0)).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// The slot of a key in a cluster.

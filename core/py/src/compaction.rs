@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use korvet_proto::compaction::{AbortedTransaction, Cleaner, OffsetMap, Page, Retained, Rules};
-use korvet_proto::compression::Codec;
 use korvet_proto::failure::{Failure, FailureKind};
 use korvet_proto::log::Range;
-use korvet_proto::partition::AtRest;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::args::at_rest_of;
 use crate::batch::RefusedError;
 use crate::log_reader::partition_of;
 use crate::resp::RawReply;
@@ -53,16 +51,10 @@ impl LogCleaner {
         periods: Vec<(i64, bool)>,
     ) -> PyResult<Self> {
         let (codec, min_bytes) = at_rest;
-        let codec = match &*codec {
-            "none" => None,
-            "lz4" => Some(Codec::Lz4),
-            "zstd" => Some(Codec::Zstd),
-            other => return Err(PyValueError::new_err(format!("no frames of {other} lie in Redis"))),
-        };
         let aborted = aborted.into_iter();
         let aborted =
             aborted.map(|(producer_id, first_offset, marker)| AbortedTransaction { producer_id, first_offset, marker });
-        let (at_rest, aborted) = (AtRest { codec, min_bytes }, aborted.collect());
+        let (at_rest, aborted) = (at_rest_of(&codec, min_bytes)?, aborted.collect());
         let rules = Rules { start, dirty_start, end, plain_bytes_max, at_rest, aborted, periods };
         let partition = Arc::new(partition_of(partition)?);
         Ok(Self { cleaner: Cleaner::new(&partition, rules, OffsetMap::new(map_bytes_max, keys_max)) })

@@ -10,13 +10,12 @@ use korvet_proto::failure::Failure;
 use korvet_proto::fetch::{self, Consumers};
 use korvet_proto::peer::PeerId;
 use korvet_proto::produce::{self, Decision, End, Pressure, Producers, RequestId};
-use pyo3::exceptions::PyValueError;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, prelude::*};
 
 use crate::args::{
     BatchArgs, DecisionArgs, EndFields, NotedFields, PartitionArgs, decision_of, noted_fields, outcome_fields,
-    question_fields, script_of,
+    question_fields, script_of, seconds,
 };
 use crate::channels::Channels;
 use crate::client::RedisClient;
@@ -369,8 +368,4 @@ impl DataPath {
     fn __clear__(&mut self) {
         drop((self.sockets.take(), self.channels.take(), self.on_news.take()));
     }
-}
-
-fn seconds(number: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(number.max(0.0)).map_err(|error| PyValueError::new_err(error.to_string()))
 }

@@ -6,7 +6,6 @@
 //! While anything is borrowed no object of Python is made or dropped: either may run any code, which may call here.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 
 use korvet_proto::frame::{FETCH, PRODUCE};
 use korvet_proto::peer::{Limits, Login, PeerId, Reason};
@@ -17,6 +16,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{Borrowed, PyTraverseError, PyVisit, intern, prelude::*};
 use rustix::io::Errno;
 
+use crate::args::seconds;
 use crate::buffer::Owned;
 use crate::data_path::DataPath;
 use crate::peer_sockets::{Detail, Happened, PeerSockets, Piece, Spent};
@@ -342,10 +342,6 @@ impl ClientSockets {
     fn __clear__(&mut self) {
         drop((self.path.take(), self.sockets.forget()));
     }
-}
-
-fn seconds(number: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(number.max(0.0)).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn os_error(error: Errno) -> PyErr {

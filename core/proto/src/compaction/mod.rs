@@ -27,7 +27,7 @@ use crate::batch::{CONTROL_BIT, HEADER_BYTES, Header, Record, TRANSACTIONAL_BIT}
 use crate::compression::{Codec, Frames};
 use crate::encode::{Encoder, HeaderFields, RecordFields};
 use crate::failure::Failure;
-use crate::log::{Kind, Range, Ranged, RawEntry, StoredBatch, StoredRecord};
+use crate::log::{Range, Ranged, RawEntry, StoredBatch, StoredRecord};
 use crate::partition::{AtRest, Layout, Partition};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -285,12 +285,8 @@ impl Cleaner {
 
 impl<'a> Keyed<'a> {
     fn of_record(record: &StoredRecord<'a>) -> Self {
-        let (producer_id, is_marker) = match record.kind {
-            Kind::Plain => (None, false),
-            Kind::Transactional((id, _)) => (Some(id), false),
-            Kind::Marker { producer: (id, _), .. } => (Some(id), true),
-        };
-        let StoredRecord { offset, key, value, .. } = *record;
+        let StoredRecord { offset, key, value, kind, .. } = *record;
+        let (producer_id, is_marker) = (kind.producer().map(|(id, _)| id), kind.is_marker());
         Self { offset, key: key.filter(|_| !is_marker), is_tombstone: value.is_none(), producer_id, is_marker }
     }
 

@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Epochs, FIRST_EPOCH, Found, Kind, StoredBatch};
+use super::{Epochs, FIRST_EPOCH, Found, StoredBatch};
 use crate::batch::{HEADER_BYTES, LENGTH_FROM};
 use crate::build::BatchesBuilder;
 use crate::failure::Failure;
@@ -91,11 +91,7 @@ impl Collector {
                 Err(failure) if builder.record_count == count => return Err(failure),
                 Err(_) => break,
             };
-            let (producer, is_marker) = match record.kind {
-                Kind::Plain => (None, false),
-                Kind::Transactional(producer) => (Some(producer), false),
-                Kind::Marker { producer, .. } => (Some(producer), true),
-            };
+            let (producer, is_marker) = (record.kind.producer(), record.kind.is_marker());
             if is_marker || before != Some((producer, false)) {
                 builder.begin_producer(producer)?;
                 before = Some((producer, is_marker));

@@ -35,14 +35,10 @@ impl Page {
         match &*self.held {
             Held::Records { columns, runs } => {
                 for Run { start, stop, kind } in runs {
-                    let (producer_id, is_marker) = match kind {
-                        Kind::Plain => continue,
-                        Kind::Transactional((id, _)) => (*id, false),
-                        Kind::Marker { producer: (id, _), .. } => (*id, true),
-                    };
+                    let Some((producer_id, _)) = kind.producer() else { continue };
                     for (row, offset) in columns.offsets.iter().enumerate().take(*stop).skip(*start) {
                         if let Some(hidden) = hidden.get_mut(row) {
-                            *hidden = is_hidden(*offset, producer_id, is_marker);
+                            *hidden = is_hidden(*offset, producer_id, kind.is_marker());
                         }
                     }
                 }
@@ -148,19 +144,15 @@ impl Page {
                 continue;
             }
             let run = run_at(runs, row);
-            let (producer, is_marker) = match run.map_or(Kind::Plain, |run| run.kind) {
-                Kind::Plain => (None, false),
-                Kind::Transactional(producer) => (Some(producer), false),
-                Kind::Marker { producer, .. } => (Some(producer), true),
-            };
+            let kind = run.map_or(Kind::Plain, |run| run.kind);
             let begun = run.map(|run| run.start);
             if before != Some(begun) {
-                builder.begin_producer(producer)?;
+                builder.begin_producer(kind.producer())?;
                 before = Some(begun);
             }
             builder.begin_epoch(span.epoch_at(*offset))?;
-            let pushed =
-                columns.row(row, |record| if is_marker { builder.push_control(record) } else { builder.push(record) });
+            let pushed = columns
+                .row(row, |record| if kind.is_marker() { builder.push_control(record) } else { builder.push(record) });
             pushed.transpose()?;
         }
         let count = builder.record_count;

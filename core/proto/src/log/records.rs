@@ -44,6 +44,21 @@ pub enum Kind {
     Marker { producer: Producer, commits: bool },
 }
 
+impl Kind {
+    /// Whose transaction it is of, if it is of one.
+    pub fn producer(self) -> Option<Producer> {
+        match self {
+            Self::Plain => None,
+            Self::Transactional(producer) | Self::Marker { producer, .. } => Some(producer),
+        }
+    }
+
+    /// Whether it ends a transaction.
+    pub fn is_marker(self) -> bool {
+        matches!(self, Self::Marker { .. })
+    }
+}
+
 /// The name of a header, which is UTF-8 as [`text_of`] has it, and its value.
 pub type StoredHeader<'a> = HeaderFields<'a, Cow<'a, [u8]>>;
 

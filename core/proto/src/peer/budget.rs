@@ -1,8 +1,8 @@
 //! What requests may take of a worker's memory while they arrive and are served.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use super::PeerId;
+use super::{PeerId, SMALL_FRAME_BYTES};
 
 /// Bytes that many hold together.
 ///
@@ -15,8 +15,9 @@ pub(super) struct Budget {
     /// Whose request each is, by when it began.
     turns: BTreeMap<u64, PeerId>,
     begun: u64,
-    /// Peers that are not read because it is full, the first who began to wait first. They may have left.
-    pub waiting: VecDeque<PeerId>,
+    /// Peers that are not read because it is full, by when they began to wait.
+    waiting: BTreeMap<u64, PeerId>,
+    waited: u64,
 }
 
 /// What one request holds; it is ended by its budget.
@@ -28,7 +29,7 @@ pub(super) struct Charge {
 
 impl Budget {
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, held: 0, turns: BTreeMap::new(), begun: 0, waiting: VecDeque::new() }
+        Self { bytes_max, held: 0, turns: BTreeMap::new(), begun: 0, waiting: BTreeMap::new(), waited: 0 }
     }
 
     /// Begin to hold bytes, whether there is room for them or not.
@@ -50,6 +51,28 @@ impl Budget {
         self.turns.remove(&charge.turn);
     }
 
+    /// Have a peer wait for room; returns its place among those who do.
+    pub fn wait(&mut self, peer: PeerId) -> u64 {
+        self.waited += 1;
+        self.waiting.insert(self.waited, peer);
+        self.waited
+    }
+
+    /// Have a peer wait no more.
+    pub fn leave(&mut self, place: u64) {
+        self.waiting.remove(&place);
+    }
+
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Take those who wait out of the queue that have room, if each takes no more than a small frame.
+    pub fn take_waiting(&mut self) -> Vec<PeerId> {
+        let count = self.bytes_max.saturating_sub(self.held).div_ceil(SMALL_FRAME_BYTES).min(self.waiting.len());
+        (0..count).filter_map(|_| self.waiting.pop_first()).map(|(_, peer)| peer).collect()
+    }
+
     pub fn is_full(&self) -> bool {
         self.held >= self.bytes_max
     }
@@ -66,9 +89,5 @@ impl Budget {
 
     pub fn held(&self) -> usize {
         self.held
-    }
-
-    pub fn free(&self) -> usize {
-        self.bytes_max.saturating_sub(self.held)
     }
 }

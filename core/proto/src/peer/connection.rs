@@ -254,6 +254,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
             let charges = peer.given.iter_mut().filter_map(|given| given.charge.take()).chain(peer.charge.take());
             let budget = if peer.login.is_some() { &mut self.logins } else { &mut self.large };
             charges.for_each(|charge| budget.end(&charge));
+            peer.waiting.take().into_iter().for_each(|place| budget.leave(place));
         }
         peer.login = login;
         self.advance(id, now);
@@ -297,6 +298,7 @@ impl<P: AsRef<[u8]>> Peers<P> {
         let Some(peer) = self.connections.remove(id) else { return };
         let budget = if peer.login.is_some() { &mut self.logins } else { &mut self.large };
         peer.given.iter().filter_map(|given| given.charge.as_ref()).for_each(|charge| budget.end(charge));
+        peer.waiting.into_iter().for_each(|place| budget.leave(place));
         if let Stage::Shaking { until } = peer.stage {
             self.handshakes.remove(&(until, id));
         }
@@ -421,19 +423,18 @@ impl<P: AsRef<[u8]>> Peers<P> {
     fn read_again(&mut self) {
         for is_login in [false, true] {
             let budget = if is_login { &mut self.logins } else { &mut self.large };
-            if budget.waiting.is_empty() {
+            if !budget.has_waiting() {
                 continue;
             }
-            let first = budget.first();
-            let count = (budget.free().div_ceil(SMALL_FRAME_BYTES)).min(budget.waiting.len());
-            let ready: Vec<PeerId> = first.into_iter().chain(budget.waiting.drain(..count)).collect();
-            for (index, id) in ready.into_iter().enumerate() {
-                if let Some(peer) = self.connections.get_mut(id) {
-                    // The first may stand in the queue as well.
-                    peer.waits &= first.is_some() && index == 0;
-                    if peer.held_up_since.is_some() {
-                        self.watch(id, self.now);
-                    }
+            let (first, ready) = (budget.first(), budget.take_waiting());
+            for id in &ready {
+                if let Some(peer) = self.connections.get_mut(*id) {
+                    peer.waiting = None;
+                }
+            }
+            for id in first.into_iter().chain(ready) {
+                if self.connections.get(id).is_some_and(|peer| peer.held_up_since.is_some()) {
+                    self.watch(id, self.now);
                 }
             }
         }
@@ -466,10 +467,9 @@ impl<P: AsRef<[u8]>> Peers<P> {
         let reads = may_read && !is_held_up;
         let Some(peer) = self.connections.get_mut(id) else { return };
         peer.held_up_since = is_held_up.then(|| peer.held_up_since.unwrap_or(now));
-        if is_held_up && !peer.waits {
-            peer.waits = true;
+        if is_held_up && peer.waiting.is_none() {
             let budget = if peer.login.is_some() { &mut self.logins } else { &mut self.large };
-            budget.waiting.push_back(id);
+            peer.waiting = Some(budget.wait(id));
         }
         if peer.reads() == reads {
             return;

@@ -90,8 +90,8 @@ pub(super) struct Peer<P> {
     /// Since when the peer is not read; and since when that is for nothing but a full budget.
     pub unread_since: Option<Time>,
     pub held_up_since: Option<Time>,
-    /// Whether it is among those who wait for the budget.
-    pub waits: bool,
+    /// Its place among those who wait for the budget, if it does.
+    pub waiting: Option<u64>,
     pub charge: Option<Charge>,
     pub half: Option<(Time, usize)>,
     pub given: VecDeque<Given<P>>,
@@ -130,7 +130,7 @@ impl<P> Peer<P> {
             resumed_at: now,
             unread_since: None,
             held_up_since: None,
-            waits: false,
+            waiting: None,
             charge: None,
             half: None,
             given: VecDeque::new(),
