@@ -76,7 +76,7 @@ class _EpochScripts:
             stale, unsent = [], unsent if tries_left > 0 else []
 
     def _not_run(self) -> tuple[list[int], list[int], list[int]]:
-        """Return those that met a later leader epoch than this worker's, a slot that has moved, another history."""
+        """Return the scripts that met a later leader epoch than this worker's, a moved slot, or another history."""
         stale, moved, unsent = list[int](), list[int](), list[int]()
         for place, reply in enumerate(self.replies):
             if isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:

@@ -140,7 +140,7 @@ def test_nothing_goes_on_while_a_transaction_cannot_be_completed(
             other.init()
         for verify_only in (False, True):
             with refused("CONCURRENT_TRANSACTIONS"):
-                other.coordinator.add_partitions(ID, *by, [partition], verify_only=verify_only)
+                other.coordinator.add(ID, by, [partition], verify_only=verify_only)
         worker.store.schedule.flush()
         found.raw.zadd(LISTED, {ID: 1})
         worker.keep_on()

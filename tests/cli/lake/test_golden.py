@@ -11,13 +11,12 @@ import msgspec
 import pytest
 
 from korvet.cluster.pipelines import QueryPosition, QueryStatus
-from korvet.spark.pipelines.status import PipelineReporter, opened
+from korvet.spark.pipelines.status import PipelineReporter
 from tests.cli import commands
 from tests.cli.transcripts import check_transcript, names, printed, transcript_of
 from tests.lake.both import Both, both
-from tests.support import redis_servers
 from tests.support.archives import where
-from tests.support.in_process import broker_in_process
+from tests.support.in_process import InProcessBroker, only_broker
 
 NEW_YEAR_MS = 1_767_225_600_000
 FILE = """
@@ -56,14 +55,19 @@ ON_SPARK = {
 
 
 @pytest.fixture(scope="module")
-def topic(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def broker(redis_server: str) -> Iterator[InProcessBroker]:
+    with only_broker(redis_server) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def topic(broker: InProcessBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """Give a topic with two archived batches, one that is not, and a pipeline that has read a part and ended."""
-    with redis_servers.connected(redis_server) as client:
-        client.flushall()
-    with both(redis_server, tmp_path_factory.mktemp("lake") / "lake") as made:
+    with both(broker.redis_url, tmp_path_factory.mktemp("lake") / "lake") as made:
         made.archive_batches((NEW_YEAR_MS, NEW_YEAR_MS + 1), (NEW_YEAR_MS + 2, NEW_YEAR_MS + 3))
         made.append(NEW_YEAR_MS + 4)
-        with opened(made.source) as store:
+        with made.source.opened() as stores:
+            store = stores.pipelines
             with PipelineReporter(made.source, "sales", file="sales.toml", stopped=Event()) as reporter:
                 reporter.started([])
             [row] = store.read()
@@ -88,15 +92,16 @@ def topic(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def transcripts(topic: Both, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def transcripts(
+    topic: Both, broker: InProcessBroker, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("pipelines")
     (directory / "sales.toml").write_text(FILE)
     made = {}
-    with broker_in_process(topic.source.redis_url) as broker:
-        commands.korvet("topics", "create", "again", "--partitions", "2", "-b", broker.bootstrap)
-        for name, lines in SCENARIO.items():
-            flags = [*where(topic), *(("-b", broker.bootstrap) if name == "lake replay" else ())]
-            made[name] = transcript_of(name, lines, directory, *flags)
+    commands.korvet("topics", "create", "again", "--partitions", "2", "-b", broker.bootstrap)
+    for name, lines in SCENARIO.items():
+        flags = [*where(topic), *(("-b", broker.bootstrap) if name == "lake replay" else ())]
+        made[name] = transcript_of(name, lines, directory, *flags)
     return made
 
 
