@@ -28,8 +28,8 @@ def problem() -> str | None:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{needed}; {java} does not run: {error}"
-    found = _VERSION.search(done.stderr + done.stdout)
-    if found is None or int(found[1]) < VERSION_MIN:
-        version = f"Java {found[1]}" if found else "no Java that prints its version"
+    result = _VERSION.search(done.stderr + done.stdout)
+    if result is None or int(result[1]) < VERSION_MIN:
+        version = f"Java {result[1]}" if result else "no Java that prints its version"
         return f"{needed}; {java} is {version}"
     return None

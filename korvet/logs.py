@@ -96,11 +96,11 @@ def set_level(settings: Settings) -> None:
 def levels(settings: Settings) -> dict[str, str]:
     """Return the level of each logger under these settings, by name: those of this process, and Korvet's packages."""
     own = key_values(settings.log_levels)
-    found = {ROOT: own.get(ROOT, settings.log_level)}
+    result = {ROOT: own.get(ROOT, settings.log_level)}
     # A parent comes before its loggers.
     for name in sorted({*logging.getLogger().manager.loggerDict, *_packages(), *own} - {ROOT}):
-        found[name] = own.get(name) or found.get(name.rpartition(".")[0], found[ROOT])
-    return found
+        result[name] = own.get(name) or result.get(name.rpartition(".")[0], result[ROOT])
+    return result
 
 
 @cache

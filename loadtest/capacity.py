@@ -140,16 +140,16 @@ class Prediction(NamedTuple):
     @property
     def limit(self) -> Resource:
         """What is full first."""
-        return max(self.resources, key=lambda each: each.share)
+        return max(self.resources, key=lambda resource: resource.share)
 
 
 @lru_cache(maxsize=8)
 def shares(pattern: str, first: int, second: int, nodes: int) -> list[float]:
     """Return the share of keys that each node has, the slots being spread evenly; `pattern` takes the two numbers."""
-    found = Counter(
+    result = Counter(
         slot_of(pattern.format(n, m)) * nodes // SLOTS for n in range(first) for m in range(second)
     )
-    return [found[node] / max(1, first * second) for node in range(nodes)]
+    return [result[node] / max(1, first * second) for node in range(nodes)]
 
 
 def predict(site: Site, load: Load, topic: str = "topic-{0}") -> Prediction:
@@ -172,7 +172,7 @@ def predict(site: Site, load: Load, topic: str = "topic-{0}") -> Prediction:
     at_registry = slot_of(_KEYS.topics) * site.nodes // SLOTS
     registry_s = load.topic_changes_s * workers * (ROW.redis + MESSAGE_US) / site.speed * 1e-6
     node_s[at_registry] += registry_s
-    node_s = [_with_cold(each) for each in node_s]
+    node_s = [_with_cold(item) for item in node_s]
     keeper_s = partitions * KEEPER.worker / site.speed * 1e-6
     stored = load.mib_s * (1 << 20) * load.at_rest
     inward = load.mib_s * (1 << 20) * (1 + load.at_rest * load.fanout)
@@ -292,8 +292,8 @@ def _produce_ms(site: Site, load: Load, turn: float, rho: tuple[float, float]) -
     at_node = append.redis + NODE_IO + kib * load.at_rest * append.redis_kib + records * A_RECORD.redis
     at_node *= max(1.0, load.appends / site.nodes)
     services = [
-        each / site.speed / 1000 * (1 + COLD * max(0.0, WARM - busy))
-        for each, busy in zip((own, at_node), rho, strict=True)
+        item / site.speed / 1000 * (1 + COLD * max(0.0, WARM - busy))
+        for item, busy in zip((own, at_node), rho, strict=True)
     ]
     trips = ROUND_TRIP_MS * (3 if site.replicas and load.acks_all else 2)
     waits = [service * busy / (1 - busy) for service, busy in zip(services, rho, strict=True)]
@@ -322,18 +322,19 @@ def main() -> None:
     given = vars(parser.parse_args())
     site = Site(**{name: given[name] for name in get_type_hints(Site)})
     load = Load(**{name: given[name] for name in get_type_hints(Load)})
-    found, most = predict(site, load), most_mib_s(site, load)
+    result, most = predict(site, load), most_mib_s(site, load)
     first = predict(site, replace(load, mib_s=most)).limit.name
     partitions = load.topics * load.partitions
     machines = f"{site.brokers} brokers x {site.workers} workers, {site.nodes} nodes"
-    rate = f"{load.mib_s:,.0f} MiB/s in {found.appends_s:,.0f} batches/s, read {load.fanout:g} x"
+    rate = f"{load.mib_s:,.0f} MiB/s in {result.appends_s:,.0f} batches/s, read {load.fanout:g} x"
     print(f"{machines}; {partitions:,} partitions, {rate}\n")
     print(f"{'':34} {'used':>10} {'of':>9} {'':16} {'share':>7}")
-    for each in sorted(found.resources, key=lambda each: -each.share):
-        print(f"{each.name:34} {each.used:10,.3f} {each.available:9,.1f} {each.unit:16} {each.share:7.1%}")
-    mean, tail = found.produce_ms
+    for resource in sorted(result.resources, key=lambda resource: -resource.share):
+        used = f"{resource.used:10,.3f} {resource.available:9,.1f}"
+        print(f"{resource.name:34} {used} {resource.unit:16} {resource.share:7.1%}")
+    mean, tail = result.produce_ms
     print(f"\nproduce: {mean:.2f} ms, 99 % within {tail:.2f} ms")
-    skew = max(found.node_s) / (sum(found.node_s) / site.nodes)
+    skew = max(result.node_s) / (sum(result.node_s) / site.nodes)
     print(f"the busiest node does {skew:.2f} times the mean")
     print(f"breaks first: {first}, at {most:,.0f} MiB/s")
 

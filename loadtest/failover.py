@@ -100,8 +100,8 @@ def _break(cluster: RedisCluster, fault: str) -> tuple[ClusterNode, set[int]]:
 def _read(bootstrap: str) -> int:
     """Return how many records there are."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "count", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(_TOPIC, each, 0) for each in range(_PARTITIONS)])
-    ended, found, until = set[int](), 0, time.monotonic() + _READ_SECONDS_MAX
+    consumer.assign([TopicPartition(_TOPIC, item, 0) for item in range(_PARTITIONS)])
+    ended, result, until = set[int](), 0, time.monotonic() + _READ_SECONDS_MAX
     while len(ended) < _PARTITIONS and time.monotonic() < until:
         message = consumer.poll(1.0)
         if message is None:
@@ -109,20 +109,20 @@ def _read(bootstrap: str) -> int:
         if message.error():
             ended.add(message.partition() or 0)
         else:
-            found += 1
+            result += 1
     consumer.close()
-    return found
+    return result
 
 
-def _p99(found: list[Acknowledged]) -> float:
+def _p99(results: list[Acknowledged]) -> float:
     """Return the p99 in milliseconds, infinite without records."""
-    taken = sorted(each.seconds * 1000 for each in found)
+    taken = sorted(result.seconds * 1000 for result in results)
     return taken[math.ceil(len(taken) * 0.99) - 1] if taken else math.inf
 
 
-def _row(name: str, found: list[Acknowledged]) -> list[str | float]:
-    taken = [each.seconds * 1000 for each in found] or [math.nan]
-    return [name, len(found), statistics.median(taken), _p99(found), max(taken)]
+def _row(name: str, results: list[Acknowledged]) -> list[str | float]:
+    taken = [result.seconds * 1000 for result in results] or [math.nan]
+    return [name, len(results), statistics.median(taken), _p99(results), max(taken)]
 
 
 def main() -> int:
@@ -158,29 +158,29 @@ def _run(directory: Path, seconds: float, rate: float, fault: str) -> int:
             exceeded = _report(load.acknowledged, broken_at, theirs, fault)
             if fault == "freeze":
                 master.thaw()
-            written, found = warmed_up + len(load.acknowledged), _read(bootstrap)
-    print(f"\nacknowledged {written}, read {found}, refused {len(load.errors)}, without an answer {left}")
+            written, result = warmed_up + len(load.acknowledged), _read(bootstrap)
+    print(f"\nacknowledged {written}, read {result}, refused {len(load.errors)}, without an answer {left}")
     for sentence in exceeded:
         print(f"FAILED: {sentence}")
-    return int(bool(exceeded) or found < written or found > written + left + len(load.errors))
+    return int(bool(exceeded) or result < written or result > written + left + len(load.errors))
 
 
 def _report(acknowledged: list[Acknowledged], broken_at: float, theirs: set[int], fault: str) -> list[str]:
     """Print what was measured; returns the bounds that are exceeded."""
-    before = [each for each in acknowledged if each.at + each.seconds < broken_at]
-    after = [each for each in acknowledged if each.at >= broken_at]
-    others = [each for each in after if each.partition not in theirs]
+    before = [offset for offset in acknowledged if offset.at + offset.seconds < broken_at]
+    after = [offset for offset in acknowledged if offset.at >= broken_at]
+    others = [item for item in after if item.partition not in theirs]
     rows = [
         _row("before", before),
         _row("after, other partitions", others),
-        _row("after, partitions of that master", [each for each in after if each.partition in theirs]),
+        _row("after, partitions of that master", [item for item in after if item.partition in theirs]),
     ]
     print(table(("ms until acknowledged", "records", "median", "p99", "longest"), rows))
     first: dict[int, float] = defaultdict(lambda: math.inf)
-    for each in acknowledged:
-        done = each.at + each.seconds
-        if each.partition in theirs and done >= broken_at + 0.1:
-            first[each.partition] = min(first[each.partition], done - broken_at)
+    for offset in acknowledged:
+        done = offset.at + offset.seconds
+        if offset.partition in theirs and done >= broken_at + 0.1:
+            first[offset.partition] = min(first[offset.partition], done - broken_at)
     back = max(first[partition] for partition in theirs)
     print(f"all of its {len(theirs)} partitions are back after {back:.2f} s")
     exceeded = []

@@ -131,8 +131,8 @@ def broken_links(path: str) -> Iterator[str]:
     """Yield the links of a page that lead nowhere; those to other hosts are not followed."""
     for target in links(PAGES[path]):
         file, _, anchor = target.partition("#")
-        found = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
-        if not (found in PAGES or (ROOT / found).is_file()) or (anchor and anchor not in anchors(found)):
+        result = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
+        if not (result in PAGES or (ROOT / result).is_file()) or (anchor and anchor not in anchors(result)):
             yield target
 
 
@@ -151,7 +151,7 @@ def test_the_picture_of_a_request_is_drawn_of_its_text() -> None:
     pictures = ROOT / "docs/pictures"
     drawn = re.findall(r"<text[^>]*>(.*?)</text>", (pictures / "request.svg").read_text())
     said = re.findall(r"(?:: | as |opt )(.+)", (pictures / "request.mmd").read_text())
-    lines = [line for each in said for line in each.split("<br/>")]
+    lines = [line for item in said for line in item.split("<br/>")]
     assert len(lines) > 15
     assert {re.sub("<[^>]*>", "", text).strip("[]") for text in drawn} == {"opt", *lines}
     assert not [path for path, text in PAGES.items() if "```mermaid" in text]
@@ -170,8 +170,8 @@ def test_a_link_that_leads_nowhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_index_lists_every_page() -> None:
     listed = re.findall(r"\]\(([\w/.-]+\.md)\)", PAGES["docs/index.md"])
-    found = [posixpath.normpath(posixpath.join("docs", target)) for target in listed]
-    assert sorted(found) == sorted(set(PAGES) - {"docs/index.md", "CHANGELOG.md"})
+    result = [posixpath.normpath(posixpath.join("docs", target)) for target in listed]
+    assert sorted(result) == sorted(set(PAGES) - {"docs/index.md", "CHANGELOG.md"})
 
 
 def test_the_generated_tables_are_what_the_code_says() -> None:
@@ -228,7 +228,7 @@ def test_every_command_and_flag_that_a_page_names_exists() -> None:
                 words.insert(0, "describe")
             assert words[0] in command.commands, line
             command = command.commands[words.pop(0)]
-        flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+        flags = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
         # A flag may be followed by its value in one word, as -K:.
         named = [
             word if word.startswith("--") else word[:2] for word in words if re.match("--?[a-zA-Z]", word)

@@ -171,9 +171,9 @@ def test_another_level_counts_from_then_on(capsys: pytest.CaptureFixture[str]) -
 def test_single_loggers_have_levels_of_their_own(text: pytest.CaptureFixture[str]) -> None:
     below, beside = Log("korvet.test.below"), Log("korvet.other")
     set_level(Settings(log_level="warning", log_levels="korvet.test=debug, korvet.test.below=error"))
-    for each in (log, below, beside):
-        each.debug("fine", of=each._logger.name)
-        each.error("coarse", of=each._logger.name)
+    for item in (log, below, beside):
+        item.debug("fine", of=item._logger.name)
+        item.error("coarse", of=item._logger.name)
     lines = [line.split(" worker-1 ")[1] for line in text.readouterr().err.splitlines()]
     assert lines == [
         "fine of=korvet.test",
@@ -207,9 +207,9 @@ def test_one_of_each_kind_is_written_in_a_while_and_says_how_many_were_not(
     rare = RateLimitedLogger(Log("korvet.test"), lambda: now)
 
     def lines() -> list[object]:
-        found = [vars(record)["korvet_fields"] for record in caplog.records]
+        result = [vars(record)["korvet_fields"] for record in caplog.records]
         caplog.clear()
-        return found
+        return result
 
     with caplog.at_level(logging.INFO):
         for number in range(3):
@@ -232,8 +232,8 @@ def test_a_pause_may_be_longer(caplog: pytest.LogCaptureFixture) -> None:
         for number in range(7):
             rare.warning("lake", "missing", number=number)
             now += 10
-    found = [vars(record)["korvet_fields"] for record in caplog.records]
-    assert found == [{"number": 0}, {"number": 6, "left_out_before": 5}]
+    result = [vars(record)["korvet_fields"] for record in caplog.records]
+    assert result == [{"number": 0}, {"number": 6, "left_out_before": 5}]
 
 
 def test_a_burst_of_a_kind_is_written(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,5 +244,5 @@ def test_a_burst_of_a_kind_is_written(caplog: pytest.LogCaptureFixture) -> None:
             bursts.info("slow", "closed", number=number)
             now += PAUSE_SECONDS / 5
         bursts.info("slow", "closed", number=5)
-    found = [vars(record)["korvet_fields"] for record in caplog.records]
-    assert found == [{"number": 0}, {"number": 1}, {"number": 2}, {"number": 5, "left_out_before": 2}]
+    result = [vars(record)["korvet_fields"] for record in caplog.records]
+    assert result == [{"number": 0}, {"number": 1}, {"number": 2}, {"number": 5, "left_out_before": 2}]

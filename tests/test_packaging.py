@@ -126,12 +126,12 @@ def test_the_locks_agree_and_satisfy_what_the_project_declares() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = project["dependency-groups"]
     needed = [*project["project"]["dependencies"], *groups["build"]]
-    run, dev, lake, load = (pins(f"requirements{each}.lock") for each in ("", "-dev", "-lake", "-loadtest"))
+    run, dev, lake, load = (pins(f"requirements{item}.lock") for item in ("", "-dev", "-lake", "-loadtest"))
     assert run.items() <= dev.items()
     assert run.items() <= lake.items()
     assert run.items() <= load.items() <= dev.items()
     extra = project["project"]["optional-dependencies"]["lake"]
-    for_tests = [*groups["loadtest"], *(each for each in groups["dev"] if isinstance(each, str))]
+    for_tests = [*groups["loadtest"], *(item for item in groups["dev"] if isinstance(item, str))]
     for lock, declared in (
         (run, needed),
         (dev, [*needed, *for_tests]),

@@ -56,7 +56,7 @@ def filled() -> LongArray[int]:
 @pytest.mark.usefixtures("every_look_is_late")
 @pytest.mark.parametrize(
     "loop",
-    [lambda: list(in_turns(ITEMS)), filled, lambda: [each for each in LongArray(ITEMS)]],  # noqa: C416 - it is how handlers iterate
+    [lambda: list(in_turns(ITEMS)), filled, lambda: [item for item in LongArray(ITEMS)]],  # noqa: C416 - it is how handlers iterate
 )
 def test_others_have_their_turn_in_a_long_loop(
     others: Callable[[], int], loop: Callable[[], list[int]]

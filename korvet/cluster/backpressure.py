@@ -115,8 +115,8 @@ class Backpressure:
     def use(self, settings: Settings) -> None:
         """Apply other thresholds, from the next reading on."""
         self._settings = settings
-        for each in self._nodes.values():
-            each.use(settings)
+        for node in self._nodes.values():
+            node.use(settings)
         if self._core is not None:
             self.report_to(self._core)
 

@@ -199,15 +199,15 @@ class LiveBrokers:
         self.all = tuple(sorted(brokers, key=lambda broker: broker.broker_id))
         self.keeper = keeper
         self.keeper_epoch = keeper_epoch
-        self._by_id = {each.broker_id: each for each in self.all}
+        self._by_id = {member.broker_id: member for member in self.all}
         self._ids = tuple(self._by_id)
         self._reachable: dict[str, ReachableBrokers] = {}
 
     def on(self, listener: str) -> ReachableBrokers:
-        found = self._reachable.get(listener)
-        if found is None:
-            found = self._reachable[listener] = ReachableBrokers(self, listener)
-        return found
+        result = self._reachable.get(listener)
+        if result is None:
+            result = self._reachable[listener] = ReachableBrokers(self, listener)
+        return result
 
     def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
         """Return the broker that clients are to use for each partition: the first live one of its assignment.
@@ -218,7 +218,7 @@ class LiveBrokers:
         winners = spread_leaders(self._ids, topic, partitions)
         if not assignment:
             return list(winners)
-        assigned = [next((each for each in some if each in self._by_id), None) for some in assignment]
+        assigned = [next((item for item in some if item in self._by_id), None) for some in assignment]
         assigned += [None] * (partitions - len(assigned))
         return [
             winner if chosen is None else chosen for chosen, winner in zip(assigned, winners, strict=False)
@@ -233,8 +233,10 @@ class LiveBrokers:
             replicas = list(assignment[index]) if index < len(assignment) else []
             if leader not in replicas:
                 replicas.append(leader)
-            live = [each for each in replicas if each in self._by_id]
-            placed.append(Placed(leader, replicas, live, [each for each in replicas if each not in live]))
+            live = [replica for replica in replicas if replica in self._by_id]
+            placed.append(
+                Placed(leader, replicas, live, [replica for replica in replicas if replica not in live])
+            )
         return placed
 
     def coordinator(self, group: str) -> int:
@@ -263,7 +265,7 @@ class ReachableBrokers:
         self.listed = (*self.all, *_addresses(live.idle, listener))
         self._live = live
         self._listener = listener
-        self._by_id = {each.broker_id: each for each in self.all}
+        self._by_id = {member.broker_id: member for member in self.all}
 
     @property
     def controller_epoch(self) -> int:
@@ -279,7 +281,7 @@ class ReachableBrokers:
         """Return the brokers of each partition; the leader is NOBODY if these clients cannot reach it."""
         placed = self._live.placed(topic, partitions, assignment)
         return (
-            placed if len(self._by_id) == len(self._live.all) else [self._as_reached(each) for each in placed]
+            placed if len(self._by_id) == len(self._live.all) else [self._as_reached(item) for item in placed]
         )
 
     def coordinator(self, group: str) -> BrokerAddress:
@@ -295,7 +297,7 @@ class ReachableBrokers:
 
     def _as_reached(self, placed: Placed) -> Placed:
         leader = placed.leader if placed.leader in self._by_id else NOBODY
-        offline = [each for each in placed.replicas if each not in self._by_id]
+        offline = [replica for replica in placed.replicas if replica not in self._by_id]
         return Placed(leader, placed.replicas, placed.live, offline)
 
 
@@ -336,9 +338,9 @@ class ClusterView:
         self._registered = registered
         brokers = {next(iter(self.this.listeners.values())): self.this}
         # Of two at the same address the later one is there: the other is what was there before.
-        for each in sorted(registered.brokers, key=lambda broker: broker.started_ms, reverse=True):
-            if each.broker_id != self.this.broker_id:
-                brokers.setdefault(each.address, _member(each))
+        for item in sorted(registered.brokers, key=lambda broker: broker.started_ms, reverse=True):
+            if item.broker_id != self.this.broker_id:
+                brokers.setdefault(item.address, _member(item))
         idle = [
             _member(broker)
             for broker in registered.idle
@@ -360,8 +362,8 @@ def spread_leaders(ids: tuple[int, ...], topic: str, partitions: int) -> tuple[i
     room = dict.fromkeys(ids, share)
     leaders = []
     for index in range(partitions):
-        open_ = ids if extra else tuple(each for each in ids if room[each] > 0)
-        leader = _winner(tuple(each for each in open_ if room[each] >= 0), f"partition:{topic}:{index}")
+        open_ = ids if extra else tuple(item for item in ids if room[item] > 0)
+        leader = _winner(tuple(round_ for round_ in open_ if room[round_] >= 0), f"partition:{topic}:{index}")
         if not room[leader]:
             extra -= 1
         room[leader] -= 1
@@ -374,4 +376,4 @@ def _winner(ids: Sequence[int], what: str) -> int:
     if len(ids) == 1:
         return ids[0]
     text = what.encode()
-    return max(ids, key=lambda each: blake2b(b"%d:%b" % (each, text), digest_size=8).digest())
+    return max(ids, key=lambda item: blake2b(b"%d:%b" % (item, text), digest_size=8).digest())

@@ -173,13 +173,13 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     def positions(self) -> dict[str, QueryPosition]:
         """Return how far each topic was read by all queries that read it."""
-        found: dict[str, QueryPosition] = {}
+        result: dict[str, QueryPosition] = {}
         for query in self.queries.values():
             for topic, position in query.positions.items():
-                before = found.setdefault(topic, position)
+                before = result.setdefault(topic, position)
                 if before.id == position.id:
-                    found[topic] = QueryPosition(position.id, _smaller(before.offsets, position.offsets))
-        return found
+                    result[topic] = QueryPosition(position.id, _smaller(before.offsets, position.offsets))
+        return result
 
     def lost_offsets(self) -> dict[tuple[str, int], int]:
         """Return how many offsets of each partition were passed over unread: by the query that lost the most."""
@@ -194,7 +194,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _smaller(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
-    return {at: min(each[at] for each in (one, other) if at in each) for at in sorted({*one, *other})}
+    return {at: min(item[at] for item in (one, other) if at in item) for at in sorted({*one, *other})}
 
 
 class PipelineStore:
@@ -220,11 +220,11 @@ class PipelineStore:
         A row that another version wrote, and this one cannot read, is left out.
         """
         with errors_about(self._keys.pipelines):
-            found = cast(
+            result = cast(
                 "list[bytes]", listed(self._keys.pipelines, self._redis.call("HGETALL", self._keys.pipelines))
             )
         rows = []
-        for text in found[1::2]:
+        for text in result[1::2]:
             try:
                 rows.append(msgspec.json.decode(text, type=PipelineStatus))
             except msgspec.DecodeError:
@@ -246,8 +246,8 @@ class PipelineStore:
 
     def _holders(self, names: list[str]) -> list[str | None]:
         keys = [self._keys.pipeline_lease(name) for name in names]
-        found: list[str | None] = []
+        result: list[str | None] = []
         for key, reply in zip(keys, self._redis.pipeline([("GET", key) for key in keys]), strict=True):
             value = checked(key, reply)
-            found.append(value.decode(errors="replace") if isinstance(value, bytes) else None)
-        return found
+            result.append(value.decode(errors="replace") if isinstance(value, bytes) else None)
+        return result

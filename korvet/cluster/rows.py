@@ -85,15 +85,15 @@ class RowStore(Generic[R]):
         )
         with errors_about(feed):
             at, dropped, members = map(value_of, self._redis.transaction(commands))
-            scores = [float(cast("bytes", each or b"0")) for each in (at, dropped, epoch)]
+            scores = [float(cast("bytes", item or b"0")) for item in (at, dropped, epoch)]
         # Before that epoch: the feed was lost, or restored from an older copy.
         if not scores[1] <= scores[2] <= scores[0]:
             return None
         prefix = f"{self._member}/".encode()
         names = [
-            each.removeprefix(prefix).decode("utf-8", "backslashreplace")
-            for each in in_turns(cast("list[bytes]", listed(feed, members)))
-            if each.startswith(prefix)
+            item.removeprefix(prefix).decode("utf-8", "backslashreplace")
+            for item in in_turns(cast("list[bytes]", listed(feed, members)))
+            if item.startswith(prefix)
         ]
         # A change without a name was not made by `alter`.
         return names or None
@@ -109,8 +109,8 @@ class RowStore(Generic[R]):
 
     def load_all(self) -> dict[str, R]:
         with errors_about(self._key):
-            found = listed(self._key, self._redis.call("HGETALL", self._key))
-        pairs = cast("list[bytes]", found)
+            result = listed(self._key, self._redis.call("HGETALL", self._key))
+        pairs = cast("list[bytes]", result)
         texts = dict(zip(pairs[::2], pairs[1::2], strict=True))
         for gone in self.unreadable.keys() - texts.keys():
             del self.unreadable[gone]

@@ -154,5 +154,5 @@ BROKER_CONFIGS = dict(
 )
 """All that a broker describes to clients, by name."""
 
-DYNAMIC_CONFIGS = {name: each for name, each in BROKER_CONFIGS.items() if each.dynamic}
+DYNAMIC_CONFIGS = {name: item for name, item in BROKER_CONFIGS.items() if item.dynamic}
 """Those that clients may alter while brokers run."""

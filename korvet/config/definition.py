@@ -95,9 +95,9 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         return f"a {kind} from {self.least} to {self.most}"
 
     def value(self, settings: object) -> Value:
-        found: Value = getattr(settings, self.attribute) if self.attribute else self.default
+        result: Value = getattr(settings, self.attribute) if self.attribute else self.default
         # A topic's range may be narrower: a negative log.retention.ms is its retention.ms of -1.
-        return max(found, self.least) if type(found) is int else found
+        return max(result, self.least) if type(result) is int else result
 
     def parse(self, text: str, origin: str = "") -> Value:
         """Read and check a value; raises ConfigError, which names `origin` as where the text comes from."""
@@ -178,18 +178,18 @@ def quoted(text: str) -> str:
 _TYPES = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, int: ConfigType.INT}
 
 
-def definition_of(each: Field[Value], hint: type) -> ConfigDef:
-    described: ConfigDef = each.metadata["config"]
+def definition_of(item: Field[Value], hint: type) -> ConfigDef:
+    described: ConfigDef = item.metadata["config"]
     config_type = _TYPES.get(hint, described.type)
     if config_type is ConfigType.INT and described.most > INT32_MAX:
         config_type = ConfigType.LONG
-    name = each.name.replace("_", ".")
+    name = item.name.replace("_", ".")
     return msgspec.structs.replace(
         described,
         doc=DOCUMENTATION[name],
         name=name,
-        attribute=each.name,
-        default=each.default,
+        attribute=item.name,
+        default=item.default,
         choices=get_args(hint) or described.choices,
         type=ConfigType.PASSWORD if described.secret else config_type,
     )

@@ -66,8 +66,8 @@ def broker_entry(definition: ConfigDef, layers: Layers) -> ConfigEntry:
 def cluster_entries(layers: Layers) -> list[ConfigEntry]:
     """Return what was set for all brokers, by name, and nothing of any broker's own."""
     return [
-        _set(each, layers.cluster[name], ConfigSource.CLUSTER)
-        for name, each in DYNAMIC_CONFIGS.items()
+        _set(item, layers.cluster[name], ConfigSource.CLUSTER)
+        for name, item in DYNAMIC_CONFIGS.items()
         if name in layers.cluster
     ]
 
@@ -109,10 +109,10 @@ def _with_override(inherited: ConfigEntry, text: str, named: Sequence[str]) -> C
 def group_entries(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """Return every group config by name, as it is on a group with `overrides`; Kafka 4.2 lists one synonym of each."""
     return [
-        _set(each, overrides[name], ConfigSource.GROUP)
+        _set(item, overrides[name], ConfigSource.GROUP)
         if name in overrides
-        else _set(each, _inherited(each, layers).value or "", ConfigSource.DEFAULT)
-        for name, each in GROUP_CONFIGS.items()
+        else _set(item, _inherited(item, layers).value or "", ConfigSource.DEFAULT)
+        for name, item in GROUP_CONFIGS.items()
     ]
 
 

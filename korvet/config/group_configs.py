@@ -73,5 +73,5 @@ _INHERITED = (
     for name in LIMITS
 )
 
-GROUP_CONFIGS = {each.name: each for each in sorted((*_INHERITED, *_OWN), key=lambda each: each.name)}
+GROUP_CONFIGS = {item.name: item for item in sorted((*_INHERITED, *_OWN), key=lambda item: item.name)}
 """The definitions by name, in order of the names."""

@@ -22,7 +22,7 @@ DEFAULT_LISTENER = "PLAINTEXT"
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]{1,64})://(?P<host>.*):(?P<port>[0-9]+)")
 _FORM = "NAME://HOST:PORT, comma-separated"
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_MECHANISM = "|".join(re.escape(each.lower()) for each in (*SASL_MECHANISMS, "GSSAPI"))
+_MECHANISM = "|".join(re.escape(item.lower()) for item in (*SASL_MECHANISMS, "GSSAPI"))
 _OVERRIDE = re.compile(
     rf"listener\.name\.(?P<listener>[a-z0-9_-]{{1,64}}(\.({_MECHANISM}))?)\.(?P<setting>[a-z0-9.-]+)"
 )
@@ -46,7 +46,7 @@ class SecurityProtocol(StrEnum):
         return self.startswith("SASL_")
 
 
-PROTOCOL_MAP = ",".join(f"{each}:{each}" for each in SecurityProtocol)
+PROTOCOL_MAP = ",".join(f"{item}:{item}" for item in SecurityProtocol)
 """Kafka's default: a listener that is named like a protocol has it."""
 
 
@@ -69,21 +69,21 @@ def listeners_to_bind(text: str) -> str:
     """Allow listeners with each name and each port once; port 0 lets the kernel choose."""
     allowed = f"{_FORM}, with names of letters, digits, '_' and '-', and each name and each port once"
     try:
-        found = parse_listeners(text)
+        result = parse_listeners(text)
     except ValueError:
         return allowed
-    clash = any(_share_a_port(one.address, other.address) for one, other in combinations(found, 2))
-    return allowed if clash or not _has_each_name_once(found) else ""
+    clash = any(_share_a_port(one.address, other.address) for one, other in combinations(result, 2))
+    return allowed if clash or not _has_each_name_once(result) else ""
 
 
 def advertised_listeners(text: str) -> str:
     """Allow listeners at addresses that a client can connect to, each name once."""
     try:
-        found = parse_listeners(text)
+        results = parse_listeners(text)
     except ValueError:
-        found = ()
-    reachable = all(each.address.port and each.address.host not in WILDCARDS for each in found)
-    if found and reachable and _has_each_name_once(found):
+        results = ()
+    reachable = all(result.address.port and result.address.host not in WILDCARDS for result in results)
+    if results and reachable and _has_each_name_once(results):
         return ""
     return f"{_FORM}, with addresses that clients can connect to and each name once"
 
@@ -91,10 +91,10 @@ def advertised_listeners(text: str) -> str:
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
     """Read `NAME:PROTOCOL,...`, without case as Kafka does; raises ValueError."""
     pairs = [part.partition(":") for part in listed(text)]
-    found = {name.strip().upper(): SecurityProtocol(protocol.strip().upper()) for name, _, protocol in pairs}
-    if len(found) != len(pairs) or "" in found:
+    result = {name.strip().upper(): SecurityProtocol(protocol.strip().upper()) for name, _, protocol in pairs}
+    if len(result) != len(pairs) or "" in result:
         raise ValueError("not NAME:PROTOCOL, comma-separated, each name once")
-    return found
+    return result
 
 
 protocol_map = read_by(
@@ -108,8 +108,8 @@ def split_override(name: str) -> tuple[str, str] | None:
 
     With a mechanism, as in `listener.name.<listener>.<mechanism>.<setting>`, that is part of the listener's name.
     """
-    found = _OVERRIDE.fullmatch(name)
-    return (found["listener"].upper(), found["setting"]) if found else None
+    result = _OVERRIDE.fullmatch(name)
+    return (result["listener"].upper(), result["setting"]) if result else None
 
 
 def override_of_variable(variable: str, attributes: Collection[str]) -> str:
@@ -118,7 +118,7 @@ def override_of_variable(variable: str, attributes: Collection[str]) -> str:
     Where names of several settings end a variable, the longest is meant.
     """
     rest = variable.removeprefix(_VARIABLE).lower()
-    ends = [each for each in attributes if rest.endswith(f"_{each}")]
+    ends = [attribute for attribute in attributes if rest.endswith(f"_{attribute}")]
     if rest == variable.lower() or not ends:
         return ""
     setting = max(ends, key=len)
@@ -133,7 +133,7 @@ def wanted_listeners(listeners: str, listen: str) -> tuple[Listener, ...]:
 def advertised_by_name(listeners: Sequence[Listener], advertised: str) -> dict[str, Address]:
     """Return the addresses that `advertised` gives `listeners`, by name; raises ConfigError if it names another."""
     addresses = dict(parse_listeners(advertised))
-    names = [each.name for each in listeners]
+    names = [listener.name for listener in listeners]
     if unknown := [name for name in addresses if name not in names]:
         raise ConfigError(
             f"advertised.listeners: there is no listener {unknown[0]} to connect to, only {', '.join(names)}"
@@ -143,7 +143,7 @@ def advertised_by_name(listeners: Sequence[Listener], advertised: str) -> dict[s
 
 def check_protocols(listeners: Sequence[Listener], text: str, overridden: Iterable[str] = ()) -> None:
     """Raise ConfigError unless each listener has a protocol; and if one of `overridden` is not a listener."""
-    names = [each.name for each in listeners]
+    names = [listener.name for listener in listeners]
     protocols = parse_protocol_map(text)
     for name in names:
         if name not in protocols:
@@ -158,16 +158,16 @@ def check_protocols(listeners: Sequence[Listener], text: str, overridden: Iterab
 
 
 def _parse_one(text: str) -> Listener:
-    found = _LISTENER.fullmatch(text)
-    if not found:
+    result = _LISTENER.fullmatch(text)
+    if not result:
         raise ValueError(f"{text!r} is not NAME://HOST:PORT")
     # Kafka's own default has no host, `PLAINTEXT://:9092`: any interface, which `listen` says with 0.0.0.0.
-    host = found["host"] or "0.0.0.0"  # noqa: S104 - what was asked for
-    return Listener(found["name"].upper(), parse_address(f"{host}:{found['port']}"))
+    host = result["host"] or "0.0.0.0"  # noqa: S104 - what was asked for
+    return Listener(result["name"].upper(), parse_address(f"{host}:{result['port']}"))
 
 
 def _has_each_name_once(listeners: Sequence[Listener]) -> bool:
-    return len({each.name for each in listeners}) == len(listeners)
+    return len({listener.name for listener in listeners}) == len(listeners)
 
 
 def _share_a_port(one: Address, other: Address) -> bool:

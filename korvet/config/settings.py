@@ -240,9 +240,9 @@ class Settings:
 
     def __repr__(self) -> str:
         """Name what differs from its default, without secrets: a settings object may end up in a log line."""
-        changed = [each for each in SETTINGS.values() if each.value(self) != each.default]
-        shown = [f"{each.attribute}={each.format(each.value(self))!r}" for each in changed]
-        shown += [f"{each.name}={each.format(value)!r}" for each, value in self.of_single_listeners()]
+        changed = [item for item in SETTINGS.values() if item.value(self) != item.default]
+        shown = [f"{item.attribute}={item.format(item.value(self))!r}" for item in changed]
+        shown += [f"{item.name}={item.format(value)!r}" for item, value in self.of_single_listeners()]
         return f"Settings({', '.join(shown)})"
 
     def security_protocol(self, listener: str) -> SecurityProtocol:
@@ -259,17 +259,17 @@ class Settings:
 
     def of_single_listeners(self) -> list[tuple[ConfigDef, Value]]:
         """Return what single listeners have otherwise: `listener.name.<name>.<setting>` and its value."""
-        by_attribute = {each.attribute: each for each in SETTINGS.values()}
+        by_attribute = {item.attribute: item for item in SETTINGS.values()}
         return [
-            (msgspec.structs.replace(each, name=f"listener.name.{listener.lower()}.{each.name}"), value)
+            (msgspec.structs.replace(item, name=f"listener.name.{listener.lower()}.{item.name}"), value)
             for listener, given in self.overrides.items()
-            for each, value in ((by_attribute[attribute], value) for attribute, value in given.items())
+            for item, value in ((by_attribute[attribute], value) for attribute, value in given.items())
         ]
 
 
 _HINTS = get_type_hints(Settings)
 SETTINGS = {
-    each.name: each
-    for each in (definition_of(field, _HINTS[field.name]) for field in fields(Settings) if field.metadata)
+    item.name: item
+    for item in (definition_of(field, _HINTS[field.name]) for field in fields(Settings) if field.metadata)
 }
 """The definitions by name, in the order of their declaration."""

@@ -102,19 +102,19 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
 
     Raises ConfigError, one line, for the first thing wrong.
     """
-    found: dict[str, tuple[Value, str]] = {}
+    result: dict[str, tuple[Value, str]] = {}
     if config_file is not None:
-        found |= {name: (value, str(config_file)) for name, value in _from_file(config_file)}
-    found |= {name: (value, ENVIRONMENT) for name, value in _from_environment(environ)}
-    found |= {name: (value, COMMAND_LINE) for name, value in _from_command_line(overrides)}
+        result |= {name: (value, str(config_file)) for name, value in _from_file(config_file)}
+    result |= {name: (value, ENVIRONMENT) for name, value in _from_environment(environ)}
+    result |= {name: (value, COMMAND_LINE) for name, value in _from_command_line(overrides)}
     values: dict[str, object] = {
-        SETTINGS[name].attribute: found[name][0] for name in found if name in SETTINGS
+        SETTINGS[name].attribute: result[name][0] for name in result if name in SETTINGS
     }
-    settings = msgspec.convert(values | {"overrides": _overrides(found)}, Settings)
+    settings = msgspec.convert(values | {"overrides": _overrides(result)}, Settings)
     if settings.redis_password_file:
         redis_url = with_password(settings.redis_url, settings.redis_password_file)
         settings = dataclasses.replace(settings, redis_url=redis_url)
-    origins = dict.fromkeys(SETTINGS, DEFAULT) | {name: origin for name, (_, origin) in found.items()}
+    origins = dict.fromkeys(SETTINGS, DEFAULT) | {name: origin for name, (_, origin) in result.items()}
     _check_listeners(settings, origins)
     check_together(settings, origins)
     return BrokerConfig(settings, origins, (config_file, environ, overrides))
@@ -153,7 +153,7 @@ def check_together(settings: Settings, origins: Mapping[str, str]) -> None:
 
 def _check_listeners(settings: Settings, origins: Mapping[str, str]) -> None:
     """Raise ConfigError if listeners are given in both forms, or an advertised address has no listener."""
-    given = {name for name, each in SETTINGS.items() if origins[name] != DEFAULT and each.value(settings)}
+    given = {name for name, item in SETTINGS.items() if origins[name] != DEFAULT and item.value(settings)}
     for short, named, instead in (
         ("listen", "listeners", "listeners"),
         ("advertised", "listeners", "advertised.listeners"),
@@ -169,10 +169,10 @@ def _check_listeners(settings: Settings, origins: Mapping[str, str]) -> None:
     check_protocols(listeners, settings.listener_security_protocol_map, settings.overrides)
 
 
-def _overrides(found: Mapping[str, tuple[Value, str]]) -> dict[str, dict[str, Value]]:
+def _overrides(result: Mapping[str, tuple[Value, str]]) -> dict[str, dict[str, Value]]:
     """Return what single listeners have for themselves, by their names and by attributes of Settings."""
     overrides: dict[str, dict[str, Value]] = {}
-    for name, (value, _) in found.items():
+    for name, (value, _) in result.items():
         if name not in SETTINGS and (override := split_override(name)):
             overrides.setdefault(override[0], {})[SETTINGS[override[1]].attribute] = value
     return overrides
@@ -234,14 +234,14 @@ def _unquoted(name: str, origin: str) -> ConfigError:
     meant = [name] if name in SETTINGS else _near(name, SETTINGS)
     if not meant:
         return _unknown(quoted(name), name, SETTINGS, origin)
-    right = " or ".join(f'"{each}" = ...' for each in meant)
+    right = " or ".join(f'"{item}" = ...' for item in meant)
     wrong = quoted(name)[1:-1]
     return ConfigError(f"{origin}: quote the whole name of a setting: write {right}, not {wrong} = ...")
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
-    by_variable = {each.environment: each for each in SETTINGS.values()}
-    of_listeners = [each.attribute for each in SETTINGS.values() if each.per_listener]
+    by_variable = {item.environment: item for item in SETTINGS.values()}
+    of_listeners = [item.attribute for item in SETTINGS.values() if item.per_listener]
     for variable, text in environ.items():
         if not variable.startswith(VARIABLE_PREFIX):
             continue

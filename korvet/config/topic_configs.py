@@ -121,5 +121,5 @@ _OWN = (
     _throttled("leader"),
 )
 
-TOPIC_CONFIGS = {each.name: each for each in sorted((*_inherited(), *_OWN), key=lambda each: each.name)}
+TOPIC_CONFIGS = {item.name: item for item in sorted((*_inherited(), *_OWN), key=lambda item: item.name)}
 """The definitions by name, in order of the names."""

@@ -68,10 +68,10 @@ def is_local(host: str) -> bool:
 def key_values(text: str) -> dict[str, str]:
     """Read `NAME=VALUE,...`; a value may have `=` in it, and no comma. Raises ValueError."""
     pairs = [part.strip().partition("=") for part in text.split(",")] if text else []
-    found = {name.strip(): value for name, _, value in pairs}
-    if len(found) != len(pairs) or not all(name and equals for name, equals, _ in pairs):
+    result = {name.strip(): value for name, _, value in pairs}
+    if len(result) != len(pairs) or not all(name and equals for name, equals, _ in pairs):
         raise ValueError("not NAME=VALUE, comma-separated, each name once")
-    return found
+    return result
 
 
 def listed(text: str) -> list[str]:
@@ -131,7 +131,7 @@ def host_names(text: str) -> str:
 
 
 def principals(text: str) -> str:
-    known = all(all(each.strip().partition(":")) for each in text.split(";") if each.strip())
+    known = all(all(item.strip().partition(":")) for item in text.split(";") if item.strip())
     return "" if known else "TYPE:NAME, separated by ;, for instance User:alice;User:bob"
 
 
@@ -160,10 +160,10 @@ format_patterns = _list_of(
 def parse_connection_limits(text: str) -> dict[str, int]:
     """Read `ADDRESS:COUNT,...`, an IPv6 address with or without brackets. Raises ValueError."""
     parts = [part.rpartition(":") for part in listed(text)]
-    found = {canonical_address(address.strip("[]")): int(count) for address, _, count in parts}
-    if len(found) < len(parts) or not all(count.isascii() and count.isdigit() for _, _, count in parts):
+    result = {canonical_address(address.strip("[]")): int(count) for address, _, count in parts}
+    if len(result) < len(parts) or not all(count.isascii() and count.isdigit() for _, _, count in parts):
         raise ValueError("not ADDRESS:COUNT, comma-separated, each address once")
-    return found
+    return result
 
 
 def canonical_address(text: str) -> str:
@@ -211,10 +211,10 @@ def parse_share_reset(text: str) -> str | int:
     """Read share.auto.offset.reset: earliest, latest, or the time of by_duration in ms. Raises ValueError."""
     if text in (EARLIEST, LATEST):
         return text
-    found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
-    if found is None:
+    result = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
+    if result is None:
         raise ValueError(f"{text!r} is no strategy")
-    parts = zip(found.groups(), _UNITS_MS, strict=True)
+    parts = zip(result.groups(), _UNITS_MS, strict=True)
     return sum(round(float(part.replace(",", ".")) * unit) for part, unit in parts if part)
 
 

@@ -146,8 +146,8 @@ def overview(
     ]
     totals = metrics.totals()
     records: Counter[str] = Counter()
-    for each in metrics.traffic().values():
-        records.update({name: each[name] for name in ("received_records", "sent_records")})
+    for item in metrics.traffic().values():
+        records.update({name: item[name] for name in ("received_records", "sent_records")})
     return {
         "version": korvet.__version__,
         "broker": settings.broker_id,
@@ -193,7 +193,7 @@ def cluster(
         for broker in described.brokers
     ]
     listed = client.topics.list()
-    partitions = sum(each.partitions for each in listed)
+    partitions = sum(item.partitions for item in listed)
     page = {
         "id": described.cluster_id,
         "brokers": brokers,
@@ -225,7 +225,7 @@ def _nodes(clients: ApiClients, client: ApiClient) -> dict[str, dict[str, int]]:
 
 def topics(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
     """Return a page of topics: `size` in bytes, None if a broker did not report it. Raises AdminError."""
-    page, total = Page.of(query, _TOPICS_MAX).cut(client.topics.list(), lambda each: each.name)
+    page, total = Page.of(query, _TOPICS_MAX).cut(client.topics.list(), lambda item: item.name)
     partitions = {
         row.name: [TopicPartition(row.name, index) for index in range(row.partitions)] for row in page
     }
@@ -256,7 +256,7 @@ def topic(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query
     """Return one topic with its partitions and configs. Raises AdminError."""
     name = query.text("name")
     described = settled(client.topics.describe([name]))[name]
-    partitions = [TopicPartition(name, each.partition) for each in described.partitions]
+    partitions = [TopicPartition(name, item.partition) for item in described.partitions]
     starts = client.offsets.at(dict.fromkeys(partitions, EARLIEST))
     ends = client.offsets.at(dict.fromkeys(partitions, LATEST))
     sizes = clients.sizes(client, partitions)
@@ -270,14 +270,14 @@ def topic(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query
         "now": _now_ms(),
         "partitions": [
             {
-                "partition": each.partition,
-                "leader": each.leader,
-                "replicas": each.replicas,
+                "partition": item.partition,
+                "leader": item.leader,
+                "replicas": item.replicas,
                 "start": _offset_text(starts[partition]),
                 "end": _offset_text(ends[partition]),
                 "size": sizes.get(partition),
             }
-            for each, partition in zip(described.partitions, partitions, strict=True)
+            for item, partition in zip(described.partitions, partitions, strict=True)
         ],
         "configs": [
             {
@@ -294,7 +294,7 @@ def topic(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query
 
 def groups(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
     """Return a page of groups. Raises AdminError."""
-    page, total = Page.of(query, _GROUPS_MAX).cut(client.groups.list(), lambda each: each.group_id)
+    page, total = Page.of(query, _GROUPS_MAX).cut(client.groups.list(), lambda item: item.group_id)
     described = client.groups.describe([row.group_id for row in page])
     descriptions = [
         description for description in described.values() if isinstance(description, GroupDescription)
@@ -401,7 +401,7 @@ def transactions(clients: ApiClients, client: ApiClient, query: Query) -> dict[s
         else:
             listed |= {transaction.transactional_id: transaction for transaction in answer}
     page, total = Page.of(query, _TRANSACTIONS_MAX).cut(
-        [each for _, each in sorted(listed.items())], lambda each: each.transactional_id
+        [item for _, item in sorted(listed.items())], lambda item: item.transactional_id
     )
     described = client.transactions.describe([row.transactional_id for row in page])
     rows = [_transaction(row, described[row.transactional_id]) for row in page]
@@ -424,17 +424,17 @@ def _transaction(listed: Transaction, description: TransactionDescription | Admi
 def lake(client: ApiClient) -> dict[str, Any]:
     """Return how far logs with remote storage are archived (KIP-405, KIP-1005). Raises AdminError."""
     listed = client.topics.list()
-    resources = [Resource.topic(each.name) for each in listed[:_LAKE_TOPICS_MAX]]
+    resources = [Resource.topic(item.name) for item in listed[:_LAKE_TOPICS_MAX]]
     tiered = {
         resource.name
         for resource, config in client.configs.describe(resources, names=[_TIERED]).items()
         if not isinstance(config, AdminError) and _TIERED in config and config[_TIERED].value == "true"
     }
     partitions = [
-        TopicPartition(each.name, index)
-        for each in listed
-        if each.name in tiered
-        for index in range(each.partitions)
+        TopicPartition(item.name, index)
+        for item in listed
+        if item.name in tiered
+        for index in range(item.partitions)
     ]
     shown = partitions[:_LAKE_PARTITIONS_MAX]
     starts, local, archived, ends = (

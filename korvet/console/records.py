@@ -104,9 +104,9 @@ def record(client: ApiClient, query: Query) -> dict[str, Any]:
     partition = TopicPartition(query.text("topic"), query.number("partition", None, 0, _PARTITION_MAX))
     offset = query.number("offset", None, 0, _OFFSET_MAX)
     pieces = client.records.read({partition: offset}, bytes_max=1, **_limits(1, _REMOTE_WAIT_MS))
-    for each in settled(pieces)[partition].records:
-        if each.offset == offset:
-            return _row(partition, each, _Cut(_WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_HEADERS_MAX))
+    for item in settled(pieces)[partition].records:
+        if item.offset == offset:
+            return _row(partition, item, _Cut(_WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_HEADERS_MAX))
     message = f"partition {partition} has no record at offset {offset}"
     raise OffsetOutOfRangeError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
 
@@ -122,7 +122,7 @@ def _limits(records_max: int, wait_ms: int) -> dict[str, int]:
 def _partitions(client: ApiClient, query: Query) -> list[TopicPartition]:
     name = query.text("topic")
     described = settled(client.topics.describe([name]))[name]
-    partitions = [TopicPartition(name, each.partition) for each in described.partitions]
+    partitions = [TopicPartition(name, item.partition) for item in described.partitions]
     wanted = query.text("partition", "all")
     if wanted == "all":
         if len(partitions) > PARTITIONS_MAX:
@@ -248,7 +248,7 @@ def _read(
             break
         outcomes = client.records.read(wanted, bytes_max=_PAGE_BYTES, **_limits(share, wait_ms))
         # A broker that needs more time for archived records returns them with a later fetch.
-        wait_ms = 0 if any(_moves(each, wanted[key]) for key, each in outcomes.items()) else _REMOTE_WAIT_MS
+        wait_ms = 0 if any(_moves(item, wanted[key]) for key, item in outcomes.items()) else _REMOTE_WAIT_MS
         failed: set[TopicPartition] = set()
         for partition, outcome in outcomes.items():
             if not isinstance(outcome, LogSlice):

@@ -42,11 +42,13 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what is true of each port and of each advertised address."""
     wanted = wanted_listeners(settings.listeners, settings.listen)
     runs = {}
-    for each in wanted:
+    for partition in wanted:
         what = "listeners" if settings.listeners else "listen"
-        finding, runs[each.name] = _port(what, each.address)
-        plain = settings.security_protocol(each.name) is SecurityProtocol.PLAINTEXT
-        yield (runs[each.name] and plain and _other_cluster(what, each.address, settings)) or finding
+        finding, runs[partition.name] = _port(what, partition.address)
+        plain = settings.security_protocol(partition.name) is SecurityProtocol.PLAINTEXT
+        yield (
+            runs[partition.name] and plain and _other_cluster(what, partition.address, settings)
+        ) or finding
     if settings.ops_listen:
         yield _port("ops.listen", parse_address(settings.ops_listen))[0]
     bound: tuple[Bound, ...] = ()
@@ -88,7 +90,7 @@ def _other_cluster(what: str, address: Address, settings: Settings) -> Finding |
 def _advertised(listener: Bound, *, runs: bool) -> Finding:
     what, address = f"advertised ({listener.name})", listener.advertised
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        result = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
         reason = getattr(problem, "strerror", None) or "no host name"
         return error(what, f"{address}: {reason}", "advertise a name that resolves, or an IP address")
@@ -96,7 +98,7 @@ def _advertised(listener: Bound, *, runs: bool) -> Finding:
         said = f"{address}: clients on other machines would connect to themselves"
         return warning(what, said, "advertise the address by which clients reach this machine")
     if not runs:
-        said = f"{address} resolves to {found[0][4][0]}; start the broker to see if it leads here"
+        said = f"{address} resolves to {result[0][4][0]}; start the broker to see if it leads here"
         return ok(what, said)
     try:
         socket.create_connection(address, _CONNECT_SECONDS_MAX).close()

@@ -128,9 +128,9 @@ def _read_states(
     client: redis.Redis, states: Iterable[str]
 ) -> dict[str, dict[bytes, bytes] | redis.RedisError]:
     """Return the fields of hashes, in steps that hold up Redis for little; an error for what is no hash."""
-    found: dict[str, dict[bytes, bytes]] = {state: {} for state in states}
+    result: dict[str, dict[bytes, bytes]] = {state: {} for state in states}
     failed: dict[str, redis.RedisError] = {}
-    cursors = dict.fromkeys(found, 0)
+    cursors = dict.fromkeys(result, 0)
     while cursors:
         pipeline = client.pipeline(transaction=False)
         for state, cursor in cursors.items():
@@ -140,10 +140,10 @@ def _read_states(
                 failed[state], cursors[state] = reply, 0
             else:
                 cursors[state], fields = reply
-                found[state].update(fields)
+                result[state].update(fields)
             if cursors[state] == 0:
                 del cursors[state]
-    return found | failed
+    return result | failed
 
 
 def _unpack(log: StoredLog, topic_id: str, fields: Mapping[bytes, bytes]) -> None:

@@ -47,7 +47,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             f"set workers to 0 (one for each core), or to {cores} at most",
         )
     servers = redis_url.parse_url(settings.redis_url).addresses if settings.redis_url else ()
-    if all(is_local(each.host or "localhost") for each in servers):
+    if all(is_local(server.host or "localhost") for server in servers):
         yield from kernel_memory(HUGE_PAGES, OVERCOMMIT)
     if not settings.redis_url:
         yield disk(settings)
@@ -111,12 +111,12 @@ def clock(client: redis.Redis, now: Callable[[], float] = time.time) -> Finding:
 
 def disk(settings: Settings) -> Finding:
     path = Path(settings.data_dir).expanduser().absolute()
-    there = next(each for each in (path, *path.parents) if each.exists())
+    there = next(item for item in (path, *path.parents) if item.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         said = f"this user cannot write to {there}"
         return error("data.dir", said, "choose another data.dir")
     usage = shutil.disk_usage(there)
-    log = sum(_size(each) for each in path.glob("appendonlydir/*"))
+    log = sum(_size(item) for item in path.glob("appendonlydir/*"))
     said = f"{usage.free / 2**30:.1f} GiB free at {there}"
     if usage.free < _DISK_ERROR_BYTES:
         return error("data.dir", said, "free disk space: the embedded server refuses writes on a full disk")

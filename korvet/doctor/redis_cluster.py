@@ -38,16 +38,16 @@ class _Node(NamedTuple):
 def examine(masters: Masters, settings: Settings) -> Iterator[Finding]:
     """Yield what is true of the nodes; that each slot has a master was checked before."""
     namespace = Keys(settings.namespace).namespace
-    found = masters.each(lambda client: _ask(client, namespace))
-    for name, each in found.items():
-        if isinstance(each, redis.RedisError):
-            said = f"{name}: {one_line(each)}"
-            if is_away(each):
+    result = masters.each(lambda client: _ask(client, namespace))
+    for name, item in result.items():
+        if isinstance(item, redis.RedisError):
+            said = f"{name}: {one_line(item)}"
+            if is_away(item):
                 yield error("nodes", f"{said}: its topics and groups are not served", REPLACE)
             else:
                 yield error("nodes", said, "correct this: brokers may be unable to use it")
-    nodes = {name: each for name, each in found.items() if isinstance(each, _Node)}
-    yield ok("nodes", f"{len(nodes)} of {len(found)} masters answer")
+    nodes = {name: item for name, item in result.items() if isinstance(item, _Node)}
+    yield ok("nodes", f"{len(nodes)} of {len(result)} masters answer")
     awaited = settings.replicas_wanted
     limits = [(_size(node, limit), limit) for node in nodes.values() for limit in _LIMITS]
     smallest = min(filter(all, limits), default=None)

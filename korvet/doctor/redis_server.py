@@ -60,7 +60,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             if target.kind == "cluster":
                 yield from redis_cluster.examine(masters, settings)
             yield from facts.findings
-            infos = {name: each for name, each in masters.each(_info).items() if isinstance(each, Mapping)}
+            infos = {name: item for name, item in masters.each(_info).items() if isinstance(item, Mapping)}
             for name, info in infos.items():
                 for finding in _judged(info, settings, limit_setting):
                     yield finding.about(name)
@@ -192,7 +192,7 @@ def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str,
     if not away & {keys.brokers, keys.topics}:
         stored = redis_check.check_format(masters, keys)
         yield ok("data format", f"{stored.format}, of Korvet {stored.version}" if stored else "none yet")
-    in_sync = [found for found in masters.each(_in_sync).values() if isinstance(found, int)]
+    in_sync = [result for result in masters.each(_in_sync).values() if isinstance(result, int)]
     if keys.topics not in away:
         rows = logs.read_rows(masters.of(keys.topics), keys)
         topics = {name: row.configs for name, row in rows.items()}

@@ -23,9 +23,9 @@ def examine(target: RedisTarget, settings: Settings) -> Iterator[Finding]:
                 state = client.sentinel_master(target.master_name)
                 named[f"{state['ip']}:{state['port']}"].append(str(address))
                 others = max(others, int(state["num-other-sentinels"]))
-                found = client.sentinel_slaves(target.master_name)
+                results = client.sentinel_slaves(target.master_name)
                 # Other flags say that it is down, or disconnected.
-                replicas = max(replicas, sum(each["flags"] == "slave" for each in found))
+                replicas = max(replicas, sum(result["flags"] == "slave" for result in results))
                 untyped: Any = client  # redis-py's types leave this out
                 untyped.execute_command("SENTINEL CKQUORUM", target.master_name)
         except redis.RedisError as problem:
@@ -35,9 +35,9 @@ def examine(target: RedisTarget, settings: Settings) -> Iterator[Finding]:
             else:
                 yield error("sentinels", said, "correct this: no failover happens")
     if len(named) > 1:
-        each = "; ".join(f"{', '.join(by)} name {master}" for master, by in named.items())
+        item = "; ".join(f"{', '.join(by)} name {master}" for master, by in named.items())
         advice = "wait until a failover is over; a Sentinel that stays wrong needs SENTINEL RESET"
-        yield error("sentinels", f"they disagree about the master: {each}", advice)
+        yield error("sentinels", f"they disagree about the master: {item}", advice)
     if not named:
         return
     answered = sum(map(len, named.values()))

@@ -28,8 +28,8 @@ LakeProblem = Callable[[Settings], str]
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what looks wrong, or that nothing does."""
-    found = [*_leases(settings), *_sizes(settings), *_offsets(settings), *_exposure(settings)]
-    yield from found or [ok("settings", "no contradictions")]
+    result = [*_leases(settings), *_sizes(settings), *_offsets(settings), *_exposure(settings)]
+    yield from result or [ok("settings", "no contradictions")]
 
 
 def examine_altered(configuration: BrokerConfig) -> Iterator[Finding]:
@@ -37,12 +37,12 @@ def examine_altered(configuration: BrokerConfig) -> Iterator[Finding]:
     settings, origins = configuration.settings, configuration.origins
     with contextlib.suppress(ConfigError):  # the examination of Redis says what is wrong
         if layers := redis_check.altered_layers(settings):
-            for each, layer in overridden(layers, origins):
-                given, counts = (each.format(each.value(some)) for some in (settings, layers.settings))
+            for item, layer in overridden(layers, origins):
+                given, counts = (item.format(item.value(some)) for some in (settings, layers.settings))
                 whose = "--cluster" if layer == CLUSTER_WIDE else f"--broker {settings.broker_id}"
-                said = f"{given} ({origins[each.name]}) has no effect: clients have set {counts} ({layer})"
-                advice = f"korvet configs alter {whose} --delete {each.name}, or start the broker with {counts} too"
-                yield warning(each.name, said, advice)
+                said = f"{given} ({origins[item.name]}) has no effect: clients have set {counts} ({layer})"
+                advice = f"korvet configs alter {whose} --delete {item.name}, or start the broker with {counts} too"
+                yield warning(item.name, said, advice)
 
 
 def examine_console(settings: Settings) -> Iterator[Finding]:
@@ -141,8 +141,8 @@ def _exposure(settings: Settings) -> Iterator[Finding]:
             yield warning("ops.ssl.keystore.location", said, advice)
     if settings.redis_url:
         target = redis_url.parse_url(settings.redis_url)
-        remote = [each for each in target.addresses if each.host and not is_local(each.host)]
-        if target.kind == "sentinel" and any(not each.password for each in remote):
+        remote = [address for address in target.addresses if address.host and not is_local(address.host)]
+        if target.kind == "sentinel" and any(not item.password for item in remote):
             said = "the Sentinels need no password: anybody who can connect can name another master"
             yield warning(
                 "redis.url",

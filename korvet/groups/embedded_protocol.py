@@ -56,7 +56,11 @@ class ClassicAssignment(Message, kw_only=True):
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
-        return [(each.topic, index) for each in self.assigned_partitions for index in each.partitions]
+        return [
+            (assigned_partition.topic, index)
+            for assigned_partition in self.assigned_partitions
+            for index in assigned_partition.partitions
+        ]
 
 
 def parse_subscription(metadata: bytes) -> ClassicSubscription | None:
@@ -85,7 +89,7 @@ def parse_assignment(assignment: bytes) -> ClassicAssignment | None:
 
 
 def encode_assignment(version: int, partitions: dict[str, list[int]]) -> bytes:
-    topics = [OwnedTopic(topic=name, partitions=each) for name, each in sorted(partitions.items())]
+    topics = [OwnedTopic(topic=name, partitions=item) for name, item in sorted(partitions.items())]
     message = ClassicAssignment(assigned_partitions=topics)
     return _VERSION.pack(version) + b"".join(encode(message, version))
 

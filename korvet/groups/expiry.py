@@ -73,18 +73,18 @@ class OffsetExpiry:
         self, group: str, version: GroupVersion | KafkaError, pending: set[TopicPartition], now_ms: int
     ) -> DeletedOffsets:
         version = or_raise(version)
-        stored = [each for each in self._offsets.stored(group) if each.at not in pending]
+        stored = [item for item in self._offsets.stored(group) if item.at not in pending]
         if version.protocol_type == SHARE.encode():
             return DeletedOffsets(done=True, offsets=0, group=False)
         if version.is_empty:
             # Former members may come back: the time counts from when the last one left, or committed.
             empty_since_ms = int(version.since) if version.protocol_type and version.since.isdigit() else 0
-            expired = [each for each in stored if self._is_expired(each, empty_since_ms, now_ms)]
+            expired = [item for item in stored if self._is_expired(item, empty_since_ms, now_ms)]
         else:
             expired = self._not_subscribed(
-                group, version, [each for each in stored if self._is_expired(each, 0, now_ms)]
+                group, version, [item for item in stored if self._is_expired(item, 0, now_ms)]
             )
-        rows = {each.at: each.row for each in [*expired, *(each for each in stored if not each.counts)]}
+        rows = {item.at: item.row for item in [*expired, *(item for item in stored if not item.counts)]}
         # A name without a group is the business of the task that ends sessions: somebody may be about to create it.
         if not rows and (stored or pending or not version.since or not version.is_empty):
             return DeletedOffsets(done=True, offsets=0, group=False)
@@ -106,9 +106,9 @@ class OffsetExpiry:
         described = or_raise(*self._groups.describe([group]))
         if described.kind:
             members = self._groups.consumers.all_members(group)
-            subscribed = subscribed_among(members, {each.at.topic for each in stored})
-            return [each for each in stored if each.at.topic not in subscribed]
+            subscribed = subscribed_among(members, {item.at.topic for item in stored})
+            return [item for item in stored if item.at.topic not in subscribed]
         if described.state != STABLE:
             return []
         topics = subscribed_topics(described)
-        return [] if topics is None else [each for each in stored if each.at.topic not in topics]
+        return [] if topics is None else [item for item in stored if item.at.topic not in topics]

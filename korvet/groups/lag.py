@@ -47,10 +47,10 @@ class LagReader:
                     for position, outcome in outcomes
                 ]
 
-    def _positions(self, found: Mapping[TopicPartition, Committed]) -> list[LogPosition]:
+    def _positions(self, result: Mapping[TopicPartition, Committed]) -> list[LogPosition]:
         """Return the committed positions; those of a topic that was created or deleted just now are left out."""
         positions = []
-        for at, row in sorted(found.items()):
+        for at, row in sorted(result.items()):
             topic = self._topics.get_cached(at.topic)
             if topic and self._topics.ids[at.topic] == row.topic_id and at.partition < len(topic.partitions):
                 positions.append(LogPosition(topic.partition(at.partition), max(row.offset, 0)))

@@ -96,11 +96,11 @@ class GroupList:
             [("HMGET", key, "state", "generation", "size", "type") for key in keys]
         )
 
-        found = [
+        results = [
             parsed(key, "a field", reply, partial(_summary, name))
             for name, key, reply in zip(names, keys, replies, strict=True)
         ]
-        return [each for each in found if each is not None]
+        return [result for result in results if result is not None]
 
     def all_groups(self) -> list[ListedGroup]:
         """Return all groups by name, those whose node of a cluster is away in the state UNKNOWN.
@@ -155,9 +155,9 @@ class GroupAdmin:
         wanted = {state.lower() for state in states}
         kinds = {kind.lower() for kind in types}
         return [
-            each
-            for each in self._names.all_groups()
-            if (not wanted or each.state.lower() in wanted) and (not kinds or each.kind in kinds)
+            group
+            for group in self._names.all_groups()
+            if (not wanted or group.state.lower() in wanted) and (not kinds or group.kind in kinds)
         ]
 
     def describe_consumer_groups(self, groups: Sequence[str]) -> list[DescribedConsumerGroup | KafkaError]:
@@ -225,15 +225,15 @@ class GroupAdmin:
                 subscribed = set() if topology is None or described.state == EMPTY else topology.topics
             elif described.kind:
                 members = self._groups.consumers.all_members(group)
-                subscribed = subscribed_among(members, {each.topic for each in partitions})
+                subscribed = subscribed_among(members, {partition.topic for partition in partitions})
             else:
                 subscribed = _subscribed(group, version, described)
-            errors = {each: self._refusal(group, each, subscribed) for each in partitions}
+            errors = {partition: self._refusal(group, partition, subscribed) for partition in partitions}
             rows: Mapping[TopicPartition, bytes] = {
-                each: ANY_ROW for each, error in errors.items() if error is None
+                item: ANY_ROW for item, error in errors.items() if error is None
             }
             if self._offsets.delete(group, version, rows, delete_empty_group=False).done:
-                return [errors[each] for each in partitions]
+                return [errors[partition] for partition in partitions]
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group} keeps changing")
 
     def _refusal(self, group: str, at: TopicPartition, subscribed: set[str] | None) -> KafkaError | None:
@@ -262,10 +262,10 @@ def subscribed_topics(group: StoredGroup) -> set[str] | None:
     """Return the topics that any member of a group of consumers is subscribed to; None if one cannot be read."""
     subscribed: set[str] = set()
     for member in group.members:
-        found = parse_subscription(member.metadata)
-        if found is None:
+        result = parse_subscription(member.metadata)
+        if result is None:
             return None
-        subscribed.update(found.topics)
+        subscribed.update(result.topics)
     return subscribed
 
 

@@ -68,11 +68,11 @@ class CommitMirror:
         ]
         for some in in_parts(positions, _AT_ONCE):
             replies = self._redis.pipeline(
-                [("XGROUP", "SETID", each.stream, each.group, each.entry_id) for each in some]
+                [("XGROUP", "SETID", item.stream, item.group, item.entry_id) for item in some]
             )
             missing = [
-                each
-                for each, reply in zip(some, replies, strict=True)
+                item
+                for item, reply in zip(some, replies, strict=True)
                 if isinstance(reply, RespError) and reply.name == "NOGROUP"
             ]
             if missing:
@@ -80,10 +80,10 @@ class CommitMirror:
 
     def _create(self, missing: Sequence[_Position]) -> None:
         self._redis.pipeline(
-            [("XGROUP", "CREATE", each.stream, each.group, each.entry_id) for each in missing]
+            [("XGROUP", "CREATE", package.stream, package.group, package.entry_id) for package in missing]
         )
-        found = self._redis.pipeline(
-            [("HEXISTS", self._keys.group_offsets(each.group), each.field) for each in missing]
+        result = self._redis.pipeline(
+            [("HEXISTS", self._keys.group_offsets(package.group), package.field) for package in missing]
         )
-        gone = [each for each, exists in zip(missing, found, strict=True) if exists == 0]
-        self._redis.pipeline([("XGROUP", "DESTROY", each.stream, each.group) for each in gone])
+        gone = [item for item, exists in zip(missing, result, strict=True) if exists == 0]
+        self._redis.pipeline([("XGROUP", "DESTROY", item.stream, item.group) for item in gone])

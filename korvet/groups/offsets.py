@@ -350,7 +350,7 @@ class CommittedOffsets:
         for all of them as that does, unless a script before has committed some: then it is what prevented the others.
         If no partition is known the group is not asked for. If one is named more than once, the last counts.
         """
-        last = {(each.topic, each.partition): each for each in in_turns(offsets)}
+        last = {(offset.topic, offset.partition): offset for offset in in_turns(offsets)}
         some_done = False
 
         def commit(commits: Sequence[Commit]) -> list[KafkaError | None]:
@@ -366,7 +366,7 @@ class CommittedOffsets:
             return prevented
 
         outcomes = dict(zip(last, self._topics.ask(list(last.values()), self._commit, commit), strict=True))
-        return [outcomes[each.topic, each.partition] for each in in_turns(offsets)]
+        return [outcomes[offset.topic, offset.partition] for offset in in_turns(offsets)]
 
     def fetch(self, asked: Sequence[tuple[str, TopicPartition]]) -> list[Committed | KafkaError | None]:
         """Return what each group has committed for a partition: None for nothing, an unknown topic or group."""

@@ -285,14 +285,14 @@ def _metadata(protocols: NamedBytes, chosen: str) -> bytes:
 
 def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> StoredGroup:
     chosen = state.get(b"protocol", b"").decode()
-    found = []
+    result = []
     for field in sorted(members):
         if not field.startswith(b"m:"):
             continue
         member = field[2:]
         row = msgspec.json.decode(members[field], type=_MemberRow)
         protocols = _protocols(members.get(b"p:" + member, b"\x90"))
-        found.append(
+        result.append(
             StoredMember(
                 member.decode(),
                 row.instance,
@@ -309,5 +309,5 @@ def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> Stored
         protocol_type=state.get(b"protocol_type", b"").decode(),
         protocol=chosen,
         since_ms=int(state.get(b"since", b"0")),
-        members=tuple(found),
+        members=tuple(result),
     )

@@ -60,10 +60,10 @@ def _none(key: str, error: KafkaError) -> wire.Coordinator:
     return wire.Coordinator(key=key, node_id=-1, host="", port=-1, **error_fields(error))
 
 
-def _response(found: list[wire.Coordinator], caller: Caller) -> wire.FindCoordinatorResponse:
+def _response(result: list[wire.Coordinator], caller: Caller) -> wire.FindCoordinatorResponse:
     if caller.version >= BATCH_VERSION_FIRST:
-        return wire.FindCoordinatorResponse(coordinators=found)
-    [one] = found
+        return wire.FindCoordinatorResponse(coordinators=result)
+    [one] = result
     return wire.FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,

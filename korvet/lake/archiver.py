@@ -231,9 +231,9 @@ class Archiver:
             tables = _tables(stores.writable_lake(), plans, done)
             tasks = [
                 task
-                for each in plans
-                if each.topic.id in tables
-                for task in _tasks(each, by_date=tables[each.topic.id].by_date)
+                for item in plans
+                if item.topic.id in tables
+                for task in _tasks(item, by_date=tables[item.topic.id].by_date)
             ]
         outcomes: dict[Partition, list[TaskOutcome]] = defaultdict(list)
         for outcome in run(tasks) if tasks else ():
@@ -267,8 +267,8 @@ class Archiver:
             if len(done.failures) == failures:
                 self._seen.add(topic.id)
         every = [partition for plan in planned for partition in plan.partitions]
-        target = range_bytes(sum(each.backlog for each in every), self._cores)
-        count_max = max(1, self._cores * RANGES_PER_CORE // max(sum(each.is_waiting for each in every), 1))
+        target = range_bytes(sum(item.backlog for item in every), self._cores)
+        count_max = max(1, self._cores * RANGES_PER_CORE // max(sum(item.is_waiting for item in every), 1))
         plans = [
             plan._replace(
                 partitions=[partition.with_ranges(target, count_max) for partition in plan.partitions]
@@ -398,9 +398,9 @@ def _check_shared(uri: str, data_files: FileSystem, written: Sequence[TableFile 
     """Raise LakeError if a task has written to a directory that has the same name on another machine."""
     with lake_errors(uri):
         infos = data_files.get_file_info([file.path for file in written])
-    for each, info in zip(written, infos, strict=True):
-        if info.size != each.size_bytes:
-            message = f"{each.path} is not where it was written: all machines must share the directory"
+    for item, info in zip(written, infos, strict=True):
+        if info.size != item.size_bytes:
+            message = f"{item.path} is not where it was written: all machines must share the directory"
             raise LakeError(f"{uri}: {message}")
 
 

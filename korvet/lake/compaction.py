@@ -80,7 +80,7 @@ class _Overlap(NamedTuple):
 def merges(files: Sequence[TableFile]) -> list[Merge]:
     """Return the merges that a table needs; `files` are in the order of partition and offset."""
     planned: list[Merge] = []
-    for partition, of_partition in groupby(files, key=lambda each: each.partition):
+    for partition, of_partition in groupby(files, key=lambda item: item.partition):
         for run in _runs(map(_overlap, group_overlapping(of_partition))):
             members = tuple(file for overlap in run for file in overlap.files)
             size = sum(member.size_bytes for member in members)
@@ -191,7 +191,7 @@ def rewrite(lake: Lake, task: MergeTask) -> WrittenMerge:
     try:
         for file in _written(lake, task):
             written.append(file)  # noqa: PERF402 - those before a failure are deleted
-        count = sum(each.rows for each in written)
+        count = sum(item.rows for item in written)
         if count != task.merge.rows:
             raise ValueError(f"the files hold {count} rows, and the table says {task.merge.rows}")  # noqa: TRY301 - as of a file that cannot be read
     except (LakeError, DeltaError, OSError, ValueError, pa.ArrowException) as error:
@@ -222,11 +222,11 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
     outcome = MergeOutcome(task.of.topic, merge.partition, merge.rows, len(merge.files), merge.size_bytes)
     if merged.error is not None:
         return msgspec.structs.replace(outcome, error=merged.error)
-    size_bytes = sum(each.size_bytes for each in merged.written)
+    size_bytes = sum(item.size_bytes for item in merged.written)
     done = msgspec.structs.replace(
         outcome, files_after=len(merged.written), bytes_after=size_bytes, done=True
     )
-    before, after = {file.path for file in merge.files}, {each.path for each in merged.written}
+    before, after = {file.path for file in merge.files}, {item.path for item in merged.written}
     number = 0
     try:
         for table in lake.attempts(task.of):
@@ -330,7 +330,7 @@ def topics_of(source: LakeSource, names: Sequence[str]) -> list[LakeTopic]:
 def in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:
     """Yield the rows of files by offset; memory holds what overlaps, and Korvet's own files do not overlap."""
     groups = sorted(
-        (group for path in paths for group in files.groups(path)), key=lambda each: each.first_offset
+        (group for path in paths for group in files.groups(path)), key=lambda item: item.first_offset
     )
     pending = _COLUMNS.empty_table()
     for at, group in enumerate(groups):

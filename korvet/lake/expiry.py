@@ -173,8 +173,8 @@ class Expiry:
             next_offset = table.next_offset(partition.index) or 0
             # Bytes of batches that do not decode expire as records do. A commit that passes them may be still to come.
             passed = [kept_file.as_table_file for kept_file in kept if kept_file.partition == partition.index]
-            passed = [each for each in passed if each.last_offset < next_offset]
-            files = sorted(by_partition[partition.index] + passed, key=lambda each: each.first_offset)
+            passed = [item for item in passed if item.last_offset < next_offset]
+            files = sorted(by_partition[partition.index] + passed, key=lambda item: item.first_offset)
             if not files:
                 continue
             try:
@@ -265,11 +265,11 @@ def gone(stores: LakeStores) -> list[LakeTopic]:
         (table for table in tables if table not in known and table.topic not in registry.unreadable), known
     )
     # The row of a topic may be lost (a failover): its log shows that there is one.
-    partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]
+    partitions = [stores.logs.partition(item.topic, 0, item.topic_id, _BITS_ANY) for item in unknown]
     answers = stores.remote.expire([(partition, 0) for partition in partitions])
     return [
-        each
-        for each, answer in zip(unknown, answers, strict=True)
+        item
+        for item, answer in zip(unknown, answers, strict=True)
         if isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
 

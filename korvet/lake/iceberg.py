@@ -211,9 +211,9 @@ class IcebergTables:
                 if replayed is not None:
                     return replayed
         known = _files(table, own)
-        active = {each.file_path: each for each in (self._converted(of, file) for file in delta.files())}
-        added = [each for path, each in active.items() if path not in known]
-        removed = [each for path, each in known.items() if path not in active]
+        active = {item.file_path: item for item in (self._converted(of, file) for file in delta.files())}
+        added = [item for path, item in active.items() if path not in known]
+        removed = [item for path, item in known.items() if path not in active]
         return [_FileChange(delta.version, added, removed)] if added or removed else []
 
     def _replayed(
@@ -238,13 +238,13 @@ class IcebergTables:
         changes = []
         for number, actions in entries:
             written = (TableFile.of_action(action["add"]) for action in actions if "add" in action)
-            added = {each.file_path: each for each in (self._converted(of, one) for one in written)}
+            added = {item.file_path: item for item in (self._converted(of, one) for one in written)}
             gone = {
                 self._path(of, unquote(action["remove"]["path"])) for action in actions if "remove" in action
             }
-            removed = [known.pop(each) for each in gone - added.keys() if each in known]
+            removed = [known.pop(item) for item in gone - added.keys() if item in known]
             # An action may only add statistics of a file that is there.
-            new = [each for path, each in added.items() if path not in known]
+            new = [item for path, item in added.items() if path not in known]
             known |= added
             if new or removed:
                 changes.append(_FileChange(number, new, removed))

@@ -302,7 +302,7 @@ class Replay:
     def targets(self, index: int) -> list[TopicPartition]:
         """Return the partitions that records of a partition may go to."""
         indexes = [index] if self._spec.partitioning == "keep" else range(self._target_count)
-        return [TopicPartition(self._spec.target, each) for each in indexes]
+        return [TopicPartition(self._spec.target, item) for item in indexes]
 
     def commit(self, index: int, state: ReplayState) -> None:
         """Commit the progress of a partition; raises ReplayError, AdminError."""

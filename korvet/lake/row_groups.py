@@ -239,7 +239,7 @@ class DataFiles:
 
     def _windows(self, paths: tuple[str, ...]) -> list[Window]:
         groups = sorted(
-            (group for path in paths for group in self.groups(path)), key=lambda each: each.first_offset
+            (group for path in paths for group in self.groups(path)), key=lambda item: item.first_offset
         )
         windows: list[Window] = []
         for members in group_overlapping(groups):
@@ -257,8 +257,8 @@ class DataFiles:
         lasts = np.append(firsts[1:] - 1, offsets[-1])
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             members = [
-                each
-                for each, column in zip(groups, columns, strict=True)
+                item
+                for item, column in zip(groups, columns, strict=True)
                 if column.searchsorted(first) < column.searchsorted(last, "right")
             ]
             yield _window(first, last, members)

@@ -125,17 +125,17 @@ def by_date_of(
     """Return the rows of each date, and those of dates for which there is no `room` beside the `current` ones."""
     dates = rows.column(TIMESTAMP).cast(pa.date32())
     unique = pc.unique(dates)
-    names = [date_name(each.as_py()) for each in unique]
+    names = [date_name(item.as_py()) for item in unique]
     if len(names) == 1 and (names[0] in current or room > 0):
         return {names[0]: rows}, None
-    new = [each for each in names if each not in current]
+    new = [item for item in names if item not in current]
     late = set(new[max(room, 0) :])
 
     def of(values: pa.Array) -> pa.Table:
         return rows.filter(pc.is_in(dates, value_set=values))
 
     parts = {name: of(unique.slice(at, 1)) for at, name in enumerate(names) if name not in late}
-    return parts, of(unique.filter(pa.array([each in late for each in names]))) if late else None
+    return parts, of(unique.filter(pa.array([item in late for item in names]))) if late else None
 
 
 def date_name(value: date | None) -> str:

@@ -177,8 +177,8 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
                 pipelines=PipelineStore(redis, keys),
             )
         finally:
-            for each in opened:
-                each.close()
+            for item in opened:
+                item.close()
 
 
 class LakeStores(NamedTuple):
@@ -254,7 +254,7 @@ class LakeStores(NamedTuple):
         [altered] = self.configs.load(DEFAULT)
         default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.source.timestamp_type)
         insync = altered.get(_MIN_INSYNC, str(self.source.min_insync_replicas))
-        return [_topic(row, self.logs, default, insync) for row in sorted(rows, key=lambda each: each.name)]
+        return [_topic(row, self.logs, default, insync) for row in sorted(rows, key=lambda item: item.name)]
 
     def _rows(self) -> Collection[TopicRow]:
         """Return the rows of all topics; raises KafkaError, also for data that a later version has written."""

@@ -283,15 +283,15 @@ class ArchiveTable:
         transactions: Sequence[Transaction] = (),
     ) -> None:
         self.check_rewritable()
-        missing = {each.path for each in removed} - {file.path for file in self.files()}
+        missing = {item.path for item in removed} - {file.path for file in self.files()}
         if missing:
             raise CommitConflictError(f"{self.uri}: {min(missing)} is not in the table any more")
         # Maintenance has a version of its own: of two at once, deltalake refuses one in any case.
         names = (_MAINTENANCE,) if data_change else (_MAINTENANCE, _MERGED)
         self._commit(
             [
-                *(each.add_action(data_change=data_change) for each in written),
-                *(each.remove_action(now_ms, data_change=data_change) for each in removed),
+                *(item.add_action(data_change=data_change) for item in written),
+                *(item.remove_action(now_ms, data_change=data_change) for item in removed),
             ],
             [*transactions, *(Transaction(self._app_id(name), self.version + 1) for name in names)],
         )
@@ -529,9 +529,9 @@ class Lake(NamedTuple):
         with lake_errors(self.path):
             below = Path(self.uri(of)).rglob("*#[0-9]*")
             staged = [file for file in below if _STAGED.search(file.name) and file.stat().st_mtime < oldest]
-            for each in () if dry_run else staged:
-                each.unlink(missing_ok=True)
-        return [str(each) for each in staged]
+            for item in () if dry_run else staged:
+                item.unlink(missing_ok=True)
+        return [str(task) for task in staged]
 
     def stored_files(self, of: LakeTopic) -> StoredFiles:
         """Return the files of a table, with all that lies below it; raises LakeError."""
@@ -551,7 +551,7 @@ class Lake(NamedTuple):
         with lake_errors(self.path):
             files = self.filesystem(of)
             paths = [file.path for file in _below(files)]
-            for path in sorted(paths, key=lambda each: (each.startswith(f"{_LOG}/"), each)):
+            for path in sorted(paths, key=lambda item: (item.startswith(f"{_LOG}/"), item)):
                 files.delete_file(path)
             if "://" not in self.path:
                 # deltalake knows files only; here they are in directories.

@@ -212,7 +212,7 @@ def _ends(view: _PartitionView) -> Iterator[Discrepancy]:
 def _check_overlapping(view: _PartitionView, files: Sequence[TableFile], findings: list[Discrepancy]) -> int:
     """Return how many rows a file has, or files that overlap, and add what is wrong with them."""
     # Files of several dates may overlap, each with the offsets of its own.
-    of_dates = len({each.date for each in files}) > 1
+    of_dates = len({item.date for item in files}) > 1
     rows, last = 0, -1
     for file in files:
         try:

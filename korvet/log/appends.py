@@ -270,13 +270,13 @@ class Appends:
         lost = stale.keys() - topics.refresh_stale(dict.fromkeys(stale, gone), stale)
         errors: list[KafkaError | None] = []
         # A change of a topic makes the core forget its partitions: they are put when all is read.
-        for place, found in enumerate(in_turns(topics.find(refs))):
+        for place, result in enumerate(in_turns(topics.find(refs))):
             if place in lost:
                 errors.append(gone)
-            elif isinstance(found, KafkaError):
-                errors.append(found)
+            elif isinstance(result, KafkaError):
+                errors.append(result)
             else:
-                topic, partition = found
+                topic, partition = result
                 self.put(partition, topic)
                 errors.append(None)
         return errors
@@ -286,15 +286,15 @@ class Appends:
         # The core refuses what has no node: a client that has sent nothing yet has no map of the cluster.
         self._redis.driver.masters()
         asked: list[tuple[AppendPartition, Any, int | None]] = []
-        for each in batches:
-            partition = each.partition
+        for item in batches:
+            partition = item.partition
             self._remember(partition)
-            if isinstance(each, Marker):
-                what: Any = (each.producer_id, each.epoch, each.number, each.commit)
+            if isinstance(item, Marker):
+                what: Any = (item.producer_id, item.epoch, item.number, item.commit)
                 asked.append((AppendPartition.of(partition, _NO_CONFIG), what, None))
             else:
-                config = _NO_CONFIG if each.config is None else AppendConfig.of(each.config)
-                asked.append((AppendPartition.of(partition, config), each.batch, each.number))
+                config = _NO_CONFIG if item.config is None else AppendConfig.of(item.config)
+                asked.append((AppendPartition.of(partition, config), item.batch, item.number))
         request = self.core.append(asked)
         self._wait(request)
         outcomes = self.core.outcomes(request)

@@ -91,9 +91,9 @@ class HighWatermarks:
         if replicas is None or not wanted:
             return {}
         histories: Histories = {}
-        for each in wanted:
+        for item in wanted:
             try:
-                node = self._reads.node_of(each.stream)
+                node = self._reads.node_of(item.stream)
                 if node not in histories:
                     histories[node] = self._of(node, replicas).begin()
             except StorageUnavailableError:

@@ -117,9 +117,9 @@ class OffsetLookup:
         """
         bounds = self._log.bounds([partition for partition, _ in partitions])
         answers: list[OffsetFound | KafkaError] = []
-        for (partition, epoch), found in zip(partitions, bounds, strict=True):
+        for (partition, epoch), result in zip(partitions, bounds, strict=True):
             try:
-                log = or_raise(found)
+                log = or_raise(result)
                 current = self._log.check_epoch(partition, NO_EPOCH, log.epochs)
                 last, end = epoch_end(log.epochs, epoch, current, log.log_start, log.high_watermark)
                 answers.append(OffsetFound(end, leader_epoch=last))

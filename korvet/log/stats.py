@@ -101,28 +101,28 @@ class LogStatsReader:
         now_ms, outcomes = read_stats(self._redis, partitions)
         errors = [outcome for outcome in outcomes if isinstance(outcome, KafkaError)]
         stats = [
-            (partition, each)
-            for partition, each in zip(partitions, outcomes, strict=True)
-            if isinstance(each, LogStats)
+            (partition, item)
+            for partition, item in zip(partitions, outcomes, strict=True)
+            if isinstance(item, LogStats)
         ]
         unknown: list[Read] = []
         beginnings: dict[str, _Beginning] = {}
-        for partition, each in stats:
-            first, stream = each.start_offset or 0, partition.stream
-            beginning = _beginning(partition, each)
+        for partition, item in stats:
+            first, stream = item.start_offset or 0, partition.stream
+            beginning = _beginning(partition, item)
             before = self._before.get(stream)
             if before is not None and before[0] == beginning:
                 self._now[stream] = before
-            elif first < (each.end_offset or 0):
+            elif first < (item.end_offset or 0):
                 unknown.append(Read(partition, first, 1))
                 beginnings[stream] = beginning
-        for read, found in _first_found(self._logs, unknown):
-            if isinstance(found, KafkaError):
-                errors.append(found)
-            elif found.first_timestamp is not None:
+        for read, result in _first_found(self._logs, unknown):
+            if isinstance(result, KafkaError):
+                errors.append(result)
+            elif result.first_timestamp is not None:
                 stream = read.partition.stream
-                self._now[stream] = (beginnings[stream], found.first_timestamp)
-        return [self._aged(partition, each, now_ms) for partition, each in stats], errors
+                self._now[stream] = (beginnings[stream], result.first_timestamp)
+        return [self._aged(partition, item, now_ms) for partition, item in stats], errors
 
     def _aged(self, partition: Partition, stats: LogStats, now_ms: int) -> LogStats:
         known = self._now.get(partition.stream)
@@ -184,8 +184,8 @@ class LakeLagReader:
             else:
                 lags.append(_lake_lag(partition, bounds.archived, 0, 0))
         counts = self._indexes.records_from([position for position, _ in lagging])
-        found = _first_found(self._logs, [Read(*position, 1) for position, _ in lagging])
-        for (position, archived), count, (read, fetched) in zip(lagging, counts, found, strict=True):
+        result = _first_found(self._logs, [Read(*position, 1) for position, _ in lagging])
+        for (position, archived), count, (read, fetched) in zip(lagging, counts, result, strict=True):
             if isinstance(count, KafkaError):
                 errors.append(count)
             elif isinstance(fetched, KafkaError):
@@ -268,7 +268,7 @@ class LogDirs:
             with contextlib.suppress(StorageUnavailableError):
                 by_node.setdefault(self._redis.node_of(partition.stream), []).append(partition)
         # Side by side: one that does not answer holds up no other.
-        described = [gevent.spawn(self._describe, *each) for each in by_node.items()]
+        described = [gevent.spawn(self._describe, *item) for item in by_node.items()]
         return [greenlet.get() for greenlet in described]
 
     def offline(self, error: KafkaError) -> list[LogDirUsage]:

@@ -159,14 +159,14 @@ def fields(cls: type[Part]) -> tuple[Field, ...]:
     Raises TypeError for a field whose annotation is no wire type: a mistake in a declaration, found at start.
     """
     hints = get_type_hints(cls, include_extras=True)
-    found = []
+    result = []
     for field in msgspec.structs.fields(cls):
         kind, validity, optional = _read(hints[field.name], f"{cls.__name__}.{field.name}")
         default: Any = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
-        found.append(Field(field.name, kind, validity, optional, field.required, default))
-    return tuple(found)
+        result.append(Field(field.name, kind, validity, optional, field.required, default))
+    return tuple(result)
 
 
 def _read(hint: object, name: str) -> tuple[WireType, Validity, bool]:

@@ -254,4 +254,4 @@ class AclIndex:
 
 def bits(operations: Iterable[AclOperation]) -> int:
     """Return a set of operations as an int32 with a bit for each (KIP-430)."""
-    return sum(1 << each for each in operations)
+    return sum(1 << operation for operation in operations)

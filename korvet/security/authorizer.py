@@ -136,14 +136,14 @@ class AclStore:
             if resource is None:
                 misnamed.add(name)
             else:
-                acls += [Acl(resource, each.rule()) for each in in_turns(rules)]
+                acls += [Acl(resource, rule.rule()) for rule in in_turns(rules)]
         for name in sorted(misnamed - self._misnamed):
             _log.error("ACLs with an unknown name: everything is denied", key=self._keys.acls, row=name)
         self._misnamed = misnamed
         if misnamed:
             acls += [
-                Acl(ResourcePattern(each, PatternType.LITERAL, WILDCARD), _DENY_ALL.rule())
-                for each in _ERRORS
+                Acl(ResourcePattern(item, PatternType.LITERAL, WILDCARD), _DENY_ALL.rule())
+                for item in _ERRORS
             ]
         return acls
 
@@ -160,7 +160,7 @@ class AclStore:
         for name, resource, row in zip(names, resources, self._rows.load(*names), strict=True):
             unreadable = name.encode() in self._rows.unreadable
             rules = [_DENY_ALL] if unreadable else row or ()
-            changed[cast("ResourcePattern", resource)] = [each.rule() for each in in_turns(rules)]
+            changed[cast("ResourcePattern", resource)] = [rule.rule() for rule in in_turns(rules)]
         return changed
 
     def add(self, resource: ResourcePattern, rules: Sequence[Rule]) -> None:
@@ -171,11 +171,11 @@ class AclStore:
             if name.encode() in self._rows.unreadable:
                 message = f"The ACLs about {name} cannot be read: delete them first."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            found = list(dict.fromkeys([*(row or ()), *map(_stored, rules)]))
-            if len(found) > RULES_MAX:
+            result = list(dict.fromkeys([*(row or ()), *map(_stored, rules)]))
+            if len(result) > RULES_MAX:
                 message = f"There may be {RULES_MAX} ACLs about one resource pattern."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            return found
+            return result
 
         self._rows.alter(name, extended)
 
@@ -187,11 +187,11 @@ class AclStore:
         def reduced(row: list[StoredRule] | None) -> list[StoredRule] | None:
             unreadable = name.encode() in self._rows.unreadable
             rules = [_DENY_ALL] if unreadable else row or []
-            gone = {each: None for each in in_turns(rules) if meant.matches(Acl(resource, each.rule()))}
+            gone = {rule: None for rule in in_turns(rules) if meant.matches(Acl(resource, rule.rule()))}
             if unreadable and not gone:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"The ACLs about {name} cannot be read.")
-            removed[:] = [Acl(resource, each.rule()) for each in gone]
-            return [each for each in rules if each not in gone] or None
+            removed[:] = [Acl(resource, item.rule()) for item in gone]
+            return [rule for rule in rules if rule not in gone] or None
 
         self._rows.alter(name, reduced)
         return removed
@@ -296,7 +296,7 @@ class Authorizer:
     def list_acls(self, meant: AclFilter) -> list[Acl]:
         """Return the ACLs that are meant, as of now; raises StorageUnavailableError."""
         self.refresh()
-        return [each for each in self._index.list_acls() if meant.matches(each)]
+        return [list_acl for list_acl in self._index.list_acls() if meant.matches(list_acl)]
 
     def add(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
         """Add ACLs; returns for each why it was not added. Every worker has them within milliseconds."""
@@ -318,7 +318,7 @@ class Authorizer:
             except KafkaError as error:
                 errors |= {Acl(resource, rule): error.without_frames() for rule in some}
         self._follow()
-        return [errors.get(each) for each in acls]
+        return [errors.get(item) for item in acls]
 
     def remove(self, meant: AclFilter) -> tuple[list[Acl], KafkaError | None]:
         """Remove the ACLs that are meant; returns those removed, and why others were not.
@@ -329,7 +329,7 @@ class Authorizer:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")
         removed: list[Acl] = []
         failure = None
-        for resource in dict.fromkeys(each.resource for each in self.list_acls(meant)):
+        for resource in dict.fromkeys(list_acl.resource for list_acl in self.list_acls(meant)):
             try:
                 removed += self._store.remove(resource, meant)
             except KafkaError as error:
@@ -410,7 +410,7 @@ class Rights:
 
     def operations(self, resource: AclResourceType, name: str) -> int:
         """Return all that it may do with a resource, as a bit for each operation (KIP-430)."""
-        return bits(each for each in OPERATIONS[resource] if self.allows(each, resource, name, log=False))
+        return bits(item for item in OPERATIONS[resource] if self.allows(item, resource, name, log=False))
 
 
 ALL_RIGHTS = Rights(None, Session(""))

@@ -61,14 +61,14 @@ class PemBlock(NamedTuple):
 
 def pem_blocks(text: str) -> list[PemBlock]:
     """Return the blocks of a text; blanks may stand in place of the line ends, as in files of Java properties."""
-    found = []
+    result = []
     for label, body in _BLOCK.findall(text):
         headers = _HEADERS.match(body)  # of a key that is encrypted in the older form: Proc-Type, DEK-Info
         head = headers[1] if headers else ""
         packed = "".join(body[headers.end() if headers else 0 :].split())
         lines = [packed[at : at + _LINE] for at in range(0, len(packed), _LINE)]
         between = f"{head}\n" if head else ""
-        found.append(
+        result.append(
             PemBlock(
                 label,
                 "\n".join(
@@ -78,7 +78,7 @@ def pem_blocks(text: str) -> list[PemBlock]:
             if lines
             else PemBlock(label, "")
         )
-    return found
+    return result
 
 
 def expires_at(certificate: bytes) -> float:
@@ -109,8 +109,8 @@ def distinguished_name(name: bytes) -> str:
 def _fields(certificate: bytes) -> list[_Element]:
     """Return serial number, algorithm, issuer, ... at their places in TBSCertificate; the version is first."""
     [whole] = _elements(certificate)
-    found = list(_elements(next(_elements(whole.content)).content))
-    return found if found[0].tag == _VERSION else [found[0], *found]
+    result = list(_elements(next(_elements(whole.content)).content))
+    return result if result[0].tag == _VERSION else [result[0], *result]
 
 
 def _attribute(attribute: _Element) -> str:

@@ -35,8 +35,8 @@ class ConnectionQuotas:
         self._of_address = settings.max_connections_per_ip
         self._overrides = parse_connection_limits(settings.max_connections_per_ip_overrides)
         own = [settings.for_listener(name) for name in self._names]
-        self._of_listeners = [each.max_connections for each in own]
-        self._rates = [each.max_connection_creation_rate for each in own]
+        self._of_listeners = [value.max_connections for value in own]
+        self._rates = [value.max_connection_creation_rate for value in own]
         self._rate = settings.max_connection_creation_rate
 
     def count_new(self, listener: int) -> float:

@@ -82,24 +82,24 @@ class UserCredentials:
         self._users = users
         for mechanism in MECHANISMS:
             counts = Counter(
-                found.iterations for name in users if (found := self.get(name, mechanism)) is not None
+                result.iterations for name in users if (result := self.get(name, mechanism)) is not None
             )
             self._usual[mechanism] = counts.most_common(1)[0][0] if counts else ITERATIONS_MIN
 
     def get(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Return a user's credential; None if there is none that counts."""
-        found = self._users.get(user, {}).get(mechanism.sasl_name)
+        result = self._users.get(user, {}).get(mechanism.sasl_name)
         size = hashlib.new(mechanism.digest).digest_size
-        sound = found and len(found.stored_key) == size and found.iterations >= ITERATIONS_MIN
-        return found if sound else None
+        sound = result and len(result.stored_key) == size and result.iterations >= ITERATIONS_MIN
+        return result if sound else None
 
     def get_or_stand_in(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """Return a user's credential, or one that no password fits, and that looks as if it were stored.
 
         Its salt is the same each time and on each broker.
         """
-        if found := self.get(user, mechanism):
-            return found
+        if result := self.get(user, mechanism):
+            return result
         salt = hmac.digest(self._secret, f"{mechanism.sasl_name} {user}".encode(), "sha256")
         size = hashlib.new(mechanism.digest).digest_size
         return ScramCredential(
@@ -113,7 +113,7 @@ class UserCredentials:
         """Return for each user the mechanisms it has credentials for, and their iterations."""
         self.refresh()
         return {
-            user: {each: row[each.sasl_name].iterations for each in MECHANISMS if each.sasl_name in row}
+            user: {item: row[item.sasl_name].iterations for item in MECHANISMS if item.sasl_name in row}
             for user, row in self._users.items()
         }
 

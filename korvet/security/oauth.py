@@ -87,11 +87,11 @@ class SigningKeys:
         """Return a key, the only one if there is no id; fetches the keys if they are old or do not have it."""
         if self._keys and self._clock.monotonic() - self._fetched_at > self._refresh_s:
             self._clock.spawn(self._refresh, self._attempts)
-        found = self._find(key_id)
-        if found is None:
+        result = self._find(key_id)
+        if result is None:
             self._refresh(self._attempts)
-            found = self._find(key_id)
-        return found
+            result = self._find(key_id)
+        return result
 
     def _find(self, key_id: str | None) -> SigningKey | None:
         if key_id is None and len(self._keys) == 1:
@@ -165,17 +165,17 @@ def _parse(document: bytes | Exception) -> dict[str | None, SigningKey]:
     """Return the keys that can have signed a token; raises ValueError, TypeError, LookupError, or what is given."""
     if isinstance(document, Exception):
         raise document
-    found = {}
-    for each in json.loads(document)["keys"]:
-        algorithms = _OF_KIND.get((each.get("kty"), each.get("crv")), frozenset())
-        if "alg" in each:
-            algorithms &= {each["alg"]}
-        if algorithms and each.get("use", "sig") == "sig":
+    result = {}
+    for item in json.loads(document)["keys"]:
+        algorithms = _OF_KIND.get((item.get("kty"), item.get("crv")), frozenset())
+        if "alg" in item:
+            algorithms &= {item["alg"]}
+        if algorithms and item.get("use", "sig") == "sig":
             with contextlib.suppress(jwt.PyJWTError):
-                found[each.get("kid")] = SigningKey(jwt.PyJWK(each, min(algorithms)).key, algorithms)
-    if not found:
+                result[item.get("kid")] = SigningKey(jwt.PyJWK(item, min(algorithms)).key, algorithms)
+    if not result:
         raise ValueError("no public key that could have signed a token")
-    return found
+    return result
 
 
 class TokenValidator:
@@ -222,7 +222,7 @@ class TokenValidator:
         if not isinstance(user, str) or not user.strip() or len(user.encode()) > USER_BYTES_MAX:
             raise AuthenticationError(f"the token names nobody in {self._subject}")
         scopes = scope if isinstance(scope, list) else [scope]
-        if not all(isinstance(each, str) for each in scopes):
+        if not all(isinstance(item, str) for item in scopes):
             raise AuthenticationError(f"{self._scope} of the token is no list of texts", user=user)
         return user
 

@@ -43,7 +43,7 @@ class PlainUsers:
         if of_file is not None and hmac.compare_digest(of_file.encode(), password.encode()):
             return True
         mechanism = next(
-            (each for each in reversed(ScramMechanism) if each and self._stored.get(user, each)),
+            (item for item in reversed(ScramMechanism) if item and self._stored.get(user, item)),
             ScramMechanism.SCRAM_SHA_512,
         )
         credential = self._stored.get_or_stand_in(user, mechanism)
@@ -56,8 +56,8 @@ class PlainUsers:
         if self._file is None:
             return
         try:
-            found = self._file.stat()
-            seen = (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
+            result = self._file.stat()
+            seen = (result.st_ino, result.st_mtime_ns, result.st_size, result.st_mode)
         except OSError:
             seen = None
         if seen is not None and seen == self._read:

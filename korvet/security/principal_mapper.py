@@ -28,14 +28,14 @@ class PrincipalMapper:
         self._rules: list[_MappingRule] = []
         at = 0
         while at < len(rules):
-            found = _RULE.match(rules, at)
-            if not found:
+            result = _RULE.match(rules, at)
+            if not result:
                 raise ConfigError(f"ssl.principal.mapping.rules: Invalid rule: {rules[at:].strip()}")
-            if found["pattern"] is not None:
-                self._rules.append(_rule(found["pattern"], found["replacement"], found["case"]))
-            elif "DEFAULT" in found[0]:
+            if result["pattern"] is not None:
+                self._rules.append(_rule(result["pattern"], result["replacement"], result["case"]))
+            elif "DEFAULT" in result[0]:
                 self._rules.append(_DEFAULT)
-            at = found.end()
+            at = result.end()
 
     def user(self, name: str) -> str | None:
         """Return the user of a distinguished name; None if no rule matches it."""
@@ -78,15 +78,15 @@ def _rule(pattern: str, replacement: str, case: str) -> _MappingRule:
 def _parts(expression: re.Pattern[str], replacement: str) -> list[str | int]:
     parts: list[str | int] = []
     at = 0
-    for found in _REPLACEMENT.finditer(replacement):
-        parts.append(replacement[at : found.start()])
-        if found["literal"]:
-            parts.append(found["literal"])
-        elif found["name"]:
-            parts.append(expression.groupindex[found["name"]])
+    for result in _REPLACEMENT.finditer(replacement):
+        parts.append(replacement[at : result.start()])
+        if result["literal"]:
+            parts.append(result["literal"])
+        elif result["name"]:
+            parts.append(expression.groupindex[result["name"]])
         else:
-            parts += _reference(found["number"], expression.groups)
-        at = found.end()
+            parts += _reference(result["number"], expression.groups)
+        at = result.end()
     return [*parts, replacement[at:]]
 
 

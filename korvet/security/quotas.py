@@ -53,7 +53,7 @@ class Quota(StrEnum):
     CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
-_OF_CLIENTS = tuple(each for each in Quota if each is not Quota.CONNECTION_CREATION_RATE)
+_OF_CLIENTS = tuple(item for item in Quota if item is not Quota.CONNECTION_CREATION_RATE)
 _WHOLE_NUMBERS = {
     Quota.PRODUCER_BYTE_RATE: ("a LONG", INT64_MAX),
     Quota.CONSUMER_BYTE_RATE: ("a LONG", INT64_MAX),
@@ -101,14 +101,14 @@ def parse_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
 
 def parse_changes(entity: Entity, changes: Iterable[tuple[str, float | None]]) -> dict[str, float | None]:
     """Return the values to set by quota, None for one to remove; raises KafkaError INVALID_REQUEST."""
-    found: dict[str, float | None] = {}
+    result: dict[str, float | None] = {}
     for key, value in changes:
-        if key in found:
+        if key in result:
             raise _invalid(f"Duplicate quota key {key}")
-        found[key] = value
+        result[key] = value
         if value is not None and (problem := _problem(entity, key, value)):
             raise _invalid(problem)
-    return found
+    return result
 
 
 def _problem(entity: Entity, key: str, value: float) -> str:
@@ -135,11 +135,11 @@ def parse_filter(components: Iterable[tuple[str, int, str | None]]) -> dict[str,
 
     The match types are 0 for a name, 1 for the default and 2 for any.
     """
-    found: dict[str, Match] = {}
+    result: dict[str, Match] = {}
     for kind, match_type, name in components:
         if not kind:
             raise _invalid("Invalid empty entity type.")
-        if kind in found:
+        if kind in result:
             raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in _ENTITY_TYPES:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
@@ -148,14 +148,14 @@ def parse_filter(components: Iterable[tuple[str, int, str | None]]) -> dict[str,
         if (name is None) is (match_type == 0):
             said = "but no match string" if name is None else "and a match string"
             raise _invalid(f"The filter component has match type {match_type}, {said}.")
-        found[kind] = Match(name, any_name=match_type == 2)  # noqa: PLR2004 - as listed above
-    if IP in found and len(found) > 1:
+        result[kind] = Match(name, any_name=match_type == 2)  # noqa: PLR2004 - as listed above
+    if IP in result and len(result) > 1:
         message = (
             "Invalid entity filter component combination. IP filter component should not be used with user or"
             " clientId filter component."
         )
         raise _invalid(message)
-    return found
+    return result
 
 
 def is_matched(entity: Entity, components: Mapping[str, Match], *, strict: bool) -> bool:
@@ -186,7 +186,7 @@ class QuotaStore:
         rows = self._rows.load_if_changed()
         if rows is None:
             return None
-        found = {}
+        result = {}
         ignored = set()
         for name, values in rows.items():
             try:
@@ -198,11 +198,11 @@ class QuotaStore:
             problems = {key: _problem(entity, key, value) for key, value in values.items()}
             ignored |= {(name, problem) for problem in problems.values() if problem}
             if not all(problems.values()):
-                found[entity] = {key: value for key, value in values.items() if not problems[key]}
+                result[entity] = {key: value for key, value in values.items() if not problems[key]}
         for name, problem in sorted(ignored - self._ignored):
             _log.error("ignoring a quota of %r: %s", name, problem)
         self._ignored = ignored
-        return found
+        return result
 
     def alter(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
         def changed(values: Values | None) -> Values | None:

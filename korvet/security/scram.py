@@ -130,33 +130,33 @@ class ScramServer(Exchange):
         return self._end(token, self._credential)
 
     def _begin(self, token: bytes) -> bytes:
-        found = _CLIENT_FIRST.fullmatch(token)
-        if found is None:
+        result = _CLIENT_FIRST.fullmatch(token)
+        if result is None:
             raise AuthenticationError("malformed first message of SCRAM")
-        self.user = _name(found["name"])
-        if found["authzid"] is not None and _name(found["authzid"]) != self.user:
+        self.user = _name(result["name"])
+        if result["authzid"] is not None and _name(result["authzid"]) != self.user:
             raise another_authorization_id(self.user)
-        if b",tokenauth=true" in found["extensions"]:
+        if b",tokenauth=true" in result["extensions"]:
             raise AuthenticationError("delegation tokens are not supported", user=self.user)
         self._credential = self._users.get_or_stand_in(self.user, self._mechanism)
-        self._header = found["header"]
-        self._nonce = found["nonce"] + new_nonce()
+        self._header = result["header"]
+        self._nonce = result["nonce"] + new_nonce()
         salt = base64.b64encode(self._credential.salt)
         answer = b"r=%s,s=%s,i=%d" % (self._nonce, salt, self._credential.iterations)
-        self._messages = found["bare"] + b"," + answer + b","
+        self._messages = result["bare"] + b"," + answer + b","
         return answer
 
     def _end(self, token: bytes, credential: ScramCredential) -> bytes:
-        found = _CLIENT_FINAL.fullmatch(token)
-        if found is None:
+        result = _CLIENT_FINAL.fullmatch(token)
+        if result is None:
             raise AuthenticationError("malformed last message of SCRAM", user=self.user)
-        if not hmac.compare_digest(found["nonce"], self._nonce):
+        if not hmac.compare_digest(result["nonce"], self._nonce):
             raise AuthenticationError("the nonce is not that of this exchange", user=self.user)
-        if _decoded(found["header"]) != self._header:
+        if _decoded(result["header"]) != self._header:
             raise AuthenticationError("the channel binding has changed", user=self.user)
-        messages, digest = self._messages + found["bare"], self._mechanism.digest
+        messages, digest = self._messages + result["bare"], self._mechanism.digest
         signature = hmac.digest(credential.stored_key, messages, digest)
-        proof = _decoded(found["proof"])
+        proof = _decoded(result["proof"])
         if len(proof) != len(signature):
             raise AuthenticationError("a proof of another length", user=self.user)
         client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))

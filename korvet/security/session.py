@@ -20,7 +20,7 @@ class Principal(NamedTuple):
 
 def parse_principals(text: str) -> list[Principal]:
     """Read `TYPE:NAME;...`, as super.users has it: names may have commas, for they may be distinguished names."""
-    parts = [each.strip().partition(":") for each in text.split(";") if each.strip()]
+    parts = [item.strip().partition(":") for item in text.split(";") if item.strip()]
     return [Principal(kind, name) for kind, _, name in parts]
 
 

@@ -95,14 +95,14 @@ class ListenerTls:
 
     def _look(self) -> list[tuple[int, ...]]:
         """Return what changes whenever a file is written or replaced."""
-        found: list[tuple[int, ...]] = []
+        result: list[tuple[int, ...]] = []
         for path in (self._settings.ssl_keystore_location, self._settings.ssl_truststore_location):
             try:
                 status = Path(path).stat() if path else None
             except OSError:
                 status = None
-            found.append((status.st_mtime_ns, status.st_size, status.st_ino) if status else ())
-        return found
+            result.append((status.st_mtime_ns, status.st_size, status.st_ino) if status else ())
+        return result
 
     def _load(self) -> float:
         """Make `server` or `context` of the files as they are; returns `expires_at`."""

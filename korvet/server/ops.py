@@ -133,8 +133,8 @@ class Ops:
         infos = self._ask()
         says = {node: said for node, (said, _) in infos.items()}
         # As a broker of Kafka is with some partitions offline.
-        answers = any(each == "ok" for each in says.values())
-        away = [f"{node}: {each}" if node else each for node, each in says.items() if each != "ok"]
+        answers = any(say == "ok" for say in says.values())
+        away = [f"{node}: {item}" if node else item for node, item in says.items() if item != "ok"]
         draining = self._table.draining
         ready = counts["accepting"] > 0 and answers and not draining
         refused = away + self._refusals({node: info for node, (said, info) in infos.items() if said == "ok"})
@@ -204,13 +204,15 @@ def broker_access(settings: Settings, listeners: Sequence[Bound]) -> BrokerAcces
             security = from_configs(read_properties(Path(settings.console_client_config)))
         except ValueError as error:
             return BrokerAccess(first, problem=f"console.client.config: {error}")
-    fitting = [each for each in listeners if settings.security_protocol(each.name) == security.protocol]
+    fitting = [
+        listener for listener in listeners if settings.security_protocol(listener.name) == security.protocol
+    ]
     if not fitting:
         login = "it connects by a listener that is, or as console.client.config says"
         if settings.console_client_config:
             login = f"console.client.config {settings.console_client_config} has this security.protocol"
         return BrokerAccess(first, problem=f"no listener is {security.protocol}: {login}")
-    chosen = min(fitting, key=lambda each: not _is_loopback(each.address.host))
+    chosen = min(fitting, key=lambda item: not _is_loopback(item.address.host))
     host = _WILDCARDS.get(chosen.address.host, chosen.address.host)
     security = msgspec.structs.replace(security, server_name=chosen.advertised.host)
     return BrokerAccess(Address(host, chosen.address.port), security)

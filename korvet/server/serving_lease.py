@@ -143,10 +143,10 @@ class ServingLease:
             if not look.ready():
                 self._silent[node] = look
                 look.rawlink(lambda _look: self._answered.set())
-        found = {node: look.value for node, look in looks.items() if look.value}
-        if not found:
+        result = {node: look.value for node, look in looks.items() if look.value}
+        if not result:
             raise StorageUnavailableError("no node of Redis gave its time")
-        return found
+        return result
 
     def _ask_clock(self, node: RedisNode) -> Look | None:
         renewal = self._renewals

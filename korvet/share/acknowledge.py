@@ -24,7 +24,7 @@ def check_ranges(ranges: Sequence[AckRange], *, renews: bool) -> None:
             problem = "batches of acknowledgements must be in order, and not overlap"
         elif len(types) not in (1, last - first + 1):
             problem = "a batch of acknowledgements must have one type, or one for each offset"
-        elif not all(GAP <= each <= last_type for each in types):
+        elif not all(GAP <= item <= last_type for item in types):
             problem = "a type of acknowledgement is unknown, or not of this request"
         if problem:
             raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
@@ -55,7 +55,7 @@ class Acknowledger:
             return Acknowledgement(partition, group, member, ranges, policy)
 
         answers = self._topics.ask(refs, prepare, self._acknowledge)
-        return [each if isinstance(each, KafkaError) else None for each in answers]
+        return [answer if isinstance(answer, KafkaError) else None for answer in answers]
 
     def _acknowledge(self, given: Sequence[Acknowledgement]) -> Sequence[Acknowledged | KafkaError]:
         try:

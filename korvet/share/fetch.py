@@ -122,8 +122,8 @@ class _PartLooks:
         return True
 
     def end(self, key: PartKey) -> None:
-        for each in self._waiting.pop(key):
-            each.watch.wake_all()
+        for item in self._waiting.pop(key):
+            item.watch.wake_all()
 
 
 class ShareFetcher:
@@ -190,8 +190,8 @@ class ShareFetcher:
         self, of: ShareSet, parts: Sequence[SharePart], deadline: float, under_way: _ShareFetch
     ) -> None:
         """Wait until something is due; at the deadline quiet logs are searched for what nobody has announced."""
-        until = min([deadline, *(min(each.wake_at, each.search_at) for each in parts)])
-        if any(each.withheld for each in parts):
+        until = min([deadline, *(min(part.wake_at, part.search_at) for part in parts)])
+        if any(part.withheld for part in parts):
             until = min(until, self.clock.monotonic() + AGE_SECONDS)
         if under_way.outrun:
             until = min(until, self.clock.monotonic() + AGAIN_SECONDS)
@@ -205,13 +205,13 @@ class ShareFetcher:
             self._parked.discard(of.watch)
             REQUEST_METRICS.parked("ShareFetch", -1)
         under_way.timer.end_stage(WAIT)
-        for each in parts:
-            each.due = each.due or each.withheld
-        quiet = [each for each in parts if not each.due and each.end >= 0]
+        for item in parts:
+            item.due = item.due or item.withheld
+        quiet = [part for part in parts if not part.due and part.end >= 0]
         if quiet and self.clock.monotonic() >= deadline and not of.closed:
-            grown = self.log.have_grown([LogPosition(each.resolved()[1], each.end) for each in quiet])
-            for each, has_grown in zip(quiet, grown, strict=True):
-                each.due = has_grown
+            grown = self.log.have_grown([LogPosition(item.resolved()[1], item.end) for item in quiet])
+            for item, has_grown in zip(quiet, grown, strict=True):
+                item.due = has_grown
             under_way.timer.end_stage(REDIS)
 
 
@@ -234,8 +234,8 @@ class _ShareFetch:
     def has_news(self) -> bool:
         """Whether there is anything but errors that the client knows of."""
         return any(
-            each.error is None or place not in self._of.parts or not self._of.parts[place].failed
-            for place, each in self.results.items()
+            item.error is None or place not in self._of.parts or not self._of.parts[place].failed
+            for place, item in self.results.items()
         )
 
     def look(self, parts: Sequence[SharePart], *, final: bool) -> None:
@@ -266,7 +266,7 @@ class _ShareFetch:
             for key in looks:
                 self._by.looks.end(key)
             self._finish()
-            memory.reserve(sum(each.size_bytes for each in self.results.values()) - more)
+            memory.reserve(sum(result.size_bytes for result in self.results.values()) - more)
         self.timer.end_stage(ENCODE)
 
     def _finish(self) -> None:
@@ -276,8 +276,8 @@ class _ShareFetch:
                 continue
             topic, _ = part.resolved()
             ranges = joined(taken, None if self._ask.exact else self._ask.batch_size)
-            found, count = chunks(taken, topic)
-            self.results[place] = ShareResult(None, found, ranges, sum(map(len, found)), count)
+            result, count = chunks(taken, topic)
+            self.results[place] = ShareResult(None, result, ranges, sum(map(len, result)), count)
             # The others come first next time: one that always has records would use up the limits.
             self._of.parts[place] = self._of.parts.pop(place)
         self._taken = {}
@@ -291,32 +291,32 @@ class _ShareFetch:
             if part.place in errors:
                 self._fail(part, errors[part.place])
         parts = [part for part in parts if part.place not in errors]
-        found, others = self._read(parts)
+        result, others = self._read(parts)
         self.timer.end_stage(REDIS)
-        size = sum(each.size_bytes for _, each in found)
+        size = sum(item.size_bytes for _, item in result)
         if not self._final and not self._taken and 0 < size < self._limits.bytes_min:
             return []
         asks: list[Acquire] = []
         left = self._records_left
-        for part, each in found:
+        for part, item in result:
             if left > 0:
                 of = part.resolved()[1], group, self._ask.member
                 asks.append(
                     Acquire(
                         *of,
-                        each.readable,
+                        item.readable,
                         left,
                         self._ask.exact,
                         self._ask.policy,
                         goes_on=part.place in self._taken,
                     )
                 )
-                left -= each.acquirable
+                left -= item.acquirable
         answers = self._acquire(asks)
         self.timer.end_stage(REDIS)
-        asked = zip(found, answers, strict=False)
-        again = [part for (part, each), answer in asked if self._take(part, each, answer)]
-        again += [part for part, _ in found[len(asks) :]] + others
+        asked = zip(result, answers, strict=False)
+        again = [part for (part, item), answer in asked if self._take(part, item, answer)]
+        again += [part for part, _ in result[len(asks) :]] + others
         return again if self._records_left > 0 and self._bytes_left > 0 else []
 
     def _acquire(self, asks: Sequence[Acquire]) -> Sequence[Acquired | KafkaError | None]:
@@ -327,14 +327,16 @@ class _ShareFetch:
             return self._by.replicas.confirm_call(
                 partial(self._by.store.acquire, asks),
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                changed=lambda answers: any(isinstance(each, Acquired) and each.ranges for each in answers),
+                changed=lambda answers: any(
+                    isinstance(answer, Acquired) and answer.ranges for answer in answers
+                ),
             )
         except StorageUnavailableError:
             raise
         except KafkaError as error:
             return [error.without_frames()] * len(asks)
 
-    def _take(self, part: SharePart, found: SharePiece, answer: Acquired | KafkaError | None) -> bool:
+    def _take(self, part: SharePart, result: SharePiece, answer: Acquired | KafkaError | None) -> bool:
         """Note what came of asking for what was read; returns whether there may be more at once."""
         now = self._by.clock.monotonic()
         part.due, part.wake_at, part.search_at = True, math.inf, now + SEARCH_SECONDS
@@ -351,21 +353,21 @@ class _ShareFetch:
         if answer.read_next is not None:
             self._by.positions.set(self._ask.group, part, answer.read_next)
         if answer.ranges:
-            self._taken.setdefault(part.place, []).append((found, answer.ranges))
-            self._records_left -= sum(each.last - each.first + 1 for each in answer.ranges)
-            self._bytes_left -= found.size_bytes
+            self._taken.setdefault(part.place, []).append((result, answer.ranges))
+            self._records_left -= sum(item.last - item.first + 1 for item in answer.ranges)
+            self._bytes_left -= result.size_bytes
         throttled_from = self._ask.policy.throttled_from
         has_all = part.place in self._taken and all(
-            each.delivery_count > throttled_from for each in answer.ranges
+            item.delivery_count > throttled_from for item in answer.ranges
         )
         if answer.read_next is None or has_all:
             # Only an acknowledgement or the end of a lock makes room; no others come with throttled records.
             return False
-        more = answer.read_next < found.visible_end
+        more = answer.read_next < result.visible_end
         if answer.ranges:
             # What was released meanwhile, before what is answered already, is for the next fetch.
-            fits = self._bytes_left * max(1, found.entries) >= found.size_bytes
-            return more and fits and answer.read_next >= found.readable.end
+            fits = self._bytes_left * max(1, result.entries) >= result.size_bytes
+            return more and fits and answer.read_next >= result.readable.end
         if was_blocked or more:
             return True
         part.due = not self._of.watch.hears(part.place)
@@ -378,7 +380,7 @@ class _ShareFetch:
 
     def _read(self, parts: Sequence[SharePart]) -> tuple[list[tuple[SharePart, SharePiece]], list[SharePart]]:
         """Return what was read, and the parts for which nothing was left of the limits."""
-        found = [(part, self._unread(part)) for part in parts if part.blocked]
+        result = [(part, self._unread(part)) for part in parts if part.blocked]
         plan = list(self._plan([part for part in parts if not part.blocked]))
         planned = {part.place for part, _ in plan}
         others = [part for part in parts if not part.blocked and part.place not in planned]
@@ -390,25 +392,25 @@ class _ShareFetch:
             partitions = [read.partition for read in reads]
             histories = log.watermarks.begin(partitions)
             limited = log.watermarks.limit(histories, partitions, log.read(reads))
-            for (part, read), each in zip(some, limited, strict=True):
-                if isinstance(each, KafkaError):
-                    self._fail(part, each)
+            for (part, read), item in zip(some, limited, strict=True):
+                if isinstance(item, KafkaError):
+                    self._fail(part, item)
                     continue
-                part.end, part.withheld = each.high_watermark, each.end_offset > each.high_watermark
-                remote = remote_of(each)
-                if remote is not None and read.offset < remote.end and not len(each):
-                    archived.append((part, each, remote))
+                part.end, part.withheld = item.high_watermark, item.end_offset > item.high_watermark
+                remote = remote_of(item)
+                if remote is not None and read.offset < remote.end and not len(item):
+                    archived.append((part, item, remote))
                     continue
-                got = piece(read.offset, each, room, at_least_one=not (self._taken or any_read))
+                got = piece(read.offset, item, room, at_least_one=not (self._taken or any_read))
                 if got is None:
                     continue
                 any_read = any_read or got.entries > 0
                 self._by.weights.learn(read.partition.stream, got)
                 room = max(0, room - got.size_bytes)
-                found.append((part, got))
+                result.append((part, got))
         if archived:
-            found += self._read_remote(archived, room, wait=not any_read)
-        return found, others
+            result += self._read_remote(archived, room, wait=not any_read)
+        return result, others
 
     def _plan(self, parts: Sequence[SharePart]) -> Iterator[tuple[SharePart, Read]]:
         room, records = self._bytes_left, self._records_left
@@ -465,6 +467,6 @@ class _ShareFetch:
         if partition.format == "record":
             with refusals():
                 runs = batches.record_spans()
-        found = piece(offset, batches, INT32_MAX, offsets=runs)
-        assert found is not None  # noqa: S101 - it has room for all
-        return found
+        result = piece(offset, batches, INT32_MAX, offsets=runs)
+        assert result is not None  # noqa: S101 - it has room for all
+        return result

@@ -50,23 +50,27 @@ class ShareLagReader:
             yield errors
             for group, of in sorted(begun.items()):
                 for outcomes in self._lags(group, of):
-                    yield [each for each in outcomes if isinstance(each, GroupLag) or each.code is not _GONE]
+                    yield [
+                        outcome
+                        for outcome in outcomes
+                        if isinstance(outcome, GroupLag) or outcome.code is not _GONE
+                    ]
 
     def _lags(self, group: str, partitions: Sequence[Partition]) -> Iterator[list[GroupLag | KafkaError]]:
-        found = list(zip(partitions, self._store.offsets(group, partitions), strict=True))
-        yield [offsets for _, offsets in found if isinstance(offsets, KafkaError)]
-        begun = [(partition, offsets) for partition, offsets in found if isinstance(offsets, ShareOffsets)]
+        result = list(zip(partitions, self._store.offsets(group, partitions), strict=True))
+        yield [offsets for _, offsets in result if isinstance(offsets, KafkaError)]
+        begun = [(partition, offsets) for partition, offsets in result if isinstance(offsets, ShareOffsets)]
         for some in in_parts(begun, LAGS_AT_ONCE // 2) if begun else ():
             # The first of the records is at the start, and from the next on all are among them.
             positions = [
-                LogPosition(partition, at) for partition, each in some for at in (each.start, each.next)
+                LogPosition(partition, at) for partition, item in some for at in (item.start, item.next)
             ]
             lags = self._index.lags(positions)
             outcomes: list[GroupLag | KafkaError] = []
-            for (partition, each), first, rest in zip(some, lags[::2], lags[1::2], strict=True):
+            for (partition, item), first, rest in zip(some, lags[::2], lags[1::2], strict=True):
                 if isinstance(first, Lag) and isinstance(rest, Lag):
-                    start = LogPosition(partition, each.start)
-                    records = each.in_flight + rest.records
+                    start = LogPosition(partition, item.start)
+                    records = item.in_flight + rest.records
                     outcomes.append(group_lag(group, start, Lag(records, first.age_ms if records else 0)))
                 else:
                     outcomes += [error for error in (first, rest) if isinstance(error, KafkaError)][:1]

@@ -85,27 +85,27 @@ class ShareGroupOffsets:
 
         UNKNOWN_START, without a lag: it has begun, and nothing was acknowledged, released or delivered again.
         """
-        found: list[ShareOffsets | KafkaError | None] = []
+        results: list[ShareOffsets | KafkaError | None] = []
         for asked in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
-            found += self._store.offsets(group, asked)
-        positions = [_position(each) if isinstance(each, ShareOffsets) else each for each in found]
+            results += self._store.offsets(group, asked)
+        positions = [_position(result) if isinstance(result, ShareOffsets) else result for result in results]
         if not lags:
             return positions
         begun = [
             place
-            for place, each in enumerate(found)
-            if isinstance(each, ShareOffsets) and not each.is_initial
+            for place, item in enumerate(results)
+            if isinstance(item, ShareOffsets) and not item.is_initial
         ]
         for some in in_parts(begun, LAGS_AT_ONCE) if begun else ():
             nexts = [
-                LogPosition(partitions[place], each.next)
+                LogPosition(partitions[place], item.next)
                 for place in some
-                if isinstance(each := found[place], ShareOffsets)
+                if isinstance(item := results[place], ShareOffsets)
             ]
             for place, lag in zip(some, self._index.lags(nexts), strict=True):
-                at, each = positions[place], found[place]
-                if isinstance(lag, Lag) and isinstance(at, GroupPosition) and isinstance(each, ShareOffsets):
-                    positions[place] = at._replace(lag=each.in_flight + lag.records)
+                at, item = positions[place], results[place]
+                if isinstance(lag, Lag) and isinstance(at, GroupPosition) and isinstance(item, ShareOffsets):
+                    positions[place] = at._replace(lag=item.in_flight + lag.records)
         return positions
 
     def alter(self, group: str, starts: Sequence[tuple[Topic, Partition, int]]) -> list[KafkaError | None]:
@@ -144,7 +144,9 @@ class ShareGroupOffsets:
         A topic that is deleted meanwhile takes its parts with it.
         """
         self._topics.refresh()
-        partitions = [each for topic in in_turns(self._topics.list_cached()) for each in topic.partitions]
+        partitions = [
+            partition for topic in in_turns(self._topics.list_cached()) for partition in topic.partitions
+        ]
         for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
             for outcome in self._store.delete(group, some):
                 if isinstance(outcome, KafkaError) and outcome.code is not _GONE:
@@ -153,10 +155,10 @@ class ShareGroupOffsets:
     def _delete(self, group: str, topic: Topic) -> KafkaError | None:
         deleted = False
         for some in in_parts(topic.partitions, PARTITIONS_AT_ONCE):
-            for each in self._store.delete(group, some):
-                if isinstance(each, KafkaError):
-                    return each
-                deleted = deleted or each
+            for item in self._store.delete(group, some):
+                if isinstance(item, KafkaError):
+                    return item
+                deleted = deleted or item
         if deleted:
             return None
         message = "There is no offset information to delete."

@@ -111,7 +111,7 @@ class Positions:
         for part in parts:
             topic, partition = part.resolved()
             queries.append(OffsetQuery(partition, timestamp, topic.config.remote_storage))
-        return [each if isinstance(each, KafkaError) else each.offset for each in self._offsets.find(queries)]
+        return [item if isinstance(item, KafkaError) else item.offset for item in self._offsets.find(queries)]
 
 
 def begin_ask(

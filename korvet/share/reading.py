@@ -72,16 +72,16 @@ def chunks(
     taken: Sequence[tuple[SharePiece, Sequence[AcquiredRange]]], topic: Topic
 ) -> tuple[list[Buffer], int]:
     """Return batches with all that was acquired of some pieces, and how many records these have."""
-    found: list[Buffer] = []
+    result: list[Buffer] = []
     count = 0
     codec, log_append_time = topic.config.codec, topic.config.log_append_time
-    for each, ranges in taken:
-        if each.fetched is not None:
+    for item, ranges in taken:
+        if item.fetched is not None:
             spans = [(acquired.first, acquired.last) for acquired in ranges]
-            batches, records = each.fetched.collect(spans, codec=codec, log_append_time=log_append_time)
-            found += batches
+            batches, records = item.fetched.collect(spans, codec=codec, log_append_time=log_append_time)
+            result += batches
             count += records
-    return found, count
+    return result, count
 
 
 def joined(
@@ -102,9 +102,9 @@ def joined(
         return ranges
     starts = [
         first
-        for each, _ in taken
-        if each.fetched and each.fetched.size_bytes
-        for first, _ in each.fetched.spans()
+        for item, _ in taken
+        if item.fetched and item.fetched.size_bytes
+        for first, _ in item.fetched.spans()
     ]
     return [part for whole in ranges for part in _cut(whole, starts, batch_size)]
 

@@ -129,7 +129,7 @@ class ShareSessions:
             self._remove(before)
         owned = self._owned.get(owner, {})
         if len(owned) >= OF_CONNECTION_MAX:
-            self.end(min(owned, key=lambda each: each.used_at))
+            self.end(min(owned, key=lambda item: item.used_at))
         partitions = len(refs) + sum(map(len, self._sessions.values()))
         if (
             len(self._sessions) >= self._slots

@@ -69,16 +69,16 @@ class SharePartitions:
         whatever the start. A Redis group of the group's name that a plain worker has made is adopted with its position
         and what it has pending. A part that is a Redis group and is not to be one any more is converted.
         """
-        found = self._begun(asks)
-        places = [place for place, each in enumerate(found) if each is _TO_BE_CONVERTED]
+        result = self._begun(asks)
+        places = [place for place, item in enumerate(result) if item is _TO_BE_CONVERTED]
         for place in places:
             partition, group, *_ = asks[place]
             try:
                 convert_redis_groups(self._redis, partition, group)
-                [found[place]] = self._begun([asks[place]])
+                [result[place]] = self._begun([asks[place]])
             except KafkaError as error:
-                found[place] = error.without_frames()
-        return found
+                result[place] = error.without_frames()
+        return result
 
     def _begun(self, asks: Sequence[Begin]) -> list[Acquired | KafkaError | None]:
         calls: list[_Call] = []
@@ -99,7 +99,7 @@ class SharePartitions:
         None: the group has no part of the partition (any more): it is to begin. If records were read in another leader
         epoch than the log has by now, nothing is acquired, and `read_next` is where to read again.
         """
-        return self._run(_ACQUIRE, [(each.partition, _acquire_args(each)) for each in asks], _acquired)
+        return self._run(_ACQUIRE, [(ask.partition, _acquire_args(ask)) for ask in asks], _acquired)
 
     def acknowledge(self, given: Sequence[Acknowledgement]) -> list[Acknowledged | KafkaError]:
         """Take what members say of records that they have acquired: all of a partition or none of it.
@@ -117,13 +117,13 @@ class SharePartitions:
         """Release what a member still has of what it acquired; nothing is no error."""
         given = [
             Acknowledgement(
-                each.partition,
+                item.partition,
                 group,
                 member,
-                [AckRange(first, last, [RELEASE]) for first, last in each.in_order()],
+                [AckRange(first, last, [RELEASE]) for first, last in item.in_order()],
                 policy,
             )
-            for each in in_turns(held)
+            for item in in_turns(held)
         ]
         return self._acknowledge(given, "session")
 
@@ -134,8 +134,8 @@ class SharePartitions:
         for partition, group, member, ranges, policy in given:
             args: list[Arg] = [group, partition.bits, member, partition.channel]
             args += (*policy, what)
-            for each in _runs_of_a_type(ranges):
-                args += each
+            for run in _runs_of_a_type(ranges):
+                args += run
             calls.append((partition, args))
         return self._run(_ACKNOWLEDGE, calls, lambda reply: Acknowledged(released=reply == 1))
 
@@ -145,7 +145,9 @@ class SharePartitions:
 
     def groups(self, partitions: Sequence[Partition]) -> list[set[str] | KafkaError]:
         """Return which groups have a part of each partition, in one round trip; it may be of a topic before."""
-        replies = self._redis.pipeline([("HKEYS", each.share_groups) for each in in_turns(partitions)])
+        replies = self._redis.pipeline(
+            [("HKEYS", partition.share_groups) for partition in in_turns(partitions)]
+        )
         return [
             parsed(of.share_groups, "a field", reply, _group_names)
             for of, reply in zip(partitions, replies, strict=True)
@@ -188,7 +190,7 @@ def _kind(of: Begin) -> str:
 
 
 def _of_group(group: str, partitions: Sequence[Partition]) -> list[_Call]:
-    return [(each, [group, each.bits]) for each in in_turns(partitions)]
+    return [(partition, [group, partition.bits]) for partition in in_turns(partitions)]
 
 
 def _acquire_args(asked: Acquire) -> list[Arg]:
@@ -226,15 +228,15 @@ def _runs_of_a_type(ranges: Iterable[AckRange]) -> Iterator[tuple[int, int, int]
     """Yield runs of offsets, one after the other, that have one type: first and last offset, type."""
     first = last = kind = -1  # none yet
     for begin, end, types in ranges:
-        for at, found in enumerate(types):
+        for at, result in enumerate(types):
             start = begin + at
             stop = end if len(types) == 1 else start
-            if start == last + 1 and found == kind:
+            if start == last + 1 and result == kind:
                 last = stop
                 continue
             if kind >= 0:
                 yield first, last, kind
-            first, last, kind = start, stop, found
+            first, last, kind = start, stop, result
     if kind >= 0:
         yield first, last, kind
 
@@ -245,7 +247,7 @@ def _acquired(reply: list[bytes] | bytes | None) -> Acquired | None:
     if isinstance(reply, bytes):  # the script says that it is to be converted
         return _TO_BE_CONVERTED
     read_next, wake_ms, *rest = reply
-    numbers = [int(each) for each in rest]
+    numbers = [int(item) for item in rest]
     # What is new may come before what is delivered again, if a Redis client has set the group back (XGROUP SETID).
     ranges = sorted(AcquiredRange(*numbers[at : at + 3]) for at in range(0, len(numbers), 3))
     return Acquired(ranges, int(read_next) if read_next else None, int(wake_ms) if wake_ms else None)

@@ -160,7 +160,7 @@ def commit(options: SinkOptions, transaction: StagedTransaction) -> None:
 def _is_written(client: AdminClient, name: str, version: int) -> bool:
     """Return whether a version was committed. Raises LakeError if it was followed by another one; AdminError."""
     committed = client.offsets.committed(name, stable=True)
-    following = max((each.offset for each in committed.values()), default=0)
+    following = max((item.offset for item in committed.values()), default=0)
     if following > version + 1:
         raise LakeError(
             f"{name} has written number {following - 1} already, and {version} is older: it was begun again from an"

@@ -352,7 +352,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool = False) -> SinkOp
         raise ValueError(f"{_COMPRESSION}: {codec!r} is none of {', '.join(Codec.__members__)}")
     return SinkOptions(
         bootstrap_servers=options[_BOOTSTRAP],
-        security=from_configs({name.lower().removeprefix(_CLIENT): each for name, each in clients.items()}),
+        security=from_configs({name.lower().removeprefix(_CLIENT): item for name, item in clients.items()}),
         topic=options.get(_TOPIC) or None,
         codec=Codec[codec],
         timeout=(_count(options, _TIMEOUT) or _TIMEOUT_DEFAULT_MS) / 1000,

@@ -180,9 +180,9 @@ def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever SQL has
     if isinstance(value, Row):
-        return {name: _plain(each) for name, each in value.asDict().items()}
+        return {name: _plain(item) for name, item in value.asDict().items()}
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(element) for element in value]
     if isinstance(value, bytearray):

@@ -506,7 +506,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if count is None:
             return {key: end for key, (_, _, end) in left.items()}
         ends: dict[PartitionKey, int] = {}
-        ranges = sorted(left.items(), key=lambda each: each[1][2] - each[1][1])
+        ranges = sorted(left.items(), key=lambda item: item[1][2] - item[1][1])
         for place, (key, (log, first, end)) in enumerate(ranges):
             # Each gets its share, and what those before it did not need; none is ever left out.
             share = max(count // (len(left) - place), 1)

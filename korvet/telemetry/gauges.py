@@ -176,7 +176,7 @@ _SHOWN: dict[type[Snapshot], Sequence[tuple[MetricTable, Callable[[Any], Iterabl
     ),
     LakeLagSnapshot: ((LAKE_LAGS, attrgetter("lags")),),
     PipelinesSnapshot: (
-        (PIPELINE_STATE, lambda snapshot: (each for row in snapshot.pipelines for each in _states(row))),
+        (PIPELINE_STATE, lambda snapshot: (item for row in snapshot.pipelines for item in _states(row))),
         (PIPELINES, attrgetter("pipelines")),
         (PIPELINE_LOSSES, attrgetter("losses")),
     ),

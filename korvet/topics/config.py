@@ -91,13 +91,13 @@ def readable(topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
     They were not written by this version of Korvet. A name that it does not know harms nothing, and stays.
     """
     # A topic of a version without this config has offsets that are times.
-    found = {"offset.encoding": "time"}
+    result = {"offset.encoding": "time"}
     for name, value in overrides.items():
         try:
-            found[name] = normalize(name, value) if name in TOPIC_CONFIGS else value
+            result[name] = normalize(name, value) if name in TOPIC_CONFIGS else value
         except KafkaError as error:
             _log.error("ignoring a topic's config", topic=topic, reason=error)
-    return found
+    return result
 
 
 def value(name: str, overrides: Mapping[str, str], settings: Settings) -> Value:
@@ -160,26 +160,28 @@ _SAME = {
 
 
 def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
-    def found(name: str) -> Value:
+    def result(name: str) -> Value:
         return value(name, overrides, settings)
 
-    same: dict[str, Any] = {field: found(name) for field, name in _SAME.items()}
+    same: dict[str, Any] = {field: result(name) for field, name in _SAME.items()}
     # -2 stands for the limit of the whole.
-    same |= {f"local_{each}": same[each] for each in _RETENTIONS if same[f"local_{each}"] == AS_RETENTION}
-    compression, policies = str(found("compression.type")), _policies(overrides, settings)
+    same |= {f"local_{item}": same[item] for item in _RETENTIONS if same[f"local_{item}"] == AS_RETENTION}
+    compression, policies = str(result("compression.type")), _policies(overrides, settings)
     return TopicConfig(
         **same,
         # The stored records do not show which codec each producer used: `producer` means uncompressed here too.
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
-        id_bits=DENSE if found("offset.encoding") == "dense" else int(found("offset.sequence.bits")),
-        format="batch" if found("storage.format") == "batch" else "record",
+        id_bits=DENSE if result("offset.encoding") == "dense" else int(result("offset.sequence.bits")),
+        format="batch" if result("storage.format") == "batch" else "record",
         recompress=compression != "producer",
-        at_rest=AtRest(_AT_REST_CODECS[found("storage.compression")], settings.storage_compression_min_bytes),
+        at_rest=AtRest(
+            _AT_REST_CODECS[result("storage.compression")], settings.storage_compression_min_bytes
+        ),
         compact="compact" in policies,
         delete="delete" in policies,
-        remote_storage=bool(found("remote.storage.enable")),
-        remote_copy=bool(found("remote.storage.enable")) and not found("remote.log.copy.disable"),
-        log_append_time=found("message.timestamp.type") == "LogAppendTime",
-        timestamp_before_max_ms=int(found("message.timestamp.before.max.ms")),
-        timestamp_after_max_ms=int(found("message.timestamp.after.max.ms")),
+        remote_storage=bool(result("remote.storage.enable")),
+        remote_copy=bool(result("remote.storage.enable")) and not result("remote.log.copy.disable"),
+        log_append_time=result("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=int(result("message.timestamp.before.max.ms")),
+        timestamp_after_max_ms=int(result("message.timestamp.after.max.ms")),
     )

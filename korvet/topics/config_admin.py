@@ -122,7 +122,7 @@ class ConfigAdmin:
                 return cluster_entries(self._live.layers)
             case ResourceType.BROKER:
                 self._check_own(resource.name)
-                return [self._as_it_is(each) for each in broker_entries(self._live.layers)]
+                return [self._as_it_is(broker_entry) for broker_entry in broker_entries(self._live.layers)]
             case ResourceType.BROKER_LOGGER:
                 self._check_own(resource.name)
                 levels = logs.levels(self._live.settings)
@@ -172,7 +172,7 @@ class ConfigAdmin:
         topic = self._topics.get(name)
         # All that was described can be set.
         as_described = (SLOT_TAGS.name, _slot_tags(topic) or None)
-        changes = [each for each in changes if (each.name, each.value) != as_described]
+        changes = [item for item in changes if (item.name, item.value) != as_described]
         change = partial(altered_topic, changes=changes, layers=self._live.layers, reset=reset)
         if validate_only:
             change(topic.row)
@@ -240,7 +240,7 @@ def _check_form(changes: Sequence[ConfigChange]) -> None:
     if twice := sorted(name for name, count in times.items() if count > 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Named more than once: {', '.join(twice)}")
     without = [
-        each.name for each in changes if each.value is None and each.operation is not ConfigOperation.DELETE
+        item.name for item in changes if item.value is None and item.operation is not ConfigOperation.DELETE
     ]
     if without:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {', '.join(without)}")

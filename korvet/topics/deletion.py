@@ -199,7 +199,7 @@ class TopicDeletion:
         nothing: list[Reply] = [None] * count
         if count <= _FIELDS_PER_STEP:
             streams = [self._keys.stream(row.name, index) for row in rows for index in range(_count(row))]
-            found: list[tuple[str, str]] = []
+            result: list[tuple[str, str]] = []
             for page in in_parts(groups, _FIELDS_PER_STEP // count):
                 replies = self._redis.pipeline(
                     [
@@ -208,13 +208,13 @@ class TopicDeletion:
                         for command in (("HMGET", offsets, *streams), ("EXISTS", pending))
                     ]
                 )
-                found += [
+                result += [
                     keys
                     for keys, rows, is_pending in zip(page, replies[::2], replies[1::2], strict=True)
                     if rows != nothing or is_pending != 0
                 ]
                 yield
-            groups = found
+            groups = result
         waiting = iter([(keys, "0") for keys in groups])
         unfinished: list[tuple[tuple[str, str], str]] = []
         while some := [*unfinished, *islice(waiting, _GROUPS_PER_STEP - len(unfinished))]:

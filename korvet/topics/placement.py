@@ -62,7 +62,7 @@ def reassigned(
     INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR (another number of brokers although that may not change).
     Partitions that no target names stay as they are; partitions without fixed leaders stay without.
     """
-    lists = [list(each) for each in row.assignment or ()]
+    lists = [list(partition) for partition in row.assignment or ()]
     outcomes: list[KafkaError | None] = []
     touched = False
     for target in targets:
@@ -86,7 +86,7 @@ def _valid_replicas(row: TopicRow, target: Target, live: LiveBrokers) -> list[in
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {what}")
     if target.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{what} does not move")
-    check_replicas(what, target.replicas, {each.broker_id for each in live.all})
+    check_replicas(what, target.replicas, {item.broker_id for item in live.all})
     return list(target.replicas)
 
 
@@ -120,7 +120,7 @@ def new_assignment(topic: str, given: NumberedBrokers, live: Collection[int]) ->
 
     Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless the partitions are 0, 1, 2, ..., and as `check_brokers` does.
     """
-    by_index = sorted(given, key=lambda each: each[0])
+    by_index = sorted(given, key=lambda argument: argument[0])
     for (before, _), (index, _) in pairwise(by_index):
         if index == before:
             raise _refused(f"Found multiple assignments for partition {index} of topic '{topic}'.")
@@ -181,7 +181,7 @@ def with_partitions(
         raise _invalid(f"A topic may have {PARTITIONS_MAX} partitions at most, not {count}.")
     assignment = row.assignment
     if brokers is None and assignment and any(assignment):
-        brokers = _chosen(row, count, next(len(each) for each in assignment if each), sorted(live))
+        brokers = _chosen(row, count, next(len(item) for item in assignment if item), sorted(live))
     if brokers is not None:
         assignment = _extended(row, count - row.partitions, brokers, live)
     return msgspec.structs.replace(row, partitions=count, assignment=assignment)
@@ -194,7 +194,10 @@ def _chosen(row: TopicRow, count: int, factor: int, live: Sequence[int]) -> list
             f"The other partitions of {row.name} are assigned to {factor} brokers each; {len(live)} are live."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    first = [live.index(each) for each in spread_leaders(tuple(live), row.name, count)[row.partitions :]]
+    first = [
+        live.index(spread_leader)
+        for spread_leader in spread_leaders(tuple(live), row.name, count)[row.partitions :]
+    ]
     return [[live[(at + n) % len(live)] for n in range(factor)] for at in first]
 
 
@@ -206,9 +209,9 @@ def _extended(
     # If any broker may lead, nobody has said yet how many brokers a partition of this topic is for.
     factor = replication_factor(row.assignment, 0) if row.assignment else None
     check_brokers(row.name, list(enumerate(brokers, row.partitions)), live, factor)
-    before = [list(each) for each in row.assignment or ()]
+    before = [list(partition) for partition in row.assignment or ()]
     before += [[] for _ in range(row.partitions - len(before))]
-    return [*before, *(list(each) for each in brokers)]
+    return [*before, *(list(broker) for broker in brokers)]
 
 
 def _refused(message: str) -> KafkaError:

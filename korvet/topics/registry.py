@@ -315,10 +315,10 @@ class TopicRegistry:
     ) -> dict[int, Partition]:
         """Ask about the partitions at `places` and note the answers; returns those partitions that are known."""
         wanted = {place: ref for place in in_turns(places) if not isinstance(ref := refs[place], KafkaError)}
-        found = self.find([ref[:2] for ref in in_turns(wanted.values())])
+        result = self.find([ref[:2] for ref in in_turns(wanted.values())])
         partitions: dict[int, Partition] = {}
         questions: dict[int, Q] = {}
-        for (place, ref), outcome in in_turns(zip(wanted.items(), found, strict=True)):
+        for (place, ref), outcome in in_turns(zip(wanted.items(), result, strict=True)):
             try:
                 topic, partitions[place] = or_raise(outcome)
                 questions[place] = prepare(ref.asked, topic, partitions[place])
@@ -332,16 +332,16 @@ class TopicRegistry:
     def find(self, refs: Sequence[tuple[TopicRef, int]]) -> list[tuple[Topic, Partition] | KafkaError]:
         """Return topic and partition of each ref, or why there is none; refreshes once if any is not known."""
         outage = self.refresh_for(refs)
-        found: list[tuple[Topic, Partition] | KafkaError] = []
+        result: list[tuple[Topic, Partition] | KafkaError] = []
         for ref, index in in_turns(refs):
             try:
                 if outage is not None and not self._has(ref, index):
                     raise outage
                 topic = self.known(ref)
-                found.append((topic, topic.partition(index)))
+                result.append((topic, topic.partition(index)))
             except KafkaError as error:
-                found.append(error.without_frames())
-        return found
+                result.append(error.without_frames())
+        return result
 
     def refresh_for(self, refs: Iterable[tuple[TopicRef, int]]) -> KafkaError | None:
         """Refresh once if any of the partitions is not in the registry; returns why that failed."""
@@ -400,7 +400,7 @@ class TopicRegistry:
         return any(fnmatchcase(name, pattern) for pattern in listed(self._settings.topic_reserved_names))
 
     def _check_collisions(self, name: str) -> None:
-        creating = (each for each in self._unfinished if self._in_state(each, "creating"))
+        creating = (item for item in self._unfinished if self._in_state(item, "creating"))
         check_collisions(name, chain(self._by_name, creating))
 
     def _in_state(self, name: str, state: str) -> TopicRow | None:

@@ -83,7 +83,7 @@ class TopicPartitions(Sequence[Partition]):
     def __getitem__(self, index: slice) -> list[Partition]: ...
     def __getitem__(self, index: int | slice) -> Partition | list[Partition]:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            return [self[item] for item in range(*index.indices(len(self)))]
         made = self._made[index]
         if made is None:
             made = self._made[index] = self._make(range(len(self))[index])

@@ -172,24 +172,24 @@ class TransactionCoordinator:
         An error is TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST of an empty id, or KAFKA_STORAGE_ERROR.
         """
         not_found = KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "there is no such transactional id")
-        found = self._store.describe(transactional_ids)
+        result = self._store.describe(transactional_ids)
         return [
             stored or (not_found if name else _empty_id())
-            for name, stored in zip(transactional_ids, found, strict=True)
+            for name, stored in zip(transactional_ids, result, strict=True)
         ]
 
     def list(self, wanted: TransactionFilter) -> list[ListedTransaction]:
         """Return the transactional ids that pass the filter, by name; what cannot be read is left out."""
         now_ms = self._store.now_ms()
-        found = []
+        result = []
         for page in self._store.names():
             names = page if wanted.matches is None else [*filter(wanted.matches, page)]
             for name, stored in zip(names, self._store.describe(names), strict=True):
                 if isinstance(stored, StorageUnavailableError):
                     raise stored
                 if isinstance(stored, StoredTransaction) and _passes(stored, wanted, now_ms):
-                    found.append(ListedTransaction(name, stored.identity.producer_id, stored.state))
-        return sorted(found)
+                    result.append(ListedTransaction(name, stored.identity.producer_id, stored.state))
+        return sorted(result)
 
     def _once_complete(self, transactional_id: str, change: Callable[[], T | PreparedTransaction]) -> T:
         """Return the result of a change that may have to wait until the transaction before is complete."""
@@ -207,7 +207,8 @@ class TransactionCoordinator:
         Raises KafkaError CONCURRENT_TRANSACTIONS if that cannot be done now; the next request, or the keeper, goes on.
         """
         refs = [
-            PartitionRef(TopicRef(each.at.topic), each.at.partition, each) for each in prepared.partitions
+            PartitionRef(TopicRef(partition.at.topic), partition.at.partition, partition)
+            for partition in prepared.partitions
         ]
         try:
             written = self._topics.ask(refs, partial(_marker, prepared), self._markers.write)
@@ -227,7 +228,7 @@ class TransactionCoordinator:
 
     def _check_markers(self, prepared: PreparedTransaction, written: Sequence[KafkaError | None]) -> None:
         """Raise the error of a partition that still needs its marker."""
-        failed = next((each for each in written if each is not None and each.code not in _OVER), None)
+        failed = next((file for file in written if file is not None and file.code not in _OVER), None)
         if failed is not None:
             raise failed
         missing = [

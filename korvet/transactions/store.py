@@ -74,9 +74,9 @@ class TransactionStore:
         Raises KafkaError by the names that lua/transaction/add.lua lists.
         """
         args: list[Arg] = ["verify" if verify_only else "add", *by]
-        for each in partitions:
-            args.append(_PARTITION + self._keys.stream(each.topic, each.index))
-            args.append(f"{each.topic_id}:{each.tag}" if each.tag else each.topic_id)
+        for partition in partitions:
+            args.append(_PARTITION + self._keys.stream(partition.topic, partition.index))
+            args.append(f"{partition.topic_id}:{partition.tag}" if partition.tag else partition.topic_id)
         for group in groups:
             args += (_GROUP + group, "")
         reply = self._run(_ADD, transactional_id, args)
@@ -118,7 +118,7 @@ class TransactionStore:
         Returns for each when (ms) something is due again, NOT_THERE if there is none (any more), what has to be
         completed before, or its error.
         """
-        keys = [self._keys.transaction(each) for each in transactional_ids]
+        keys = [self._keys.transaction(item) for item in transactional_ids]
         replies = self._redis.scripts([(_EXPIRE, (key,), (expiration_ms,)) for key in keys])
         return [
             parsed(key, "a deadline", reply, partial(self._expired, transactional_id))
@@ -132,15 +132,15 @@ class TransactionStore:
 
     def describe(self, transactional_ids: Sequence[str]) -> list[StoredTransaction | KafkaError | None]:
         """Return each as it is now, all of its data of one moment; None: it does not exist."""
-        found = []
+        result = []
         for some in in_parts(transactional_ids, _PAGE):
-            keys = [self._keys.transaction(each) for each in some]
+            keys = [self._keys.transaction(item) for item in some]
             replies = self._redis.pipeline([("HGETALL", key) for key in keys])
-            found += [
+            result += [
                 parsed(key, "a field", reply, self._described)
                 for key, reply in zip(keys, replies, strict=True)
             ]
-        return found
+        return result
 
     def now_ms(self) -> int:
         return time_ms(self._redis.node_of(self._keys.transactions).call("TIME"))

@@ -86,7 +86,9 @@ class Call(NamedTuple):
     def check(self, reply: object) -> None:
         """Raise WrongError unless a script's answer says that the batches were written, or are duplicates."""
         codes = [code for code, _ in Answer.read(reply).verdicts]
-        if codes != [VerdictCode.DUPLICATE if each else VerdictCode.APPENDED for each in self.duplicates]:
+        if codes != [
+            VerdictCode.DUPLICATE if duplicate else VerdictCode.APPENDED for duplicate in self.duplicates
+        ]:
             raise WrongError(f"a batch was not appended: {[code.name for code in codes]}")
 
 

@@ -54,7 +54,7 @@ def draw_cost(results: Results, path: Path) -> None:
         for peer in results.peers:
             for part, style in ((BROKER, "-"), (REDIS, "--")):
                 figures = ((point, sweep.figure(point, part)) for point in sweep.points)
-                spans = [(point, results.value(each, peer)) for point, each in figures if each in measured]
+                spans = [(point, results.value(item, peer)) for point, item in figures if item in measured]
                 line = [(point, span.middle) for point, span in spans if span]
                 if line:
                     label = peer if part == BROKER else f"{peer}: Redis"

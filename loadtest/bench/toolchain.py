@@ -43,8 +43,8 @@ def need_java() -> None:
                 f"{program} is not on PATH (on Debian or Ubuntu: apt-get install openjdk-17-jdk-headless maven)"
             )
     version = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S607 - the one on PATH is meant
-    found = re.search(r'version "(\d+)', version)
-    if found is None or int(found[1]) < _JAVA_MIN:
+    result = re.search(r'version "(\d+)', version)
+    if result is None or int(result[1]) < _JAVA_MIN:
         raise NotAvailableError(f"Java {_JAVA_MIN} or later is needed, and this is {version.splitlines()[0]}")
 
 
@@ -92,8 +92,8 @@ def make_once(target: Path, sources: list[Path], command: list[str]) -> None:
 
 def kafka_version() -> str:
     """Return the version of Apache Kafka that pom.xml names."""
-    found = re.search(r"<kafka.version>([^<]+)<", (HERE / "pom.xml").read_text())
-    return found[1] if found else "unknown"
+    result = re.search(r"<kafka.version>([^<]+)<", (HERE / "pom.xml").read_text())
+    return result[1] if result else "unknown"
 
 
 def jar(artifact: str) -> Path:

@@ -150,22 +150,22 @@ class Run:
             return ["no producer has put down what it wrote"]
         began = time.monotonic()
         try:
-            found = readback.check(address, written)
+            result = readback.check(address, written)
         except NotAvailableError as why:
             return [str(why)]
-        unsure = sum(len(each.unsure) for each in written.values())
+        unsure = sum(len(item.unsure) for item in written.values())
         print(
-            f"Sequences: {found.records:,} records of {len(written):,} keys read back in"
+            f"Sequences: {result.records:,} records of {len(written):,} keys read back in"
             f" {time.monotonic() - began:.1f} s, {unsure:,} of those sent never acknowledged:"
-            f" {', '.join(f'{count:,} {kind}' for kind, count in found.faults.items()) or 'no fault'}"
+            f" {', '.join(f'{count:,} {kind}' for kind, count in result.faults.items()) or 'no fault'}"
         )
-        for example in found.examples:
+        for example in result.examples:
             print(f"  {example}")
         try:
             topics.delete_everything(address, self._prefix)
         except KafkaException as error:
             return [f"the topics cannot be deleted: {error.args[0]}"]
-        return [f"{count:,} records {kind}" for kind, count in found.faults.items()]
+        return [f"{count:,} records {kind}" for kind, count in result.faults.items()]
 
 
 def _in_use(port: int) -> bool:

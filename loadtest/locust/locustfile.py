@@ -61,13 +61,13 @@ class Judge:
     def judge(self, **_: object) -> None:
         """Decide on the exit code: 1 where a limit is broken, or something failed before."""
         stats = self._environment.stats
-        found = {
+        result = {
             str(Operation(entry.name, entry.method)): _measured(entry) for entry in stats.entries.values()
         }
         runner = self._environment.runner
-        errors = sum(each["count"] for each in runner.exceptions.values()) if runner else 0
-        self._verdicts = thresholds.judge(self._limits, _measured(stats.total), found, errors)
-        good = all(each.kept for each in self._verdicts) and not self._environment.process_exit_code
+        errors = sum(exception["count"] for exception in runner.exceptions.values()) if runner else 0
+        self._verdicts = thresholds.judge(self._limits, _measured(stats.total), result, errors)
+        good = all(verdict.kept for verdict in self._verdicts) and not self._environment.process_exit_code
         self._environment.process_exit_code = 0 if good else 1
 
     def print(self, **_: object) -> None:

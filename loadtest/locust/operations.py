@@ -56,6 +56,6 @@ _OTHERS = (
 )
 ALL = {
     str(operation): operation
-    for operation in (*(each.to(name) for each in _BY_FORMAT for name in ("", *FORMATS)), *_OTHERS)
+    for operation in (*(item.to(name) for item in _BY_FORMAT for name in ("", *FORMATS)), *_OTHERS)
 }
 """Every operation by the name that thresholds call it."""

@@ -117,7 +117,7 @@ def check(bootstrap: str, written: Mapping[Key, Written]) -> Sequences:
 
 def _read(consumer: Consumer, topics: Iterable[str], sequences: Sequences) -> None:
     left = {(topic, partition) for topic in topics for partition in _partitions(consumer, topic)}
-    consumer.assign([TopicPartition(*each, OFFSET_BEGINNING) for each in left])
+    consumer.assign([TopicPartition(*epoch_start, OFFSET_BEGINNING) for epoch_start in left])
     heard = time.monotonic()
     while left:
         for message in consumer.consume(_BATCH, 0.2):

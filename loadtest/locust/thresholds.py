@@ -42,10 +42,10 @@ class Limits(NamedTuple):
         """Return those that hold for a run with these users only, and topics of these formats."""
 
         def held(table: Mapping[str, float]) -> dict[str, float]:
-            found = ((name, operations.ALL[name], limit) for name, limit in table.items())
+            result = ((name, operations.ALL[name], limit) for name, limit in table.items())
             return {
                 name: limit
-                for name, operation, limit in found
+                for name, operation, limit in result
                 if operation.user in users and (not operation.type or operation.type in formats)
             }
 
@@ -122,19 +122,22 @@ def judge(
         Verdict("errors in users", "none", f"{errors:,}", errors == 0),
     ]
     for name, limit in limits.p99_ms.items():
-        found = by_operation.get(name)
-        reached = "never measured" if found is None else f"{found.p99_ms:,.0f} ms"
-        kept = found is not None and found.p99_ms <= limit
+        result = by_operation.get(name)
+        reached = "never measured" if result is None else f"{result.p99_ms:,.0f} ms"
+        kept = result is not None and result.p99_ms <= limit
         verdicts.append(Verdict(f"{name}, p99", f"<= {limit:,.0f} ms", reached, kept))
     for name, limit in limits.per_second.items():
-        found = by_operation.get(name)
-        reached = "never measured" if found is None else f"{found.per_second:,.1f}/s"
-        kept = found is not None and found.per_second >= limit
+        result = by_operation.get(name)
+        reached = "never measured" if result is None else f"{result.per_second:,.1f}/s"
+        kept = result is not None and result.per_second >= limit
         verdicts.append(Verdict(f"{name}, rate", f">= {limit:,.1f}/s", reached, kept))
     return verdicts
 
 
 def summary(verdicts: list[Verdict]) -> str:
     """Return the verdicts as lines for people."""
-    rows = [(each.what, each.limit, each.reached, "kept" if each.kept else "BROKEN") for each in verdicts]
+    rows = [
+        (verdict.what, verdict.limit, verdict.reached, "kept" if verdict.kept else "BROKEN")
+        for verdict in verdicts
+    ]
     return table(("threshold", "limit", "reached", ""), rows)

@@ -28,7 +28,7 @@ def planned(options: Namespace) -> list[Topic]:
     """Return the topics that users write and read: the formats take turns."""
     formats = options.formats.split(",")
     turns = (formats[number % len(formats)] for number in range(options.topics))
-    return [Topic(f"{options.prefix}-{number}", each) for number, each in enumerate(turns)]
+    return [Topic(f"{options.prefix}-{number}", item) for number, item in enumerate(turns)]
 
 
 def group_names(options: Namespace) -> list[str]:
@@ -41,12 +41,12 @@ def create(bootstrap: str, topics: Iterable[Topic], partitions: int) -> None:
     client = _client(bootstrap)
     wanted = [
         NewTopic(
-            each.name,
+            topic.name,
             num_partitions=partitions,
             replication_factor=1,
-            config={"storage.format": each.format} if each.format else {},
+            config={"storage.format": topic.format} if topic.format else {},
         )
-        for each in topics
+        for topic in topics
     ]
     _await(client.create_topics(wanted, request_timeout=_SECONDS_MAX), KafkaError.TOPIC_ALREADY_EXISTS)
 
@@ -56,7 +56,7 @@ def delete_everything(bootstrap: str, prefix: str) -> None:
     client = _client(bootstrap)
     topics = [name for name in client.list_topics(timeout=_SECONDS_MAX).topics if name.startswith(prefix)]
     listed = client.list_consumer_groups(request_timeout=_SECONDS_MAX).result()
-    groups = [each.group_id for each in listed.valid if each.group_id.startswith(prefix)]
+    groups = [item.group_id for item in listed.valid if item.group_id.startswith(prefix)]
     if topics:
         _await(client.delete_topics(topics), KafkaError.UNKNOWN_TOPIC_OR_PART)
     if groups:

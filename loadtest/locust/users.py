@@ -346,7 +346,7 @@ class ReaderUser(_Unpartitioned):
                 raise KafkaException(f"nothing came from an offset below the end: {partition}")
             if (error := first.error()) is not None:
                 raise KafkaException(error)
-            return len(first) + sum(len(each) for each in self._consumer.consume(_RECORDS_MAX, 0))
+            return len(first) + sum(len(item) for item in self._consumer.consume(_RECORDS_MAX, 0))
         finally:
             self._consumer.unassign()
 
@@ -361,7 +361,7 @@ class GroupUser(KafkaUser):
         names = topics.group_names(self.options)
         self._group_id = names[next(self._numbers) % len(names)]
         self._operations = {
-            each.name: operations.GROUP_TAIL.to(each.format) for each in topics.planned(self.options)
+            item.name: operations.GROUP_TAIL.to(item.format) for item in topics.planned(self.options)
         }
         self._leave_at = self._commit_at = 0.0
         self._assigned = False

@@ -59,11 +59,11 @@ def trend_of(samples: Sequence[Sample]) -> Trend | None:
         return None
     third = len(samples) // _LEFT_OUT
     late = samples[third:]
-    slope = linear_regression([each.at for each in late], [each.resident for each in late]).slope
+    slope = linear_regression([item.at for item in late], [item.resident for item in late]).slope
     return Trend(
         samples[0].resident / _MIB,
         samples[-1].resident / _MIB,
-        max(each.resident for each in samples) / _MIB,
+        max(sample.resident for sample in samples) / _MIB,
         slope * (late[-1].at - late[0].at) / _MIB,
         _cpu(samples[: third + 1]),
         _cpu(samples[-third - 1 :]),
@@ -101,7 +101,7 @@ class Broker(harness.Broker):
         """Return what each living process takes, by name: supervisor, worker-1, redis; empty once it has ended."""
         now = time.monotonic()
         names = {int(pid): name for name, pid in _STARTED.findall(self._said())} | {self.pid: "supervisor"}
-        found = {}
+        result = {}
         try:
             supervisor = psutil.Process(self.pid)
             for process in (supervisor, *supervisor.children(recursive=True)):
@@ -109,10 +109,10 @@ class Broker(harness.Broker):
                 if name == SERVER and process.parent() != supervisor:
                     continue  # The server's own child, which rewrites its log.
                 times = process.cpu_times()
-                found[name] = Sample(now, process.memory_info().rss, times.user + times.system)
+                result[name] = Sample(now, process.memory_info().rss, times.user + times.system)
         except psutil.NoSuchProcess:
             return {}
-        return found
+        return result
 
     def redis_bytes(self) -> int:
         """Return what Redis says that it uses (bytes), 0 where it does not answer."""
@@ -151,24 +151,24 @@ class Watch:
 
         The server's resident memory never is, for the log is kept there: what it has left afterwards is.
         """
-        found = []
+        result = []
         if not self._broker.samples():
-            found.append("the broker has ended")
+            result.append("the broker has ended")
         if (more := self._broker.children_started() - self._children) > 0:
-            found.append(f"{more} of the broker's processes ended and were replaced")
+            result.append(f"{more} of the broker's processes ended and were replaced")
         if errors := self._broker.errors():
-            found.append(f"the broker has logged {len(errors)} errors, the first: {errors[0]}")
+            result.append(f"the broker has logged {len(errors)} errors, the first: {errors[0]}")
         for name, samples in self._samples.items():
             line = trend_of(samples)
             if growth_mib_max is None or line is None or name == SERVER:
                 continue
             if line.growth_mib > growth_mib_max:
-                found.append(f"{name} grows: {line.growth_mib:.1f} MiB in the last two thirds of the run")
+                result.append(f"{name} grows: {line.growth_mib:.1f} MiB in the last two thirds of the run")
         if self._redis_after is not None:
             left = (self._redis_after - self._redis_before) / _MIB
             if left > left_mib_max:
-                found.append(f"Redis kept {left:.1f} MiB after topics and groups were deleted")
-        return found
+                result.append(f"Redis kept {left:.1f} MiB after topics and groups were deleted")
+        return result
 
     def summary(self) -> str:
         """Return memory and CPU of each process, and Redis' own figure, as lines for people."""

@@ -146,11 +146,11 @@ def read(size: int, max_bytes: int) -> Frames:
         drive(address, [[produce_frame(data, [0], topic)]], IN_FLIGHT, LOG_BYTES // BATCH_BYTES)
         with WireClient(address) as client:
             while True:
-                [found] = client.call(made(offset), 11).responses[0].partitions
-                if not found.records:
+                [result] = client.call(made(offset), 11).responses[0].partitions
+                if not result.records:
                     return requests
                 requests.append(request_frame(made(offset), 11))
-                last = batches.headers_of(found.records)[-1]
+                last = batches.headers_of(result.records)[-1]
                 offset = last.base_offset + last.last_offset_delta + 1
 
     return frames

@@ -54,7 +54,7 @@ def test_the_number_of_replicas_can_be_held(admin: AdminClient, topic: str) -> N
 def held(directories: Iterable[LogDir]) -> dict[TopicPartition, LogSize]:
     """Return the partitions of all log directories: each node of Redis is one."""
     assert all(directory.error is None for directory in directories)
-    return {each: size for directory in directories for each, size in directory.partitions.items()}
+    return {item: size for directory in directories for item, size in directory.partitions.items()}
 
 
 def test_logs_are_weighed(admin: AdminClient, client: Client, name: str) -> None:
@@ -105,7 +105,7 @@ def test_what_cannot_be_changed_keeps_nothing_else_from_it(
         Resource.topic("x" * 40_000): ({"retention.ms": "1"}, ErrorCode.INVALID_REQUEST),
     }
     outcomes = admin.configs.alter({resource: change for resource, (change, _) in changes.items()})
-    assert [code_of(each) for each in outcomes.values()] == [code for _, code in changes.values()]
+    assert [code_of(outcome) for outcome in outcomes.values()] == [code for _, code in changes.values()]
     assert "no.such.setting" in str(outcomes[Resource.topic(f"{name}-unknown")])
     assert value(admin, Resource.topic(name), "retention.ms") == "1000"
 
@@ -119,8 +119,8 @@ def test_a_broker_is_asked_about_itself_and_all_follow_what_is_set_for_all(
     with korvet_cluster(tmp_path, redis_server, *apart) as (first, _), AdminClient(first.bootstrap) as admin:
 
         def described_as(wanted: dict[Resource, str]) -> bool:
-            found = settled(admin.configs.describe(wanted, names=["log.retention.ms"]))
-            return {key: each["log.retention.ms"].value for key, each in found.items()} == wanted
+            result = settled(admin.configs.describe(wanted, names=["log.retention.ms"]))
+            return {key: item["log.retention.ms"].value for key, item in result.items()} == wanted
 
         changes: dict[Resource, dict[str, str]] = {
             everybody: {"log.retention.ms": "5000000"},

@@ -29,9 +29,9 @@ DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
 def test_each_example_prints_what_it_says(
     broker: InProcessBroker, client: Client, admin: AdminClient, module: str
 ) -> None:
-    found: ModuleType = importlib.import_module(f"{korvet.admin.__name__}{module}")
+    result: ModuleType = importlib.import_module(f"{korvet.admin.__name__}{module}")
     names = {"admin": admin, "TopicPartition": TopicPartition, **vars(korvet.admin)}
-    examples = [each for each in doctest.DocTestFinder().find(found, extraglobs=names) if each.examples]
+    examples = [item for item in doctest.DocTestFinder().find(result, extraglobs=names) if item.examples]
     assert examples
     client.create("orders")
     client.append("orders", *[b"value"] * 50)

@@ -31,13 +31,16 @@ def test_a_group_of_the_consumer_protocol_is_described_as_any_other(
     settled(admin.offsets.alter(other, {TopicPartition(name, 0): 0}))
     with joined(broker.bootstrap, name, name, instance="desk 1", protocol="consumer"):
         described = settled(admin.groups.describe([other, name]))
-        assert {each: found.type for each, found in described.items()} == {other: "classic", name: "consumer"}
-        found = described[name]
-        assert (found.protocol_type, found.protocol) == ("consumer", "uniform")
-        [member] = found.members
+        assert {item: result.type for item, result in described.items()} == {
+            other: "classic",
+            name: "consumer",
+        }
+        result = described[name]
+        assert (result.protocol_type, result.protocol) == ("consumer", "uniform")
+        [member] = result.members
         assert (member.client_id, member.instance_id) == ("reader", "desk 1")
         assert member.partitions == [TopicPartition(name, 0), TopicPartition(name, 1)]
-        listed = {each.group_id: each.type for each in admin.groups.list(types=["consumer"])}
+        listed = {item.group_id: item.type for item in admin.groups.list(types=["consumer"])}
         assert listed[name] == "consumer"
         assert other not in listed
         assert code_of(admin.groups.delete([name])[name]) is ErrorCode.NON_EMPTY_GROUP
@@ -49,15 +52,16 @@ def test_a_share_group_is_described_as_any_other(admin: AdminClient, client: Cli
     with sharing(client, name, name) as member_id:
         described = admin.groups.describe([missing, name])
         assert isinstance(described[missing], GroupIdNotFoundError)
-        found = settled({name: described[name]})[name]
-        assert (found.type, found.protocol_type, found.state) == ("share", "share", "Stable")
-        [member] = found.members
+        result = settled({name: described[name]})[name]
+        assert (result.type, result.protocol_type, result.state) == ("share", "share", "Stable")
+        [member] = result.members
         assert (member.member_id, member.instance_id) == (member_id, None)
         assert member.partitions == [TopicPartition(name, 0), TopicPartition(name, 1)]
-        progress = progress_of(admin, [found], {})[name]
-        assert [(each.committed, each.lag, each.uncommitted, each.member) for each in progress] == [
-            (None, None, 0, None)
-        ] * 2
+        progress = progress_of(admin, [result], {})[name]
+        assert [
+            (partition.committed, partition.lag, partition.uncommitted, partition.member)
+            for partition in progress
+        ] == [(None, None, 0, None)] * 2
 
     def is_described() -> bool:
         return isinstance(admin.groups.describe([name])[name], GroupDescription)
@@ -77,14 +81,14 @@ def test_the_progress_of_a_streams_group_is_by_the_partitions_that_its_tasks_rea
 ) -> None:
     client.create(name, partitions=2)
     with streaming(client, name, name) as member_id:
-        [found] = settled(admin.groups.describe([name])).values()
-        [member] = found.members
-        assert (found.protocol_type, member.member_id, member.instance_id) == ("streams", member_id, None)
+        [result] = settled(admin.groups.describe([name])).values()
+        [member] = result.members
+        assert (result.protocol_type, member.member_id, member.instance_id) == ("streams", member_id, None)
         more = msgspec.structs.replace(
             member, partitions=[*(member.partitions or ()), TopicPartition(name, 2)]
         )
-        progress = progress_of(admin, [msgspec.structs.replace(found, members=[more])], {})[name]
-        assert [(each.partition.partition, each.lag, each.end) for each in progress] == [
+        progress = progress_of(admin, [msgspec.structs.replace(result, members=[more])], {})[name]
+        assert [(partition.partition.partition, partition.lag, partition.end) for partition in progress] == [
             (0, None, 0),
             (1, None, 0),
         ]
@@ -158,12 +162,12 @@ def test_share_groups_are_where_they_have_begun(admin: AdminClient, client: Clie
     start = client.append(name, b"1", b"2", b"3")
     consumer.accept(consumer.poll()[:1])
     nobody = f"{name} nobody"
-    found = settled(admin.offsets.of_share_groups({name: None, nobody: None}))
-    assert found[nobody] == {}
+    result = settled(admin.offsets.of_share_groups({name: None, nobody: None}))
+    assert result[nobody] == {}
     # Nothing of the third partition, where it has begun too, was acknowledged.
-    assert found[name] == {zero: ShareGroupOffset(start + 1, client.leader_epoch(name), 2)}
+    assert result[name] == {zero: ShareGroupOffset(start + 1, client.leader_epoch(name), 2)}
     assert settled(admin.offsets.of_share_groups({name: [zero, one], nobody: []})) == {
-        name: {zero: found[name][zero]},
+        name: {zero: result[name][zero]},
         nobody: {},
     }
 

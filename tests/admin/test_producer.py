@@ -116,7 +116,7 @@ def test_each_partition_has_the_reason_of_its_refusal(admin: AdminClient, client
 
 def committed(broker: InProcessBroker, topic: str) -> list[bytes | None]:
     """Return the values that a consumer with read_committed finds now."""
-    return [each.value for each in reading.read_to_end(broker.bootstrap, topic, 1, "read_committed")[0]]
+    return [item.value for item in reading.read_to_end(broker.bootstrap, topic, 1, "read_committed")[0]]
 
 
 @pytest.mark.slow

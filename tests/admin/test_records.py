@@ -35,9 +35,9 @@ def test_a_record_has_its_offset_time_key_value_and_headers(
 ) -> None:
     headers = [("a", b"\xff"), ("a", None), ("", b"")]
     client.append(topic, Record(b"value", b"key", 17, headers), Record(None, None, 18))
-    found = piece(admin, topic)
-    assert found.records == [LogRecord(0, 17, b"key", b"value", headers), LogRecord(1, 18, None, None, [])]
-    assert (found.next_offset, found.start, found.end) == (2, 0, 2)
+    result = piece(admin, topic)
+    assert result.records == [LogRecord(0, 17, b"key", b"value", headers), LogRecord(1, 18, None, None, [])]
+    assert (result.next_offset, result.start, result.end) == (2, 0, 2)
 
 
 def test_a_piece_ends_where_it_has_enough_and_the_next_goes_on(
@@ -47,10 +47,10 @@ def test_a_piece_ends_where_it_has_enough_and_the_next_goes_on(
         client.append(topic, b"%d" % number * 1000)
     values, offset = [], 0
     while offset < 4:
-        found = piece(admin, topic, offset, bytes_max=1500)
-        assert len(found.records) == 1
-        values += [each.value for each in found.records]
-        offset = found.next_offset
+        result = piece(admin, topic, offset, bytes_max=1500)
+        assert len(result.records) == 1
+        values += [record.value for record in result.records]
+        offset = result.next_offset
     assert values == [b"%d" % number * 1000 for number in range(4)]
 
 
@@ -60,8 +60,8 @@ def test_each_partition_has_its_outcome(admin: AdminClient, client: Client, name
     zero, one, two, beyond = *(TopicPartition(name, index) for index in range(3)), TopicPartition("no", 0)
     outcomes = admin.records.read({zero: 5, one: 0, two: 0, beyond: 0})
     assert isinstance(outcomes[zero], OffsetOutOfRangeError)
-    assert isinstance(found := outcomes[one], LogSlice)
-    assert [each.value for each in found.records] == [b"one"]
+    assert isinstance(result := outcomes[one], LogSlice)
+    assert [record.value for record in result.records] == [b"one"]
     assert isinstance(outcomes[two], UnknownTopicOrPartitionError)
     assert isinstance(outcomes[beyond], UnknownTopicOrPartitionError)
 
@@ -71,8 +71,8 @@ def test_a_batch_that_grows_beyond_the_limit_is_not_decompressed_and_what_lies_b
 ) -> None:
     client.append(topic, b"small")
     assert client.produce(topic, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
-    found = piece(admin, topic, decompressed_bytes_max=99_999)
-    assert ([each.value for each in found.records], found.next_offset) == ([b"small"], 1)
+    result = piece(admin, topic, decompressed_bytes_max=99_999)
+    assert ([record.value for record in result.records], result.next_offset) == ([b"small"], 1)
     with pytest.raises(AnswerTooLargeError, match=f"partition {topic}:0, offsets 1 to 1: ") as caught:
         piece(admin, topic, 1, decompressed_bytes_max=99_999)
     assert caught.value.next_offset == 2
@@ -91,9 +91,9 @@ def test_batches_that_grow_together_beyond_the_limit_come_piece_by_piece(
     offsets = dict.fromkeys(both, 0)
     pieces = 0
     while min(offsets.values()) < 4:
-        found = settled(admin.records.read(offsets, decompressed_bytes_max=200_000))
-        assert sum(len(each.records) for each in found.values()) == 2
-        offsets = {place: each.next_offset for place, each in found.items()}
+        result = settled(admin.records.read(offsets, decompressed_bytes_max=200_000))
+        assert sum(len(value.records) for value in result.values()) == 2
+        offsets = {place: item.next_offset for place, item in result.items()}
         pieces += 1
     assert pieces == 4
 
@@ -104,10 +104,10 @@ def test_a_slice_begins_at_its_offset_and_has_no_more_records_than_its_maximum(
 ) -> None:
     for values in ((b"0", b"1", b"2"), (b"3", b"4", b"5")):
         assert client.produce(topic, batch(*values, codec=codec)).error_code == 0
-    found = piece(admin, topic, 1, records_max=3)
-    assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2", b"3"], 4)
-    found = piece(admin, topic, 1, records_max=2)
-    assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2"], 3)
+    result = piece(admin, topic, 1, records_max=3)
+    assert ([record.value for record in result.records], result.next_offset) == ([b"1", b"2", b"3"], 4)
+    result = piece(admin, topic, 1, records_max=2)
+    assert ([record.value for record in result.records], result.next_offset) == ([b"1", b"2"], 3)
     assert piece(admin, topic, 6).records == []
 
 
@@ -143,7 +143,7 @@ def test_an_answer_above_the_limit_is_not_read_and_the_client_goes_on(
     with AdminClient(broker.bootstrap, answer_bytes_max=10_000) as admin:
         with pytest.raises(AnswerTooLargeError, match="more than 10000"):
             piece(admin, topic)
-        assert [each.value for each in piece(admin, topic, 1).records] == [b"small"]
+        assert [record.value for record in piece(admin, topic, 1).records] == [b"small"]
 
 
 def test_a_piece_that_is_cut_off_ends_before_the_cut() -> None:
@@ -167,10 +167,10 @@ class Log:
 
     def between(self, begin: int, end: int, count_max: int) -> list[int] | None:
         assert begin < end
-        found = self.offsets[bisect_left(self.offsets, begin) : bisect_left(self.offsets, end)]
-        self.read += min(len(found), count_max + 1)
+        result = self.offsets[bisect_left(self.offsets, begin) : bisect_left(self.offsets, end)]
+        self.read += min(len(result), count_max + 1)
         self.ranges += 1
-        return None if len(found) > count_max else found
+        return None if len(result) > count_max else result
 
 
 # Bursts of records, each at a distance from the one before.
@@ -189,11 +189,11 @@ def test_the_last_records_begin_where_counting_says(
         offsets += range(first, first + size)
     begin, end = (offsets[0] if offsets else 0), (offsets[-1] + 1 if offsets else 0) + gap
     log = Log(offsets)
-    found = offset_of_last(begin, end, count, log.between)
+    result = offset_of_last(begin, end, count, log.between)
     if count <= len(offsets):
-        assert found == offsets[-count]
+        assert result == offsets[-count]
     else:
-        assert found == begin
+        assert result == begin
     assert log.ranges <= 200
 
 

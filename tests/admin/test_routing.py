@@ -325,9 +325,9 @@ def test_another_kafka_is_asked_in_its_own_versions() -> None:
     """The mock cluster of librdkafka: three brokers, each partition with one that serves it."""
     producer = Producer({"test.mock.num.brokers": 3})
     bootstrap = ",".join(
-        str(each) for each in producer.list_topics(timeout=WAIT_SECONDS_MAX).brokers.values()
+        str(broker) for broker in producer.list_topics(timeout=WAIT_SECONDS_MAX).brokers.values()
     )
-    bootstrap = ",".join(each.rpartition("/")[0] or each for each in bootstrap.split(","))
+    bootstrap = ",".join(item.rpartition("/")[0] or item for item in bootstrap.split(","))
     for index in range(4):
         for _ in range(index):
             producer.produce("orders", b"value", partition=index)

@@ -31,10 +31,12 @@ def test_a_topic_is_made_listed_described_and_deleted(admin: AdminClient, name: 
     assert (retention.value, retention.source) == ("60000", ConfigSource.TOPIC)
     listed = admin.topics.list()
     assert TopicListing(name, made[name].topic_id, internal=False, partitions=2) in listed
-    assert listed == sorted(listed, key=lambda each: each.name)
+    assert listed == sorted(listed, key=lambda topic: topic.name)
     [leader] = admin.topology().brokers
     described = settled(admin.topics.describe([name]))
-    epochs = [each.leader_epoch for each in described[name].partitions]  # each node of a cluster has its own
+    epochs = [
+        partition.leader_epoch for partition in described[name].partitions
+    ]  # each node of a cluster has its own
     assert min(epochs) > 0
     partitions = [
         PartitionDescription(index, leader, epoch, [leader], [leader], [])
@@ -43,7 +45,7 @@ def test_a_topic_is_made_listed_described_and_deleted(admin: AdminClient, name: 
     wanted = TopicDescription(name, made[name].topic_id, internal=False, partitions=partitions)
     assert described == {name: wanted}
     assert admin.topics.delete([name]) == {name: None}
-    assert name not in [each.name for each in admin.topics.list()]
+    assert name not in [item.name for item in admin.topics.list()]
     assert isinstance(admin.topics.describe([name])[name], UnknownTopicOrPartitionError)
 
 
@@ -73,8 +75,11 @@ def test_topics_are_described_and_deleted_by_id_and_name_together(
     keys: list[str | TopicId] = [one, f"{name}-two", gone, name]
     described = admin.topics.describe(keys)
     assert list(described) == keys
-    found = [each for each in described.values() if isinstance(each, TopicDescription)]
-    assert [(each.name, each.topic_id) for each in found] == [(f"{name}-one", one), (f"{name}-two", two)]
+    results = [description for description in described.values() if isinstance(description, TopicDescription)]
+    assert [(result.name, result.topic_id) for result in results] == [
+        (f"{name}-one", one),
+        (f"{name}-two", two),
+    ]
     assert isinstance(described[gone], UnknownTopicIdError)
     assert isinstance(described[name], UnknownTopicOrPartitionError)
     deleted = admin.topics.delete(keys)

@@ -40,8 +40,8 @@ def find() -> Chromium:
         if not os.access(named, os.X_OK):
             raise NotAvailableError(f"CHROMIUM={named} is no program")
         return Chromium(Path(named), {})
-    found = next((path for path in map(shutil.which, NAMES) if path), None)
-    return Chromium(Path(found), {}) if found else _fetched()
+    result = next((path for path in map(shutil.which, NAMES) if path), None)
+    return Chromium(Path(result), {}) if result else _fetched()
 
 
 def _fetched() -> Chromium:
@@ -83,11 +83,11 @@ def _decompressed(package: tarfile.TarFile, name: str) -> bytes:
 def main() -> int:
     """Find a browser; returns the exit code."""
     try:
-        found = find()
+        result = find()
     except NotAvailableError as missing:
         print(missing, file=sys.stderr)  # noqa: T201 - a command
         return 1
-    print(f"==> the browser is {found.path}")  # noqa: T201 - the same
+    print(f"==> the browser is {result.path}")  # noqa: T201 - the same
     return 0
 
 

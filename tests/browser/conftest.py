@@ -34,10 +34,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Give the browser."""
-    found = chromium.find()
+    result = chromium.find()
     with sync_playwright() as playwright:
-        environment: Any = {**os.environ, **found.environment}
-        running = playwright.chromium.launch(executable_path=found.path, env=environment)
+        environment: Any = {**os.environ, **result.environment}
+        running = playwright.chromium.launch(executable_path=result.path, env=environment)
         yield running
         running.close()
 

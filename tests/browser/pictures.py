@@ -66,10 +66,10 @@ def take_console(browser: Browser) -> None:
 
 def main() -> None:
     """Make all pictures."""
-    found = chromium.find()
-    environment: Any = {**os.environ, **found.environment}
+    result = chromium.find()
+    environment: Any = {**os.environ, **result.environment}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found.path, env=environment)
+        browser = playwright.chromium.launch(executable_path=result.path, env=environment)
         draw_request(browser)
         take_console(browser)
         browser.close()

@@ -41,11 +41,11 @@ def axe() -> str:
 
 def violations(page: Page) -> list[str]:
     """Return what axe-core finds, best practices included."""
-    found: Any = page.evaluate("axe.run(document)")
-    assert found["passes"]
+    result: Any = page.evaluate("axe.run(document)")
+    assert result["passes"]
     return [
         f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
-        for rule in found["violations"]
+        for rule in result["violations"]
         for node in rule["nodes"]
     ]
 
@@ -76,7 +76,7 @@ def test_no_page_violates_a_rule(
     page = context.new_page()
     page.goto("/")
     page.evaluate(axe)
-    found = {}
+    result = {}
     for path in PAGES:
         page.evaluate("(hash) => { location.hash = hash; }", f"#/{path.format(filled)}")
         expect(page).to_have_title(re.compile(TITLES[path.partition("?")[0]].format(filled)))
@@ -87,16 +87,16 @@ def test_no_page_violates_a_rule(
                 expect(
                     page.get_by_role("table", name=f"Headers, partition 0, offset {offset}")
                 ).to_be_visible()
-        found[path] = violations(page)
+        result[path] = violations(page)
         assert page.locator("h1").count() == 1
         assert page.locator("table:not(:has(caption))").count() == 0
     unlock(page)
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.evaluate("(hash) => { location.hash = hash; }", f"#/topic?name={filled}")
     expect(page.get_by_role("button", name="Change retention.ms")).to_be_visible()
-    found["unlocked"] = violations(page)
+    result["unlocked"] = violations(page)
     page.get_by_role("button", name="Change retention.ms").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    found["dialog"] = violations(page)
+    result["dialog"] = violations(page)
     context.close()
-    assert {path: each for path, each in found.items() if each} == {}
+    assert {path: item for path, item in result.items() if item} == {}

@@ -126,12 +126,12 @@ def test_a_lag_that_is_not_counted_says_who_counts_it(
 ) -> None:
     def without_counts(route: Route) -> None:
         response = route.fetch()
-        found = response.json()
-        if "brokers" in found:
-            found |= {"lag": None, "brokers": found["brokers"] + others}
+        result = response.json()
+        if "brokers" in result:
+            result |= {"lag": None, "brokers": result["brokers"] + others}
         else:
-            found["totals"]["keeper_leader"] = leads
-        route.fulfill(response=response, json=found)
+            result["totals"]["keeper_leader"] = leads
+        route.fulfill(response=response, json=result)
 
     with overview(browser, broker) as page:
         for name in ("overview", "cluster"):

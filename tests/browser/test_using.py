@@ -115,7 +115,7 @@ def test_pausing_stops_requests(page: Page, client: Client, name: str) -> None:
     client.create(name)
     page.keyboard.press("r")
     expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
-    assert len([each for each in urls if "/api/topics" in each]) == 1
+    assert len([item for item in urls if "/api/topics" in item]) == 1
 
 
 @pytest.mark.parametrize("path", PAGES)

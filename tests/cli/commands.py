@@ -131,8 +131,8 @@ def commit(broker: InProcessBroker, group: str, topic: str, *offsets: int) -> No
 def committed(broker: InProcessBroker, group: str, topic: str) -> list[int]:
     """Return the offsets that a group has committed, in the order of the topic's partitions."""
     with AdminClient(broker.bootstrap) as admin:
-        found = admin.offsets.committed(group)
-    return [found[key].offset for key in sorted(found) if key.topic == topic]
+        result = admin.offsets.committed(group)
+    return [result[key].offset for key in sorted(result) if key.topic == topic]
 
 
 def read(broker: InProcessBroker, topic: str, count: int, partition: int = 0) -> list[Received]:

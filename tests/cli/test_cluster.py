@@ -34,8 +34,8 @@ def test_the_brokers_and_the_controller_are_shown(broker: InProcessBroker) -> No
     assert "describe" in done(korvet("cluster", "-h"))
     assert table(printed) == [["0", broker.bootstrap, "-", __version__, "2", "yes"]]
     host, port = broker.address
-    found = json.loads(korvet("cluster", "describe", "-b", broker.bootstrap, "--json").stdout)
-    assert found == {
+    result = json.loads(korvet("cluster", "describe", "-b", broker.bootstrap, "--json").stdout)
+    assert result == {
         "id": metadata.cluster_id,
         "controller": 0,
         "brokers": [{"id": 0, "host": host, "port": port, "rack": None, "version": __version__, "format": 2}],
@@ -44,13 +44,13 @@ def test_the_brokers_and_the_controller_are_shown(broker: InProcessBroker) -> No
 
 def test_apis_and_features_are_shown_where_they_are_asked_for(broker: InProcessBroker) -> None:
     flags = ("-b", broker.bootstrap, "--apis", "--features")
-    found = json.loads(korvet("cluster", "describe", *flags, "--json").stdout)
-    [of_broker] = found["apis"]
+    result = json.loads(korvet("cluster", "describe", *flags, "--json").stdout)
+    [of_broker] = result["apis"]
     assert of_broker["broker"] == 0
-    served = {each["key"]: (each["name"], each["versions"]) for each in of_broker["apis"]}
+    served = {item["key"]: (item["name"], item["versions"]) for item in of_broker["apis"]}
     assert served.keys() == HANDLERS.keys()
     assert served[18] == ("ApiVersions", [0, 4])
-    assert found["features"].keys() == {"supported", "finalized"}
+    assert result["features"].keys() == {"supported", "finalized"}
     printed = done(korvet("cluster", "describe", *flags))
     assert "broker 0\n" in printed
     assert ["18", "ApiVersions", "0-4"] in [line.split() for line in printed.splitlines()]
@@ -79,12 +79,12 @@ def test_log_directories_are_shown_with_what_they_hold(broker: InProcessBroker) 
         client.create("held", 3)
         client.append("held", b"x" * 1000)
     described = korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs", "--json")
-    found = json.loads(done(described))["log_dirs"]
-    assert sum(each["partitions"] for each in found) >= 3
-    assert sum(each["bytes"] for each in found) > 1000
-    assert all((each["brokers"], each["error"]) == ([0], None) for each in found)
+    results = json.loads(done(described))["log_dirs"]
+    assert sum(result["partitions"] for result in results) >= 3
+    assert sum(result["bytes"] for result in results) > 1000
+    assert all((result["brokers"], result["error"]) == ([0], None) for result in results)
     printed = done(korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs"))
-    assert all(each["path"] in printed for each in found)
+    assert all(result["path"] in printed for result in results)
     assert "Commands/s" not in printed
 
 
@@ -93,8 +93,8 @@ def test_the_load_of_redis_is_shown_by_its_url_or_settings(broker: InProcessBrok
     settings = tmp_path / "korvet.toml"
     settings.write_text(f'"redis.url" = "{broker.redis_url}"\n')
     for way in (("--redis-url", broker.redis_url), ("--config", str(settings))):
-        for each in json.loads(done(korvet(*describe, *way, "--json")))["log_dirs"]:
-            load = each["load"]
+        for item in json.loads(done(korvet(*describe, *way, "--json")))["log_dirs"]:
+            load = item["load"]
             assert set(load) == {"commands_per_second", "cpu_seconds", "memory", "memory_max", "clients"}
             assert load["commands_per_second"] >= 0
             assert load["memory_max"] >= 0
@@ -107,7 +107,7 @@ def test_the_load_of_redis_is_shown_by_its_url_or_settings(broker: InProcessBrok
 def test_the_load_of_a_redis_that_is_away_is_not_known(broker: InProcessBroker) -> None:
     flags = ("-b", broker.bootstrap, "--redis-url", f"redis://127.0.0.1:{free_port()}")
     described = json.loads(done(korvet("cluster", "describe", *flags, "--json")))
-    assert {value for each in described["log_dirs"] for value in each["load"].values()} == {None}
+    assert {value for item in described["log_dirs"] for value in item["load"].values()} == {None}
     wrong = korvet("cluster", "describe", "-b", broker.bootstrap, "--redis-url", "http://127.0.0.1")
     assert "redis.url" in failed(wrong, 2)
 

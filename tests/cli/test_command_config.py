@@ -77,7 +77,7 @@ def completions(line: str) -> list[str]:
 def test_topics_records_and_groups_are_used_with_a_login(secured: list[str], tmp_path: Path) -> None:
     topic = tmp_path.name
     done(run("topics", "create", topic, "--partitions", "2", *secured))
-    assert topic in [each["topic"] for each in done_as_json("topics", "list", *secured)]
+    assert topic in [item["topic"] for item in done_as_json("topics", "list", *secured)]
     done(run("produce", topic, *secured, given=b"one\ntwo\n"))
     assert sorted(done(run("consume", topic, "--exit", *secured)).split()) == [b"one", b"two"]
     member = run("consume", topic, "--group", topic, "--offset", "beginning", "--exit", *secured)

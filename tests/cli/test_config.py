@@ -38,9 +38,9 @@ def test_what_clients_have_altered_is_shown_as_redis_has_it(redis_url: str) -> N
         client.hset("{korvet:topics}:brokers", "default", '{"log.retention.ms": "5", "log.roll.ms": "6"}')
         client.hset("{korvet:topics}:brokers", "0", '{"log.roll.ms": "8"}')
     result = korvet("config", "--redis-url", redis_url, "--set", "log.retention.ms=7", "--json")
-    found = json.loads(result.stdout)
-    assert found["log.retention.ms"] == {"value": 5, "origin": "clients (cluster-wide)"}
-    assert found["log.roll.ms"] == {"value": 8, "origin": "clients (broker)"}
+    results = json.loads(result.stdout)
+    assert results["log.retention.ms"] == {"value": 5, "origin": "clients (cluster-wide)"}
+    assert results["log.roll.ms"] == {"value": 8, "origin": "clients (broker)"}
     assert "altered are not shown: " in korvet("config", "--redis-url", "redis://127.0.0.1:1").stderr
 
 
@@ -70,9 +70,9 @@ def test_only_what_is_no_secret_is_shown_in_every_form(name: str, value: str, sh
     for result in printed.values():
         assert result.returncode == 0, result.stderr
         assert "hunter2" not in result.stdout + result.stderr
-    found = json.loads(printed["--json",].stdout)[name]
-    assert found["value"].endswith(shown)
-    assert found["origin"] == "command line"
+    results = json.loads(printed["--json",].stdout)[name]
+    assert results["value"].endswith(shown)
+    assert results["origin"] == "command line"
 
 
 def test_a_value_of_secrets_that_is_refused_is_not_shown() -> None:
@@ -128,15 +128,15 @@ def test_each_flag_sets_its_setting() -> None:
         "--ops-listen": "",
     }
     assert values.keys() == FLAGS.keys()
-    found = effective(*(part for flag in values.items() for part in flag))
+    result = effective(*(part for flag in values.items() for part in flag))
     for flag, (setting, _) in FLAGS.items():
-        assert (str(found[setting][0]), found[setting][1]) == (values[flag], "command line")
+        assert (str(result[setting][0]), result[setting][1]) == (values[flag], "command line")
 
 
 def test_the_last_set_of_a_name_wins_and_a_value_may_hold_an_equals_sign() -> None:
-    found = effective("--set", "workers=1", "--set", "workers=2", "--set", "redis.url=unix:///r?db=1")
-    assert found["workers"] == (2, "command line")
-    assert found["redis.url"] == ("unix:///r?db=1", "command line")
+    result = effective("--set", "workers=1", "--set", "workers=2", "--set", "redis.url=unix:///r?db=1")
+    assert result["workers"] == (2, "command line")
+    assert result["redis.url"] == ("unix:///r?db=1", "command line")
 
 
 @pytest.mark.parametrize("command", ["serve", "config"])

@@ -20,7 +20,7 @@ configs = partial(at_broker, "configs")
 def described(broker: InProcessBroker, *arguments: str) -> Any:
     """Return name -> setting of the one resource that is described."""
     [row] = done_as_json("configs", "describe", "-b", broker.bootstrap, *arguments)
-    return {each["name"]: each for each in row["configs"]}
+    return {item["name"]: item for item in row["configs"]}
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def test_what_is_set_for_a_topic_is_shown(broker: InProcessBroker, client: Clien
     rows = {row[0]: row[1:] for row in table(printed)}
     assert rows["retention.ms"] == ["77", "topic"]
     assert "segment.ms" not in rows
-    found = described(broker, "--topic", name, "--all")
-    assert found["segment.ms"]["default"] is True
-    retention = found["retention.ms"]
+    result = described(broker, "--topic", name, "--all")
+    assert result["segment.ms"]["default"] is True
+    retention = result["retention.ms"]
     assert retention["synonyms"][0] == {"name": "retention.ms", "value": "77", "source": "topic"}
-    kind = [retention[each] for each in ("type", "read_only", "sensitive", "default", "documentation")]
+    kind = [retention[item] for item in ("type", "read_only", "sensitive", "default", "documentation")]
     assert kind == ["long", False, False, False, None]
     assert described(broker, "--topic", name, "--name", "segment.ms").keys() == {"segment.ms"}
     assert described(broker, "--topic", name, "--documentation")["retention.ms"]["documentation"]
@@ -53,10 +53,10 @@ def test_settings_of_a_topic_are_changed_all_or_none(
     client.create(name, retention_ms="77")
     given = ("--set", "segment.ms=5000", "--delete", "retention.ms", "--append", "cleanup.policy=compact")
     assert done(configs(broker, "alter", "-t", name, *given)) == f"altered topic {name}\n"
-    found = described(broker, "--topic", name)
-    assert (found["segment.ms"]["value"], found["cleanup.policy"]["value"]) == ("5000", "delete,compact")
+    results = described(broker, "--topic", name)
+    assert (results["segment.ms"]["value"], results["cleanup.policy"]["value"]) == ("5000", "delete,compact")
     # What the broker was started with counts again.
-    assert (found["retention.ms"]["value"], found["retention.ms"]["source"]) == ("-1", "static")
+    assert (results["retention.ms"]["value"], results["retention.ms"]["source"]) == ("-1", "static")
     result = configs(broker, "alter", "-t", name, "--subtract", "cleanup.policy=delete")
     assert result.returncode == 0
     assert described(broker, "--topic", name)["cleanup.policy"]["value"] == "compact"
@@ -73,14 +73,14 @@ def test_settings_of_all_brokers_are_changed(cluster: InProcessBroker) -> None:
     result = configs(cluster, "describe", "--cluster")
     assert result.stdout.splitlines()[0] == "cluster"
     assert ["log.retention.ms", "123456789", "cluster"] in table(result.stdout)
-    found = described(cluster, "--broker", "0", "--name", "log.retention.ms")
-    assert found["log.retention.ms"]["source"] == "cluster"
+    results = described(cluster, "--broker", "0", "--name", "log.retention.ms")
+    assert results["log.retention.ms"]["source"] == "cluster"
 
 
 def test_what_is_sensitive_or_fixed_is_marked(broker: InProcessBroker) -> None:
-    found = described(broker, "--broker", "0", "--all")
-    assert (found["listen"]["read_only"], found["listen"]["source"]) == (True, "static")
-    assert any(each["sensitive"] and each["value"] is None for each in found.values())
+    results = described(broker, "--broker", "0", "--all")
+    assert (results["listen"]["read_only"], results["listen"]["source"]) == (True, "static")
+    assert any(value["sensitive"] and value["value"] is None for value in results.values())
     result = configs(broker, "alter", "--broker", "0", "--set", "listen=127.0.0.1:1")
     assert failed(result).startswith("Error: broker 0: ")
 
@@ -154,7 +154,7 @@ acls = partial(at_broker, "acls")
 def listed(broker: InProcessBroker, *arguments: str) -> list[tuple[str, ...]]:
     rows = done_as_json("acls", "list", "-b", broker.bootstrap, *arguments)
     names = ("resource", "pattern", "principal", "host", "operation", "permission")
-    return [tuple(row[each] for each in names) for row in rows]
+    return [tuple(row[name] for name in names) for row in rows]
 
 
 def test_acls_are_added_listed_and_once_that_is_confirmed_removed(broker: InProcessBroker, name: str) -> None:
@@ -179,12 +179,12 @@ def test_roles_are_those_of_kafkas_tool(broker: InProcessBroker, name: str) -> N
     who = ("--allow-principal", "User:p")
     producer = ("--producer", "--idempotent", "--topic", name, *who)
     done(acls(broker, "add", *producer))
-    assert {each[4] for each in listed(broker, "--topic", name)} == {"Write", "Describe", "Create"}
+    assert {item[4] for item in listed(broker, "--topic", name)} == {"Write", "Describe", "Create"}
     assert ("Cluster", "literal", "User:p", "*", "IdempotentWrite", "allow") in listed(broker, "--cluster")
     consumer = ("--consumer", "--topic", name, "--group", name, *who)
     done(acls(broker, "add", *consumer))
-    assert {each[4] for each in listed(broker, "--topic", name)} == {"Write", "Describe", "Create", "Read"}
-    assert [each[4] for each in listed(broker, "--group", name)] == ["Read"]
+    assert {item[4] for item in listed(broker, "--topic", name)} == {"Write", "Describe", "Create", "Read"}
+    assert [item[4] for item in listed(broker, "--group", name)] == ["Read"]
     done(acls(broker, "remove", "--yes", *producer))
     done(acls(broker, "remove", "--yes", *consumer))
     assert (

@@ -42,9 +42,9 @@ def test_levels_are_listed_and_set(broker: InProcessBroker) -> None:
     done(features(broker, "set", f"{NAME}=0", "--downgrade", "unsafe"))
     assert listed(broker)[1:] == [*others, [NAME, "0-2", "0"]]
     assert done_as_json("features", "set", "-b", broker.bootstrap, f"{NAME}=2") == {NAME: 2}
-    found = done_as_json("features", "list", "-b", broker.bootstrap)
-    assert found["features"][7:] == [{"feature": NAME, "supported": [0, 2], "finalized": 2}]
-    assert found["epoch"] > 0
+    result = done_as_json("features", "list", "-b", broker.bootstrap)
+    assert result["features"][7:] == [{"feature": NAME, "supported": [0, 2], "finalized": 2}]
+    assert result["epoch"] > 0
 
 
 def test_the_example_of_the_page_prints_what_it_says(broker: InProcessBroker) -> None:

@@ -46,12 +46,12 @@ def test_groups_are_listed_with_their_states(broker: InProcessBroker, topic: str
     commit(broker, topic, topic, 0)
     printed = done(groups(broker, "list"))
     assert [topic, "Empty", "-", "classic"] in table(printed)
-    [row] = [each for each in as_json(broker, "list", "--state", "Empty") if each["group"] == topic]
+    [row] = [item for item in as_json(broker, "list", "--state", "Empty") if item["group"] == topic]
     assert (row["state"], row["protocol_type"]) == ("Empty", "")
-    assert topic not in [each["group"] for each in as_json(broker, "list", "--state", "Stable")]
+    assert topic not in [item["group"] for item in as_json(broker, "list", "--state", "Stable")]
     assert done(groups(broker, "list", "--state", "Dead")) == "no such groups\n"
-    assert topic not in [each["group"] for each in as_json(broker, "list", "--type", "consumer")]
-    assert topic in [each["group"] for each in as_json(broker, "list", "--type", "classic")]
+    assert topic not in [item["group"] for item in as_json(broker, "list", "--type", "consumer")]
+    assert topic in [item["group"] for item in as_json(broker, "list", "--type", "classic")]
 
 
 @pytest.mark.parametrize("storage_format", ["batch", "record"])
@@ -190,7 +190,7 @@ def test_the_starts_of_a_share_group_are_reset(
     [described] = as_json(broker, "describe", name)
     assert described["offsets"][0]["start"] == start + 1
     again = ShareConsumer(client, name, name).on(topic_id)
-    assert [each.value for each in again.poll()] == [b"2", b"3", b"4"]
+    assert [item.value for item in again.poll()] == [b"2", b"3", b"4"]
     again.leave()
     # A partition that the group has not begun begins there.
     done(groups(broker, "reset-offsets", name, "--to-offset", "0", "--topic", f"{name}:1", "--execute"))
@@ -249,7 +249,7 @@ def test_names_do_nothing_to_a_terminal(broker: InProcessBroker, topic: str) -> 
     text = groups(broker, "list").stdout
     assert f"[red]{topic}\\x1b[31m\\n" in text
     assert "\x1b" not in text
-    assert group in [each["group"] for each in as_json(broker, "list")]
+    assert group in [item["group"] for item in as_json(broker, "list")]
 
 
 @pytest.mark.slow

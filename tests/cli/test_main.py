@@ -53,8 +53,8 @@ def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureF
     )
     for number in (DONE, FAILED, MISTAKEN, INTERRUPTED):
         assert re.search(rf"\b{number}\b", text.partition("Exit codes:")[2])
-    for each in ("SIGTERM", "SIGHUP", "_KORVET_COMPLETE"):
-        assert each in text
+    for item in ("SIGTERM", "SIGHUP", "_KORVET_COMPLETE"):
+        assert item in text
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_a_command_of_topics_loads_no_codec_of_records_and_no_framework() -> Non
     assert "127.0.0.1:1: Connection refused; does a broker run there?" in loaded.stderr
     late = {"aiokafka", "asyncio", "gevent", "http.client", "redis", "rich", "korvet.protocol.records.batch"}
     assert not late & set(loaded.stdout.split())
-    messages = [each for each in loaded.stdout.split() if each.startswith("korvet.protocol.messages.")]
+    messages = [item for item in loaded.stdout.split() if item.startswith("korvet.protocol.messages.")]
     assert 0 < len(messages) < 40, "those that admin clients speak, and not all"
 
 

@@ -35,13 +35,13 @@ def topics(brokers: list[Broker], command: str, *arguments: str) -> Any:
 
 def leaders(brokers: list[Broker], topic: str) -> list[int]:
     """Return the leaders, which are the same at each broker."""
-    found = []
+    result = []
     for broker in brokers:
         with AdminClient(broker.bootstrap) as admin:
             described = admin.topics.describe([topic])[topic]
-            found.append([each.leader for each in getattr(described, "partitions", ())])
-    assert found[0] == found[1]
-    return found[0]
+            result.append([item.leader for item in getattr(described, "partitions", ())])
+    assert result[0] == result[1]
+    return result[0]
 
 
 def test_partitions_are_reassigned_by_arguments(brokers: list[Broker], topic: str) -> None:

@@ -23,17 +23,17 @@ def produce(broker: InProcessBroker, topic: str, *arguments: str, given: bytes =
 
 def test_each_line_is_a_record(broker: InProcessBroker, topic: str) -> None:
     assert done(produce(broker, topic, given=b"one\n\nth\xffree\r\nlast")) == b""
-    found = read(broker, topic, 4)
-    assert [record.value for record in found] == [b"one", b"", b"th\xffree\r", b"last"]
-    assert {(record.key, record.headers) for record in found} == {(None, ())}
+    result = read(broker, topic, 4)
+    assert [record.value for record in result] == [b"one", b"", b"th\xffree\r", b"last"]
+    assert {(record.key, record.headers) for record in result} == {(None, ())}
 
 
 def test_keys_headers_and_nulls_are_what_the_flags_say(broker: InProcessBroker, topic: str) -> None:
     flags = ("--key-separator", "::", "-H", "source=web", "-H", "empty=", "--null", "NULL")
     done(produce(broker, topic, *flags, given=b"a::1\nb::NULL\nNULL::x::y\n"))
-    found = read(broker, topic, 3)
-    assert [(record.key, record.value) for record in found] == [(b"a", b"1"), (b"b", None), (None, b"x::y")]
-    assert {record.headers for record in found} == {(("source", b"web"), ("empty", b""))}
+    result = read(broker, topic, 3)
+    assert [(record.key, record.value) for record in result] == [(b"a", b"1"), (b"b", None), (None, b"x::y")]
+    assert {record.headers for record in result} == {(("source", b"web"), ("empty", b""))}
     done(produce(broker, topic, "--key", "all", given=b"::\n"))
     assert [(record.key, record.value) for record in read(broker, topic, 4)][3] == (b"all", b"::")
 
@@ -124,15 +124,15 @@ def test_lines_of_json_say_all_that_a_record_has(broker: InProcessBroker, client
     ]
     given = "\n".join(json.dumps(line) for line in lines).encode()
     done(produce(broker, name, "--json", "-p", "0", "-H", "all=1", given=given))
-    found = read(broker, name, 4)
-    assert [(record.key, record.value) for record in found] == [
+    result = read(broker, name, 4)
+    assert [(record.key, record.value) for record in result] == [
         ("ü".encode(), b"a\nb"),
         (None, b"\xff\0"),
         (None, None),
         (None, b"x"),
     ]
-    assert found[0].headers == (("h", None), ("h", b"2"), ("all", b"1"))
-    assert found[1].timestamp == 1700000000000
+    assert result[0].headers == (("h", None), ("h", b"2"), ("all", b"1"))
+    assert result[1].timestamp == 1700000000000
     done(produce(broker, name, "--json", "--keep-partitions", given=json.dumps(lines[1]).encode()))
     assert read(broker, name, 1, partition=1)[0].value == b"\xff\0"
 

@@ -50,15 +50,15 @@ as_json = partial(json_at_broker, "topics")
 def partitions(broker: InProcessBroker, topic: str) -> int:
     """Return how many partitions librdkafka sees; 0 where there is no such topic."""
     admin = Librdkafka({"bootstrap.servers": broker.bootstrap})
-    found = admin.list_topics(timeout=30).topics.get(topic)
-    return 0 if found is None else len(found.partitions)
+    result = admin.list_topics(timeout=30).topics.get(topic)
+    return 0 if result is None else len(result.partitions)
 
 
 def test_topics_are_made_with_partitions_and_settings(broker: InProcessBroker, name: str) -> None:
     names = (name, f"{name}-2")
     flags = ("--partitions", "3", "-c", "retention.ms=1000", "-c", "segment.ms=5000")
     assert done(topics(broker, "create", *names, *flags)) == f"created {name}\ncreated {name}-2\n"
-    assert [partitions(broker, each) for each in names] == [3, 3]
+    assert [partitions(broker, item) for item in names] == [3, 3]
     [described] = as_json(broker, "describe", name)
     assert (described["configs"]["retention.ms"], described["configs"]["segment.ms"]) == ("1000", "5000")
 
@@ -66,7 +66,7 @@ def test_topics_are_made_with_partitions_and_settings(broker: InProcessBroker, n
 def test_a_topic_is_created_with_an_assignment(broker: InProcessBroker, name: str) -> None:
     [row] = as_json(broker, "create", name, "--replica-assignment", "0,0,0,0")
     assert (row["created"], row["partitions"], row["replication_factor"], row["error"]) == (True, 4, 1, None)
-    [listed] = [each for each in as_json(broker, "list") if each["topic"] == name]
+    [listed] = [item for item in as_json(broker, "list") if item["topic"] == name]
     assert listed == {"topic": name, "id": row["id"], "partitions": 4, "internal": False}
     message = failed(topics(broker, "create", f"{name}-2", "--replica-assignment", "0:7"))
     assert message.startswith(f"Error: topic {name}-2: INVALID_REPLICA_ASSIGNMENT")
@@ -141,7 +141,7 @@ def test_an_unknown_topic_fails_and_the_others_are_described(broker: InProcessBr
     ):
         assert failed(korvet(*command, "-b", broker.bootstrap)).startswith(unknown), command
     assert result.stdout.startswith(f"{topic}: 1 partition,")
-    assert topic in [each["topic"] for each in as_json(broker, "describe", "--all-topics")]
+    assert topic in [item["topic"] for item in as_json(broker, "describe", "--all-topics")]
 
 
 def test_a_topic_with_slot_tags_is_described_with_its_streams_and_what_is_described_can_be_set(
@@ -157,7 +157,7 @@ def test_a_topic_with_slot_tags_is_described_with_its_streams_and_what_is_descri
         store._finish_creation(name, text)
     streams = [f"korvet:{name}:0:{{0aB}}", f"korvet:{name}:1:{{1cD}}"]
     [described] = as_json(broker, "describe", name)
-    assert [each["stream"] for each in described["partitions"]] == streams
+    assert [item["stream"] for item in described["partitions"]] == streams
     printed = done(topics(broker, "describe", name))
     assert [line.split()[-1] for line in printed.splitlines()[-2:]] == streams
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
@@ -225,11 +225,11 @@ def admin(broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def records_of(admin: AdminClient, place: TopicPartition) -> list[LogRecord]:
     """Return the records of a partition except those of the transaction that `fill` aborts."""
     offset = settled(admin.offsets.at({place: EARLIEST}))[place].offset
-    found = list[LogRecord]()
+    result = list[LogRecord]()
     while (slice_ := settled(admin.records.read({place: offset}))[place]).next_offset > offset:
-        found += slice_.records
+        result += slice_.records
         offset = slice_.next_offset
-    return [record for record in found if record.value != b"aborted"]
+    return [record for record in result if record.value != b"aborted"]
 
 
 def contents(record: LogRecord) -> tuple[object, ...]:

@@ -36,9 +36,9 @@ def topic(broker: InProcessBroker) -> Iterator[str]:
 
 def test_transactions_are_listed_and_described(broker: InProcessBroker, topic: str) -> None:
     [listed] = [
-        each
-        for each in done_as_json("transactions", "list", "-b", broker.bootstrap, "--state", "Ongoing")
-        if each["transactional_id"] == topic
+        item
+        for item in done_as_json("transactions", "list", "-b", broker.bootstrap, "--state", "Ongoing")
+        if item["transactional_id"] == topic
     ]
     assert listed["state"] == "Ongoing"
     assert topic in done(transactions(broker, "list", "--producer-id", str(listed["producer_id"])))
@@ -61,11 +61,11 @@ def test_a_transaction_that_hangs_is_found_and_aborted(broker: InProcessBroker, 
     with redis_servers.connected(broker.redis_url) as stored:
         # No coordinator knows of it any more.
         assert stored.delete(f"korvet:transaction:{topic}:state") == 1
-    [found] = done_as_json("transactions", *hanging, "-b", broker.bootstrap)
-    assert (found["topic"], found["partition"]) == (topic, 0)
+    [result] = done_as_json("transactions", *hanging, "-b", broker.bootstrap)
+    assert (result["topic"], result["partition"]) == (topic, 0)
     [writing] = done_as_json("transactions", "producers", "-b", broker.bootstrap, f"{topic}:0")
-    assert writing == found
-    of = ("abort", f"{topic}:0", "--producer-id", str(found["producer_id"]), "--yes")
+    assert writing == result
+    of = ("abort", f"{topic}:0", "--producer-id", str(result["producer_id"]), "--yes")
     assert done(transactions(broker, *of)).startswith("aborted the transaction of producer ")
     assert done(transactions(broker, *hanging)) == "no hanging transactions\n"
     assert "has no transaction open" in failed(transactions(broker, *of))

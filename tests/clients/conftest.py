@@ -34,8 +34,8 @@ def stored(broker: Broker) -> Iterator[redis.Redis]:
 
 @pytest.fixture(params=[LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA], ids=lambda library: str(library.name))
 def library(request: pytest.FixtureRequest) -> Library:
-    found: Library = request.param
-    return found
+    result: Library = request.param
+    return result
 
 
 @pytest.fixture(params=["record", "batch"])

@@ -130,9 +130,16 @@ class _Consumer:
     def poll(self, seconds: float) -> list[Received]:
         polled = _answered(lambda: self._client.poll(int(seconds * 1000), max_records=10_000))
         return [
-            Received(each.partition, each.offset, each.key, each.value, tuple(each.headers), each.timestamp)
+            Received(
+                record.partition,
+                record.offset,
+                record.key,
+                record.value,
+                tuple(record.headers),
+                record.timestamp,
+            )
             for records in polled.values()
-            for each in records
+            for record in records
         ]
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:

@@ -40,10 +40,10 @@ class Tail:
         """Fail unless a load's `count` records came, each once and in the order of their offsets."""
         assert self.errors == []
         for partition in self._partitions:
-            found = [(each.offset, each.value) for each in self.received if each.partition == partition]
+            result = [(item.offset, item.value) for item in self.received if item.partition == partition]
             numbers = range(partition, count, len(self._partitions))
-            assert [value for _, value in found] == [b"%d" % number for number in numbers]
-            assert sorted(found) == found
+            assert [value for _, value in result] == [b"%d" % number for number in numbers]
+            assert sorted(result) == result
 
     def _run(self) -> None:
         try:

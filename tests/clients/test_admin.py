@@ -163,4 +163,4 @@ def test_offsets_are_listed_by_every_special_timestamp(broker: Broker, python: A
 @pytest.mark.embedded
 def test_the_embedded_servers_log_directory_is_where_its_data_is(broker: Broker, python: Any) -> None:
     [answer] = python.describe_log_dirs()
-    assert [each["log_dir"] for each in answer["log_dirs"]] == [str(broker.data_dir)]
+    assert [item["log_dir"] for item in answer["log_dirs"]] == [str(broker.data_dir)]

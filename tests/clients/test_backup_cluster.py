@@ -101,7 +101,7 @@ def test_copies_of_different_moments_are_served(tmp_path: Path) -> None:
             for index in range(PARTITIONS)
         }
         read = reading.read_all(broker.bootstrap, TOPIC, range(PARTITIONS), len(load.acknowledged))
-        values = {(each.partition, each.offset): each.value for each in read}
+        values = {(item.partition, item.offset): item.value for item in read}
     assert len(set(of.values())) == len(cluster.nodes)
     with clusters.redis_cluster(*flags, append_only=True) as cluster:
         restore(cluster, copies)
@@ -125,12 +125,12 @@ def check(
     """Check a broker on the copies: `before` is what was acknowledged before that of each node, `of` a partition's."""
     with reading.consumer(bootstrap, TOPIC, range(PARTITIONS)) as running:
         partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-        ends = {each.partition: running.get_watermark_offsets(each)[1] for each in partitions}
+        ends = {partition.partition: running.get_watermark_offsets(partition)[1] for partition in partitions}
         received = reading.read(running, sum(ends.values()))
-    places = {(each.partition, each.offset) for each in received}
+    places = {(item.partition, item.offset) for item in received}
     # Each log from its start to its end, each record as it was, and all that was acknowledged before its copy.
     assert places == {(index, offset) for index, end in ends.items() for offset in range(end)}
-    assert all(values[each.partition, each.offset] == each.value for each in received)
+    assert all(values[item.partition, item.offset] == item.value for item in received)
     for index, node in of.items():
         assert {place for place in before[node] if place[0] == index} <= places
     # A topic that was made after the registry was copied is not there, and can be made.
@@ -138,10 +138,10 @@ def check(
     assert reading.read_all(bootstrap, "later", range(3), 0) == []
     # The group was copied last: it has offsets past the ends of logs.
     with reading.consumer(bootstrap, TOPIC, range(PARTITIONS), **{"group.id": GROUP}) as running:
-        restored = {each.partition: each.offset for each in running.committed(partitions)}
+        restored = {item.partition: item.offset for item in running.committed(partitions)}
     assert any(offset > ends[index] for index, offset in restored.items())
     # They can be reset once the session of the member in the copy has ended.
     reset = ("groups", "reset-offsets", GROUP, "--all-topics", "--to-earliest", "--execute", "-b", bootstrap)
     processes.wait_until(lambda: korvet(*reset).returncode == 0, "the offsets are reset")
     with reading.consumer(bootstrap, TOPIC, range(PARTITIONS), **{"group.id": GROUP}) as running:
-        assert {each.offset for each in running.committed(partitions)} <= {0, OFFSET_INVALID}
+        assert {item.offset for item in running.committed(partitions)} <= {0, OFFSET_INVALID}

@@ -36,7 +36,7 @@ class Confluent:
             self.values.append(message.value() or b"")
 
     def partitions(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
+        return {item.partition for item in self.consumer.assignment()}
 
     def close(self) -> None:
         self.consumer.close()
@@ -62,7 +62,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         "group.consumer.heartbeat.interval.ms=200",
         "group.consumer.min.session.timeout.ms=1000",
     )
-    flags = [word for each in settings for word in ("--set", each)]
+    flags = [word for setting in settings for word in ("--set", setting)]
     directory: Path = tmp_path_factory.mktemp("groups")
     with korvet_broker(directory, *flags, workers=2) as running:
         yield running
@@ -78,14 +78,14 @@ def produce(broker: Broker, topic: str, values: set[bytes]) -> None:
 def poll_until(members: list[Any], condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: {[each.partitions() for each in members]}"
-        for each in members:
-            each.poll()
+        assert time.monotonic() < deadline, f"{what}: {[item.partitions() for item in members]}"
+        for item in members:
+            item.poll()
 
 
 def shared(members: list[Any]) -> bool:
     """Whether the members have all partitions, and no two have the same."""
-    parts = [each.partitions() for each in members]
+    parts = [item.partitions() for item in members]
     return all(parts) and sorted(part for some in parts for part in some) == list(range(PARTITIONS))
 
 
@@ -105,12 +105,12 @@ def test_consumers_share_partitions_and_read_them(broker: Broker, kind: str) -> 
         if not kind.endswith("static"):  # which leaves only when its session ends
             poll_until(members, lambda: shared(members), "one has all again")
     finally:
-        for each in members:
-            each.close()
+        for item in members:
+            item.close()
 
 
 def read_by(members: list[Confluent]) -> set[bytes]:
-    return {value for each in members for value in each.values}
+    return {value for item in members for value in item.values}
 
 
 @pytest.mark.parametrize("classic", ["eager", "cooperative"])
@@ -143,8 +143,8 @@ def test_a_group_changes_to_the_consumer_protocol_and_back_while_it_reads(
                 still_reads(f"{what} {number} done")
             assert stored.hget(state, "type") == (b"consumer" if what == "upgrade" else None)
     finally:
-        for each in members:
-            each.close()
+        for item in members:
+            item.close()
 
 
 def test_a_regular_expression_follows_the_topics_that_there_are(broker: Broker) -> None:
@@ -154,7 +154,7 @@ def test_a_regular_expression_follows_the_topics_that_there_are(broker: Broker) 
     members = [expressed, named]
 
     def topics(of: Confluent) -> set[str]:
-        return {each.topic for each in of.consumer.assignment()}
+        return {item.topic for item in of.consumer.assignment()}
 
     try:
         poll_until(members, lambda: topics(named) == {"expressed-one"} and bool(topics(expressed)), "one")
@@ -165,5 +165,5 @@ def test_a_regular_expression_follows_the_topics_that_there_are(broker: Broker) 
         poll_until(members, lambda: values <= set(expressed.values), "read")
         assert topics(named) == {"expressed-one"}
     finally:
-        for each in members:
-            each.close()
+        for item in members:
+            item.close()

@@ -39,9 +39,9 @@ def example(published: Proxy) -> tuple[dict[str, str], dict[str, int]]:
         "korvet:9092": f"127.0.0.1:{ports['INSIDE']}",
         "broker.example:19094": f"localhost:{published.port}",
     }
-    for each, found in there.items():
-        assert each in block
-        settings = {name: value.replace(each, found) for name, value in settings.items()}
+    for item, result in there.items():
+        assert item in block
+        settings = {name: value.replace(item, result) for name, value in settings.items()}
     return settings, ports
 
 
@@ -83,8 +83,8 @@ def test_a_client_produces_and_reads_in_a_group_by_the_addresses_of_its_listener
     site: Site, library: Library, listener: str
 ) -> None:
     topic, bootstrap = f"{library.name}-{listener}", site.bootstrap[listener]
-    others = next(each for each in LISTENERS if each != listener)
-    before = {each: site.opened(each) for each in LISTENERS}
+    others = next(item for item in LISTENERS if item != listener)
+    before = {item: site.opened(item) for item in LISTENERS}
     with closing(library.admin(bootstrap)) as admin:
         admin.create(topic, PARTITIONS)
         reported = admin.brokers()

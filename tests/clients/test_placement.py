@@ -33,12 +33,12 @@ def cluster_redis() -> Iterator[str]:
 def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
     with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis) as running:
         yield running
-        assert all("Traceback" not in each.log() for each in running)
+        assert all("Traceback" not in process.log() for process in running)
 
 
 @pytest.fixture(scope="module")
 def admin(brokers: list[Broker]) -> Iterator[Any]:
-    client = KafkaAdminClient(bootstrap_servers=[each.bootstrap for each in brokers])
+    client = KafkaAdminClient(bootstrap_servers=[broker.bootstrap for broker in brokers])
     yield client
     client.close()
 
@@ -54,10 +54,10 @@ def topic(request: pytest.FixtureRequest, brokers: list[Broker]) -> str:
 def described(broker: Broker, topic: str) -> list[tuple[int, list[int], list[int]]]:
     """Return leader, replicas and in-sync replicas of each partition, as confluent-kafka returns them."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    found = client.describe_topics(TopicCollection([topic]))[topic].result(WAIT_SECONDS_MAX)
+    result = client.describe_topics(TopicCollection([topic]))[topic].result(WAIT_SECONDS_MAX)
     return [
-        (each.leader.id, [one.id for one in each.replicas], [one.id for one in each.isr])
-        for each in found.partitions
+        (partition.leader.id, [one.id for one in partition.replicas], [one.id for one in partition.isr])
+        for partition in result.partitions
     ]
 
 
@@ -67,7 +67,7 @@ def elected(
     """Return the error code of each partition of an election by confluent-kafka."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     results = client.elect_leaders(kind, partitions).result(WAIT_SECONDS_MAX)
-    return {(each.topic, each.partition): error and error.code() for each, error in results.items()}
+    return {(item.topic, item.partition): error and error.code() for item, error in results.items()}
 
 
 def test_a_move_is_seen_by_another_client_on_each_broker(

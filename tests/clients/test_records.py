@@ -157,7 +157,7 @@ def test_producer_and_consumer_see_the_time_of_the_append(
     outcomes = send(library, broker, topic, *records, compression_type=codec)
     with closing(library.consumer(broker.bootstrap, {})) as consumer:
         consumer.assign(topic, {0: None})
-        received = [(each.partition, each.offset, each.timestamp) for each in read(consumer, 20)]
+        received = [(item.partition, item.offset, item.timestamp) for item in read(consumer, 20)]
     assert received == outcomes
     assert before <= received[0][2] <= received[-1][2] <= time.time_ns() // 1_000_000
 

@@ -63,7 +63,7 @@ def member(broker: Broker, topic: str, mode: str = "explicit") -> Iterator[Share
 
 def poll(consumer: ShareConsumer, seconds: float = 0.2) -> list[Message]:
     came = list(consumer.poll(seconds))
-    assert [each.error() for each in came if each.error()] == []
+    assert [record.error() for record in came if record.error()] == []
     return came
 
 
@@ -111,7 +111,7 @@ def test_the_next_poll_accepts_in_implicit_mode(sharing: Broker, topic: str) -> 
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while len(got) < len(VALUES) + 1:
             assert time.monotonic() < deadline, got
-            got += [seen(each) for consumer in (one, two) for each in poll(consumer)]
+            got += [seen(item) for consumer in (one, two) for item in poll(consumer)]
             if len(got) == len(VALUES):
                 send(sharing.bootstrap, topic, ["next"])
         one.commit_sync()
@@ -161,5 +161,5 @@ def test_a_member_acknowledges_over_any_connection_whichever_worker_serves_it(
             records = one.poll(max_records=10, share_acquire_mode=1)
             one.client = client
             one.accept(records)
-            done += [each.value for each in records if each.deliveries == 1]
+            done += [record.value for record in records if record.deliveries == 1]
         assert done == [value.encode() for value in VALUES[: 10 * len(others)]]

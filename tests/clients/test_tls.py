@@ -24,7 +24,7 @@ RECORDS = [Sample(0, b"k", b"%d" % number * 1000, (), TIMESTAMP_FIRST_MS) for nu
 def blocks(title: str) -> list[str]:
     """Return the blocks of a section of the page."""
     section = re.split(r"^## ", PAGES["docs/security.md"], flags=re.MULTILINE)
-    [text] = [each for each in section if each.startswith(f"{title}\n")]
+    [text] = [item for item in section if item.startswith(f"{title}\n")]
     return [
         re.sub("^    ", "", block, flags=re.MULTILINE)
         for block in re.findall(r"(?:^    .+\n)+", text, re.MULTILINE)
@@ -34,16 +34,16 @@ def blocks(title: str) -> list[str]:
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a directory in which the commands of the page were run, with its files."""
-    found = tmp_path_factory.mktemp("tls")
+    result = tmp_path_factory.mktemp("tls")
     commands, settings, client, of_alice, also = blocks("TLS")
-    for each in (commands, of_alice):
-        subprocess.run(["sh", "-ec", each], cwd=found, check=True, capture_output=True)
+    for item in (commands, of_alice):
+        subprocess.run(["sh", "-ec", item], cwd=result, check=True, capture_output=True)
     assert settings.startswith('"listeners" = "SSL://127.0.0.1:9094"')
     settings = settings.replace("127.0.0.1:9094", "127.0.0.1:0")
-    (found / "korvet.toml").write_text(re.sub(r'"(\w+\.pem)"', rf'"{found}/\1"', settings))
+    (result / "korvet.toml").write_text(re.sub(r'"(\w+\.pem)"', rf'"{result}/\1"', settings))
     for name, text in (("client.properties", client), ("alice.properties", client + also)):
-        (found / name).write_text(re.sub(r"=(\w+\.pem)", rf"={found}/\1", text))
-    return found
+        (result / name).write_text(re.sub(r"=(\w+\.pem)", rf"={result}/\1", text))
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -56,9 +56,9 @@ def test_a_client_writes_and_reads(tmp_path: Path, cluster: tuple[RedisCluster, 
                 producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
             assert producer.flush(WAIT_SECONDS_MAX) == 0
             read = reading.read_all(broker.bootstrap, TOPIC, range(PARTITIONS), RECORDS)
-        return sorted((each.partition, each.value) for each in read)
+        return sorted((item.partition, item.value) for item in read)
 
     # In a thread: the proxies run on this one.
-    found = gevent.get_hub().threadpool.apply(write_and_read)
-    assert found == sorted((number % PARTITIONS, b"%d" % number) for number in range(RECORDS))
+    result = gevent.get_hub().threadpool.apply(write_and_read)
+    assert result == sorted((number % PARTITIONS, b"%d" % number) for number in range(RECORDS))
     assert {nodes.node_of(stream) for stream in streams} == set(nodes.nodes)

@@ -68,12 +68,12 @@ def values(transaction: int, partition: int) -> list[bytes]:
 
 def values_of(library: Library, broker: Broker, topic: str, isolation: str, wanted: Values) -> Values:
     """Return what a library reads from the beginning of the partitions, if it is as much as is wanted."""
-    found: Values = {partition: [] for partition in wanted}
+    result: Values = {partition: [] for partition in wanted}
     with contextlib.closing(library.consumer(broker.bootstrap, {"isolation.level": isolation})) as consumer:
         consumer.assign(topic, dict.fromkeys(wanted))
         for record in read(consumer, sum(map(len, wanted.values()))):
-            found[record.partition].append(record.value or b"")
-    return found
+            result[record.partition].append(record.value or b"")
+    return result
 
 
 def test_committed_is_read_and_aborted_is_not(broker: Broker, library: Library, storage: str) -> None:

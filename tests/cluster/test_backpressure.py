@@ -364,8 +364,8 @@ def test_a_file_that_took_part_of_a_write_is_rewritten(tmp_path: Path, *, under_
         raw: Any = client
 
         def settled() -> bool:
-            found = raw.info("persistence")
-            return not (found["aof_rewrite_in_progress"] or found["aof_buffer_length"])
+            result = raw.info("persistence")
+            return not (result["aof_rewrite_in_progress"] or result["aof_buffer_length"])
 
         bench = Bench(redis, disk=Disk(tmp_path))
         raw.set("before", "x")

@@ -38,7 +38,7 @@ def look(store: BrokerStore) -> RegisteredBrokers:
 
 
 def live(store: BrokerStore) -> list[tuple[int, str, int]]:
-    return [(each.broker_id, *each.address) for each in look(store).brokers]
+    return [(broker.broker_id, *broker.address) for broker in look(store).brokers]
 
 
 def test_registered_brokers_are_returned_in_order_of_ids_until_they_unregister(store: BrokerStore) -> None:
@@ -59,9 +59,9 @@ def test_registered_brokers_are_returned_in_order_of_ids_until_they_unregister(s
 
 def test_the_first_listener_identifies_a_broker_and_all_are_returned(store: BrokerStore) -> None:
     store.register(TWO, LEASE_MS)
-    [found] = look(store).brokers
-    assert found.address == ("two.example", 9092)
-    assert found.listeners == TWO.listeners
+    [result] = look(store).brokers
+    assert result.address == ("two.example", 9092)
+    assert result.listeners == TWO.listeners
 
 
 def test_a_broker_that_registered_no_listeners_is_returned_with_its_address(

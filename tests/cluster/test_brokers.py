@@ -35,7 +35,7 @@ def member(broker_id: int) -> LiveBroker:
 
 
 def brokers(*ids: int, keeper: int | None = None) -> LiveBrokers:
-    return LiveBrokers([member(each) for each in ids], keeper)
+    return LiveBrokers([member(item) for item in ids], keeper)
 
 
 def address(broker_id: int, name: str = "broker") -> BrokerAddress:
@@ -53,7 +53,7 @@ def register(here: Domain, broker_id: int, at: LiveBroker | None = None) -> None
 
 def known(cluster: ClusterView) -> list[int]:
     """Return who was live when the cluster was last refreshed."""
-    return [each.broker_id for each in cluster.live.all]
+    return [item.broker_id for item in cluster.live.all]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_each_broker_leads_its_share_of_a_topic(count: int, partitions: int) -> 
     live = brokers(*range(count))
     for topic in range(20):
         led = Counter(live.leaders(f"topic-{topic}", partitions, None))
-        assert {led[each] for each in range(count)} <= {partitions // count, -(-partitions // count)}
+        assert {led[number] for number in range(count)} <= {partitions // count, -(-partitions // count)}
 
 
 def test_the_loss_of_a_broker_moves_little_that_it_did_not_have() -> None:
@@ -142,20 +142,20 @@ def test_the_controller_is_the_live_broker_whose_keeper_holds_the_lease() -> Non
 @pytest.fixture
 def mixed() -> LiveBrokers:
     """Give brokers of which 0 has the listener INSIDE alone, and 1 and 2 that and OUTSIDE."""
-    inside = [Endpoint(f"inside-{each}.example", 9092) for each in range(3)]
-    outside = [Endpoint(f"outside-{each}.example", 9092) for each in range(3)]
-    both = [LiveBroker(each, {"INSIDE": inside[each], "OUTSIDE": outside[each]}) for each in (1, 2)]
+    inside = [Endpoint(f"inside-{number}.example", 9092) for number in range(3)]
+    outside = [Endpoint(f"outside-{number}.example", 9092) for number in range(3)]
+    both = [LiveBroker(item, {"INSIDE": inside[item], "OUTSIDE": outside[item]}) for item in (1, 2)]
     return LiveBrokers([LiveBroker(0, {"INSIDE": inside[0]}), *both], keeper=0)
 
 
 def test_clients_of_a_listener_get_the_brokers_that_have_it_at_its_addresses(mixed: LiveBrokers) -> None:
-    assert mixed.on("INSIDE").all == tuple(address(each, "inside") for each in range(3))
+    assert mixed.on("INSIDE").all == tuple(address(number, "inside") for number in range(3))
     assert mixed.on("OUTSIDE").all == (address(1, "outside"), address(2, "outside"))
     assert mixed.on("PLAINTEXT").all == ()
 
 
 def test_the_controller_is_one_that_the_listener_leads_to(mixed: LiveBrokers) -> None:
-    controllers = [mixed.on(each).controller_id for each in ("INSIDE", "OUTSIDE", "PLAINTEXT")]
+    controllers = [mixed.on(item).controller_id for item in ("INSIDE", "OUTSIDE", "PLAINTEXT")]
     assert controllers == [0, 1, NOBODY]
 
 
@@ -235,7 +235,7 @@ def test_of_two_brokers_at_one_address_the_later_one_is_seen(
     raw_redis.hset(KEYS.brokers, mapping={"5": text % 10, "6": text % 30, "7": text % 20})
     assert cluster.refresh().all == (member(2), LiveBroker(6, {PLAINTEXT: Endpoint("h", 1)}))
     register(here, 8, member(2))
-    assert [each.broker_id for each in cluster.refresh().all] == [2, 6]
+    assert [item.broker_id for item in cluster.refresh().all] == [2, 6]
 
 
 def test_commands_inside_a_refresh_do_not_wait_for_its_reply(here: Domain, cluster: ClusterView) -> None:

@@ -67,7 +67,7 @@ def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
 ) -> None:
     features = features_of(redis)
     features.update({NAME: FeatureUpdate(1, SAFE)})
-    raw_redis.zadd(KEYS.topic_changes, {str(each): each for each in range(2, CHANGES_MAX + 3)})
+    raw_redis.zadd(KEYS.topic_changes, {str(item): item for item in range(2, CHANGES_MAX + 3)})
     TopicStore(redis, KEYS).create(TopicRow(name="orders", id="id", partitions=1))
     assert raw_redis.zscore(KEYS.topic_changes, FEED_MEMBER) is None
     before = features.epoch

@@ -54,17 +54,17 @@ def test_settings_that_kafka_has_have_its_defaults() -> None:
 
 
 def test_each_default_is_one_that_could_be_written() -> None:
-    for name, each in SETTINGS.items():
-        configuration = load(None, {}, {name: each.format(each.default)})
-        assert each.value(configuration.settings) == each.default
+    for name, item in SETTINGS.items():
+        configuration = load(None, {}, {name: item.format(item.default)})
+        assert item.value(configuration.settings) == item.default
         assert configuration.origins[name] == "command line"
 
 
 def test_each_setting_has_an_environment_variable_of_its_own_and_a_sentence() -> None:
-    assert len({each.environment for each in SETTINGS.values()}) == len(SETTINGS)
-    for each in SETTINGS.values():
-        assert each.doc.endswith(".")
-        assert "\n" not in each.doc
+    assert len({item.environment for item in SETTINGS.values()}) == len(SETTINGS)
+    for item in SETTINGS.values():
+        assert item.doc.endswith(".")
+        assert "\n" not in item.doc
 
 
 def test_the_later_source_wins_and_the_origin_says_which(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ def test_kafkas_dynamic_settings_are_dynamic_and_its_read_only_ones_are_not() ->
 
 
 def test_every_dynamic_setting_takes_a_new_value_with_sighup_too() -> None:
-    dynamic = [each for each in SETTINGS.values() if each.dynamic]
-    assert all(each.reload for each in dynamic)
-    assert not any(each.secret for each in dynamic)
+    dynamic = [item for item in SETTINGS.values() if item.dynamic]
+    assert all(setting.reload for setting in dynamic)
+    assert not any(setting.secret for setting in dynamic)
 
 
 def test_a_broker_counts_before_the_cluster_and_that_before_the_start() -> None:

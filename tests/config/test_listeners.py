@@ -72,7 +72,9 @@ def test_listeners_are_taken_as_kafka_takes_them(text: str, listeners: list[str]
     names = (listener.partition("://")[0] for listener in text.split(","))
     protocols = ",".join(f"{name}:PLAINTEXT" for name in names)
     settings = load(None, {}, {"listeners": text, MAP: protocols}).settings
-    assert [str(each) for each in wanted_listeners(settings.listeners, settings.listen)] == listeners
+    assert [
+        str(wanted_listener) for wanted_listener in wanted_listeners(settings.listeners, settings.listen)
+    ] == listeners
 
 
 def test_without_a_name_there_is_one_listener_called_plaintext() -> None:
@@ -83,12 +85,12 @@ def test_without_a_name_there_is_one_listener_called_plaintext() -> None:
 
 
 def test_names_are_compared_without_case() -> None:
-    found = load(
+    result = load(
         None, {}, {"listeners": TWO.lower(), MAP: TWO_MAP.lower(), "advertised.listeners": "Outside://one:1"}
     ).settings
-    listeners = wanted_listeners(found.listeners, found.listen)
-    assert [str(each) for each in listeners] == TWO.split(",")
-    assert advertised_by_name(listeners, found.advertised_listeners) == {"OUTSIDE": ("one", 1)}
+    listeners = wanted_listeners(result.listeners, result.listen)
+    assert [str(listener) for listener in listeners] == TWO.split(",")
+    assert advertised_by_name(listeners, result.advertised_listeners) == {"OUTSIDE": ("one", 1)}
 
 
 @pytest.mark.parametrize(
@@ -135,13 +137,13 @@ def test_a_listener_is_secured_as_the_map_says() -> None:
     settings = Settings(listener_security_protocol_map="out:sasl_ssl, PLAINTEXT:PLAINTEXT")
     assert settings.security_protocol("OUT") is SecurityProtocol.SASL_SSL
     assert settings.security_protocol("PLAINTEXT") is SecurityProtocol.PLAINTEXT
-    assert [(each.tls, each.sasl) for each in SecurityProtocol] == [
+    assert [(item.tls, item.sasl) for item in SecurityProtocol] == [
         (False, False),
         (True, False),
         (False, True),
         (True, True),
     ]
-    assert [Settings().security_protocol(each) for each in SecurityProtocol] == list(SecurityProtocol)
+    assert [Settings().security_protocol(item) for item in SecurityProtocol] == list(SecurityProtocol)
 
 
 @pytest.mark.parametrize("text", ["OUT", "OUT:TLS", ":SSL", "A:SSL,a:PLAINTEXT", "A:SSL,"])
@@ -174,7 +176,7 @@ def test_one_listener_has_other_settings_from_each_source(tmp_path: Path) -> Non
     )
     settings = config.settings
     inside, outside = settings.for_listener("INSIDE"), settings.for_listener("OUT_SIDE-2")
-    assert [each.ssl_client_auth for each in (settings, inside, outside)] == ["requested", "none", "required"]
+    assert [item.ssl_client_auth for item in (settings, inside, outside)] == ["requested", "none", "required"]
     assert (inside.ssl_keystore_location, outside.ssl_keystore_location) == ("/inside.pem", "")
     assert (inside.ssl_key_password, outside.ssl_key_password) == ("", "secret-1")
     origins = {name: origin for name, origin in config.origins.items() if name.startswith("listener.name.")}

@@ -33,7 +33,7 @@ def test_probes_are_answered_while_requests_wait_for_redis(tmp_path: Path) -> No
             assert caller.get("/healthz").status == 200
             assert caller.get("/api/overview").status == 200
             assert caller.get("/").status == 200
-            statuses = {each.result().status for each in sent}
+            statuses = {record.result().status for record in sent}
         finally:
             processes.kill(server, signal.SIGCONT)
         assert statuses <= {502, 503, 504}

@@ -21,7 +21,7 @@ def test_a_topic_is_created_changed_and_deleted(broker: Broker, console: Caller,
         "topics/configs",
         {"name": name, "configs": {"retention.ms": None, "cleanup.policy": "compact"}},
     )
-    configs = {each["name"]: each for each in console.data("topic", name=name)["configs"]}
+    configs = {item["name"]: item for item in console.data("topic", name=name)["configs"]}
     assert configs["cleanup.policy"]["value"] == "compact"
     assert configs["retention.ms"]["own"] is False
     console.changed("POST", "topics/partitions", {"name": name, "partitions": 5})
@@ -49,7 +49,7 @@ def test_offsets_are_previewed_before_they_are_reset(console: Caller, client: Cl
         moved = console.changed(
             "POST", "groups/offsets", {"name": name, "to": to, "value": value, "execute": True}
         )
-        assert [each["after"] for each in moved["moves"]] == [after], to
+        assert [item["after"] for item in moved["moves"]] == [after], to
 
 
 def test_a_group_with_members_is_not_changed(

@@ -138,7 +138,7 @@ def test_only_the_token_for_changes_changes_and_only_as_bearer(secured: Broker, 
     created = caller.call("POST", "/api/topics", body, Authorization=f"Bearer {TOKEN}")
     assert created.status == 200, created
     listed = caller.call("GET", "/api/topics", Authorization=basic(READ_TOKEN))
-    assert name in [each["name"] for each in listed.data["topics"]]
+    assert name in [item["name"] for item in listed.data["topics"]]
 
 
 def test_a_token_file_that_cannot_be_read_lets_nobody_read(secured: Broker, files: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_overview_has_processes_and_the_cluster_its_brokers(broker: Broker, 
         "accepting",
         broker.worker_pids()[0],
     )
-    assert {each["name"] for each in data["processes"]} == {"worker 0", "keeper", "ops"}
+    assert {item["name"] for item in data["processes"]} == {"worker 0", "keeper", "ops"}
     assert (data["broker"], data["draining"], data["restarts"], data["changes"]) == (0, False, 0, True)
     cluster = console.data("cluster")
     assert cluster["id"] == data["cluster"]
@@ -82,13 +82,13 @@ def test_the_overview_has_redis_counts_and_what_was_refused(
     move = {"name": name, "to": "latest", "topic": name, "execute": True}
     console.changed("POST", "groups/offsets", move)
     after = console.data("cluster")
-    grown = [after[each] - before[each] for each in ("topics", "partitions", "groups")]
+    grown = [after[item] - before[item] for item in ("topics", "partitions", "groups")]
     assert grown == [1, 3, 1]
     began = int(time.time() * 1000)
     assert client.produce(name, batch(b"x")[:-1] + b"?").error_code == ErrorCode.CORRUPT_MESSAGE
 
     def refused() -> bool:
-        rows = {each["error"]: each for each in console.data("overview")["refused"]}
+        rows = {item["error"]: item for item in console.data("overview")["refused"]}
         row = rows.get("CORRUPT_MESSAGE")
         return bool(row and row["batches"] >= 1 and began <= row["last"] <= time.time() * 1000)
 
@@ -99,11 +99,11 @@ def test_topics_come_a_page_at_a_time_with_size_and_configs(
     console: Caller, client: Client, name: str
 ) -> None:
     names = [f"{name}-{letter}" for letter in "abc"]
-    for each in names:
-        client.create(each, partitions=2, storage_format="batch", retention_ms="60000")
+    for item in names:
+        client.create(item, partitions=2, storage_format="batch", retention_ms="60000")
     client.append(names[1], b"x" * 500, partition=1)
     data = console.data("topics", q=name.upper())
-    assert [each["name"] for each in data["topics"]] == names
+    assert [item["name"] for item in data["topics"]] == names
     assert data["total"] == 3
     row = data["topics"][1]
     assert row["partitions"] == 2
@@ -115,16 +115,16 @@ def test_topics_come_a_page_at_a_time_with_size_and_configs(
         "storage.format": "batch",
     }
     page = console.data("topics", **{"q": name, "from": 2, "count": 1})
-    assert ([each["name"] for each in page["topics"]], page["total"]) == (names[2:], 3)
+    assert ([item["name"] for item in page["topics"]], page["total"]) == (names[2:], 3)
 
 
 def test_a_topic_has_partitions_and_configs(console: Caller, client: Client, name: str) -> None:
     client.create(name, partitions=2, storage_format="batch", cleanup_policy="compact")
     data = console.data("topic", name=name)
     assert [
-        (each["partition"], each["leader"], each["start"], each["end"]) for each in data["partitions"]
+        (item["partition"], item["leader"], item["start"], item["end"]) for item in data["partitions"]
     ] == [(0, 0, "0", "0"), (1, 0, "0", "0")]
-    configs = {each["name"]: each for each in data["configs"]}
+    configs = {item["name"]: item for item in data["configs"]}
     assert configs["cleanup.policy"]["value"] == "compact"
     assert configs["cleanup.policy"]["own"] is True
     assert configs["retention.ms"]["own"] is False
@@ -229,7 +229,7 @@ def test_names_of_groups_may_be_anything(console: Caller, client: Client, name: 
     client.create(name)
     console.changed("POST", "groups/offsets", {"name": group, "to": "latest", "topic": name, "execute": True})
     assert console.data("group", name=group)["name"] == group
-    assert group in [each["name"] for each in console.data("groups")["groups"]]
+    assert group in [item["name"] for item in console.data("groups")["groups"]]
     reply = console.get("/api/group", name=group)
     assert reply.headers["content-type"] == "application/json"
     console.changed("DELETE", "groups", {"name": group})
@@ -270,7 +270,7 @@ def test_the_lake_has_the_offsets_of_archived_logs(
         caller = Caller(broker.ops_address)
         overview = caller.data("overview")
         assert overview["lake"] is True
-        states = {each["name"]: each["state"] for each in overview["processes"]}
+        states = {item["name"]: item["state"] for item in overview["processes"]}
         assert (states["lake"], states["archiver"]) == ("accepting", "off")
         assert caller.data("lake")["partitions"] == [
             {"topic": name, "partition": 0, "start": "0", "local": "0", "archived": None, "end": "1"},
@@ -289,11 +289,13 @@ def test_each_broker_has_the_transactions_of_every_coordinator_that_answers(
             client.create(name)
             request = FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=names)
             # With 32 names, either broker coordinates some: one of each is used.
-            by_coordinator = {each.node_id: each.key for each in client.call(request, 4).coordinators}
+            by_coordinator = {
+                coordinator.node_id: coordinator.key for coordinator in client.call(request, 4).coordinators
+            }
         used = sorted(by_coordinator.values())
         assert by_coordinator.keys() == {0, 1}
         producers = [
-            Producer({"bootstrap.servers": brokers[0].bootstrap, "transactional.id": each}) for each in used
+            Producer({"bootstrap.servers": brokers[0].bootstrap, "transactional.id": item}) for item in used
         ]
         for producer in producers:
             producer.init_transactions()
@@ -304,12 +306,12 @@ def test_each_broker_has_the_transactions_of_every_coordinator_that_answers(
         for caller in callers:
             data = caller.data("transactions", q=name)
             rows = data["transactions"]
-            assert [each["name"] for each in rows] == used
+            assert [item["name"] for item in rows] == used
             assert (data["total"], data["unanswered"]) == (2, [])
-            assert [each["partitions"] for each in rows] == [[{"topic": name, "partition": 0}]] * 2
-            assert all(each["start"] <= data["now"] for each in rows)
+            assert [item["partitions"] for item in rows] == [[{"topic": name, "partition": 0}]] * 2
+            assert all(item["start"] <= data["now"] for item in rows)
             second = caller.data("transactions", **{"q": name, "from": 1, "count": 1})
-            assert ([each["name"] for each in second["transactions"]], second["total"]) == (used[1:], 2)
+            assert ([item["name"] for item in second["transactions"]], second["total"]) == (used[1:], 2)
         workers = brokers[1].worker_pids()
         brokers[1].kill()
         wait_until(lambda: not any(map(alive, workers)), "the workers of the killed broker end")
@@ -336,13 +338,13 @@ def test_each_broker_has_the_data_of_the_whole_cluster_and_of_every_node_of_redi
         for number, broker in enumerate(brokers):
             caller = Caller(broker.ops_address)
             partitions = caller.data("topic", name=name)["partitions"]
-            assert {each["leader"] for each in partitions} == {0, 1}
-            assert all(each["size"] > 100 for each in partitions)
+            assert {item["leader"] for item in partitions} == {0, 1}
+            assert all(item["size"] > 100 for item in partitions)
             cluster = caller.data("cluster")
-            assert [each["own"] for each in cluster["brokers"]] == [number == 0, number == 1]
+            assert [item["own"] for item in cluster["brokers"]] == [number == 0, number == 1]
             nodes = cluster["nodes"]
-            assert {node: each["partitions"] for node, each in nodes.items()} == held
-            assert all(each["bytes"] > 100 * held[node] for node, each in nodes.items())
+            assert {node: item["partitions"] for node, item in nodes.items()} == held
+            assert all(item["bytes"] > 100 * held[node] for node, item in nodes.items())
 
 
 def test_a_node_of_redis_that_hangs_costs_the_overview_only_the_nodes(
@@ -361,8 +363,8 @@ def test_a_node_of_redis_that_hangs_costs_the_overview_only_the_nodes(
         caller = Caller(broker.ops_address)
         assert caller.data("cluster")["nodes"].keys() == {node.address for node in cluster.nodes}
         hangs.freeze()
-        found = caller.data("cluster")
-        assert (found["partitions"], len(found["brokers"]), found["nodes"]) == (32, 1, {})
+        result = caller.data("cluster")
+        assert (result["partitions"], len(result["brokers"]), result["nodes"]) == (32, 1, {})
         hangs.thaw()
 
 

@@ -31,7 +31,7 @@ LAYOUTS = pytest.mark.parametrize(
 
 
 def texts(page: Any) -> list[str]:
-    return [each["value"]["text"] for each in page["records"]]
+    return [item["value"]["text"] for item in page["records"]]
 
 
 @LAYOUTS
@@ -45,7 +45,7 @@ def test_the_newest_records_are_the_newest_of_all_partitions_and_others_follow(
         client.append(name, Record(b"%d" % number, None, 1000 + number), partition=partition)
     page = console.data("records", topic=name, count=10)
     assert texts(page) == [str(number) for number in range(30, 40)]
-    assert [each["at"] for each in page["logs"]] == [each["end"] for each in page["logs"]]
+    assert [item["at"] for item in page["logs"]] == [item["end"] for item in page["logs"]]
     # All of them, if there are fewer.
     assert texts(console.data("records", topic=name, count=50)) == [str(number) for number in range(40)]
     # What comes afterwards is on the next page, and nothing else.
@@ -75,12 +75,12 @@ def test_pages_have_every_record_of_all_partitions_once(
     for number in range(60):
         client.append(name, b"%d" % number, partition=min(number % 5, 2))
     page = console.data("records", topic=name, seek="earliest", count=7)
-    found = []
+    result = []
     while page["records"]:
         assert len(page["records"]) <= 7
-        found += texts(page)
+        result += texts(page)
         page = console.data("records", topic=name, at=page["next"], count=7)
-    assert sorted(map(int, found)) == list(range(60))
+    assert sorted(map(int, result)) == list(range(60))
 
 
 @LAYOUTS
@@ -93,7 +93,7 @@ def test_records_are_found_by_offset_and_by_time(
     ]
     page = console.data("records", topic=name, partition=1, seek="offset", to=offsets[4])
     assert texts(page) == ["4", "5", "6", "7", "8"]
-    assert [each["offset"] for each in page["records"]] == [str(each) for each in offsets[4:]]
+    assert [item["offset"] for item in page["records"]] == [str(offset) for offset in offsets[4:]]
     assert texts(console.data("records", topic=name, seek="time", to=1006)) == ["6", "7", "8"]
     assert texts(console.data("records", topic=name, seek="time", to=5000)) == []
     # An offset outside of the log is where the log begins or ends.
@@ -129,7 +129,7 @@ def test_a_page_truncates_long_values_and_one_record_is_whole(
     assert (len(row["key"]["text"]), len(row["headers"]), row["header_count"]) == (256, 16, 20)
     whole = console.data("record", topic=name, partition=0, offset=offset)
     assert whole["value"]["text"] == "ü" * 100_000
-    assert [each["value"]["text"] for each in whole["headers"]] == ["x" * 1000] * 20
+    assert [item["value"]["text"] for item in whole["headers"]] == ["x" * 1000] * 20
     assert console.get("/api/record", topic=name, partition=0, offset=offset + 1).status == 404
     assert console.get("/api/record", topic=name, partition=1, offset=offset).status == 404
 
@@ -184,7 +184,7 @@ def test_newest_records_that_there_is_no_time_to_read_are_no_problem_but_unfinis
         monkeypatch.setattr("korvet.console.records._SECONDS_KEPT", 60)
         page = records(caller, query)
     assert (page["problems"], page["unfinished"]) == ([], [0, 1])
-    assert [each["at"] < each["end"] for each in page["logs"]] == [True, True]
+    assert [item["at"] < item["end"] for item in page["logs"]] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ def test_the_consoles_user_needs_the_rights_of_the_page(tmp_path: Path, *, given
         for command in COMMANDS if given else ():
             done(run(*shlex.split(command), *at))
         console = Caller(broker.ops_address)
-        found = {path: console.get(f"/api/{path}").status == 200 for path in PATHS}
-        assert found["records?topic=orders"] is found["topic?name=orders"] is given, found
-        assert not given or all(found.values()), found
+        result = {path: console.get(f"/api/{path}").status == 200 for path in PATHS}
+        assert result["records?topic=orders"] is result["topic?name=orders"] is given, result
+        assert not given or all(result.values()), result
         topics = console.get("/api/topics").data
         assert ("orders" in str(topics)) is given
         assert ("payments" in str(console.get("/api/transactions").data)) is given

@@ -59,7 +59,7 @@ def test_every_imported_module_exists() -> None:
     for file in FILES:
         if file.suffix == ".js":
             imported = re.findall(r'from "\./([a-z]+\.js)"', file.read_text(encoding="utf-8"))
-            assert [each for each in imported if not (WEB / each).exists()] == []
+            assert [item for item in imported if not (WEB / item).exists()] == []
     document = (WEB / "index.html").read_text(encoding="utf-8")
     assert set(re.findall(r'(?:href|src)="(/[^"]*)"', document)) <= read_files().keys()
 

@@ -49,8 +49,8 @@ def subject(broker: Broker, authority: Authority) -> str:
         connected(broker) as plain,
         authority.client().wrap_socket(plain, server_hostname="localhost") as tls,
     ):
-        found: Any = tls.getpeercert()
-    return str(found["subject"][0][0][1])
+        result: Any = tls.getpeercert()
+    return str(result["subject"][0][0][1])
 
 
 @contextlib.contextmanager

@@ -27,26 +27,26 @@ class Instruction(NamedTuple):
     def words(self) -> list[str]:
         """Return what follows the instruction's name: the items of a JSON list, or words."""
         return (
-            [str(each) for each in json.loads(self.text)] if self.text[0] == "[" else shlex.split(self.text)
+            [str(load) for load in json.loads(self.text)] if self.text[0] == "[" else shlex.split(self.text)
         )
 
 
 def dockerfile(path: Path) -> list[Instruction]:
     """Return the instructions of a Dockerfile, continued lines as one."""
     text = re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE)
-    found: list[Instruction] = []
+    result: list[Instruction] = []
     stage = ""
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
         if line.strip():
             name, _, rest = line.partition(" ")
             if name == "FROM":
                 stage = rest.rsplit(" AS ", 1)[1]
-            found.append(Instruction(stage, name, rest.strip()))
-    return found
+            result.append(Instruction(stage, name, rest.strip()))
+    return result
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+    return [item for item in yaml.safe_load_all(path.read_text()) if item is not None]
 
 
 def seconds(duration: str) -> int:

@@ -24,9 +24,9 @@ def _panels(dashboard: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_queries_use_existing_metrics_and_variables(name: str) -> None:
     dashboard = DASHBOARDS[name]
-    variables = {each["name"] for each in dashboard["templating"]["list"]}
+    variables = {item["name"] for item in dashboard["templating"]["list"]}
     expressions = [target["expr"] for panel in _panels(dashboard) for target in panel["targets"]]
-    expressions += [each["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    expressions += [item["query"] for item in dashboard["templating"]["list"] if item["type"] == "query"]
     assert len(expressions) > 1
     for expression in expressions:
         query = expression.partition("label_values(")[2].partition(",")[0] or expression
@@ -80,8 +80,8 @@ def test_the_dashboard_of_redis_shows_the_load_of_each_node() -> None:
         for name in re.findall(r"\bkorvet_redis_(\w+)", target["expr"])
     }
     totals = {
-        f"{each}_total"
-        for each in ("commands", "cpu_seconds", "received_bytes", "sent_bytes", "slow_commands")
+        f"{item}_total"
+        for item in ("commands", "cpu_seconds", "received_bytes", "sent_bytes", "slow_commands")
     }
     assert shown == totals | {"connected_clients", "memory_used_bytes"}
 

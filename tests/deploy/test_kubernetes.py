@@ -53,9 +53,9 @@ def test_a_broker_takes_its_settings(settings: Settings) -> None:
 
 def test_a_broker_runs_a_command_with_the_file_that_is_mounted() -> None:
     command, flag, file = CONTAINER["args"]
-    assert flag in {name for each in korvet.loaded().commands[command].params for name in each.opts}
-    mounts = {each["mountPath"]: each["name"] for each in CONTAINER["volumeMounts"]}
-    volumes = {each["name"]: each for each in POD["spec"]["volumes"]}
+    assert flag in {name for param in korvet.loaded().commands[command].params for name in param.opts}
+    mounts = {item["mountPath"]: item["name"] for item in CONTAINER["volumeMounts"]}
+    volumes = {item["name"]: item for item in POD["spec"]["volumes"]}
     assert set(mounts.values()) == volumes.keys()
     directory, _, name = file.rpartition("/")
     config = volumes[mounts[directory]]["configMap"]["name"]
@@ -63,13 +63,13 @@ def test_a_broker_runs_a_command_with_the_file_that_is_mounted() -> None:
 
 
 def test_ports_and_probes_are_the_brokers(settings: Settings) -> None:
-    ports = {each["name"]: each["containerPort"] for each in CONTAINER["ports"]}
+    ports = {item["name"]: item["containerPort"] for item in CONTAINER["ports"]}
     assert ports == {
         "kafka": parse_listeners(settings.listeners)[0].address.port,
         "ops": parse_address(settings.ops_listen).port,
     }
     probes = {name: CONTAINER[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
-    assert {each["port"] for each in probes.values()} == {"ops"}
+    assert {probe["port"] for probe in probes.values()} == {"ops"}
     assert probes["startup"]["path"] == probes["liveness"]["path"] == HEALTH_PAGE
     assert probes["readiness"]["path"] == READINESS_PAGE
     scrape = {"scrape": "true", "port": str(ports["ops"]), "path": METRICS_PAGE}
@@ -90,7 +90,7 @@ def test_all_that_select_brokers_select_their_pods() -> None:
         MANIFEST.one("NetworkPolicy", "korvet")["spec"]["podSelector"]["matchLabels"],
         MANIFEST.one("Service", "korvet")["spec"]["selector"],
         MANIFEST.one("Service", "korvet-brokers")["spec"]["selector"],
-        *(each["labelSelector"]["matchLabels"] for each in POD["spec"]["topologySpreadConstraints"]),
+        *(item["labelSelector"]["matchLabels"] for item in POD["spec"]["topologySpreadConstraints"]),
     ]
     assert all(selector == labels for selector in selectors)
     # One broker is left to serve while another is away.
@@ -102,8 +102,8 @@ def test_no_container_has_rights_that_it_does_not_need(name: str) -> None:
     spec = MANIFEST.one("StatefulSet", name)["spec"]["template"]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["automountServiceAccountToken"] is False
-    for each in spec["containers"]:
-        assert each["securityContext"] == {
+    for item in spec["containers"]:
+        assert item["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},

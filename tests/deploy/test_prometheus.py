@@ -76,6 +76,6 @@ def test_every_alert_and_every_name_of_kafka_exporter_has_a_unit_test() -> None:
 
 
 def test_prometheus_scrapes_the_brokers_of_compose_under_the_job_that_alerts_name() -> None:
-    targets = {each["job_name"]: each["static_configs"][0]["targets"] for each in CONFIG["scrape_configs"]}
+    targets = {item["job_name"]: item["static_configs"][0]["targets"] for item in CONFIG["scrape_configs"]}
     assert targets["korvet"] == ["korvet:9093"]
     assert 'up{job=~"korvet.*"}' in ALERTS["KorvetBrokerDown"]["expr"]

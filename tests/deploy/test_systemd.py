@@ -51,7 +51,7 @@ def test_a_unit_sets_no_setting_that_is_not_known(unit: Path) -> None:
     variables = [value.split("=", 1) for name, value in directives(unit) if name == "Environment"]
     settings = {name: value for name, value in variables if name.startswith("KORVET_")}
     loaded = load(None, settings, {})
-    changed = {each.environment: each.format(each.value(loaded.settings)) for each in SETTINGS.values()}
+    changed = {item.environment: item.format(item.value(loaded.settings)) for item in SETTINGS.values()}
     assert settings.items() <= changed.items()
 
 

@@ -40,7 +40,7 @@ class Prometheus:
         shutil.copytree(DEPLOY / "prometheus", directory / "config")
         config: dict[str, Any] = yaml.safe_load((directory / "config/prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config["scrape_configs"] = [each for each in config["scrape_configs"] if each["job_name"] == "korvet"]
+        config["scrape_configs"] = [item for item in config["scrape_configs"] if item["job_name"] == "korvet"]
         config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
         (directory / "config/prometheus.yml").write_text(yaml.safe_dump(config))
         self._address = f"127.0.0.1:{processes.free_port()}"
@@ -85,7 +85,7 @@ class Prometheus:
 
     def firing(self) -> set[str]:
         """Return the names of the alerts that fire."""
-        return {each["metric"]["alertname"] for each in self.ask('ALERTS{alertstate="firing"}')}
+        return {item["metric"]["alertname"] for item in self.ask('ALERTS{alertstate="firing"}')}
 
 
 @pytest.fixture

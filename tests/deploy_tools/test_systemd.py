@@ -25,8 +25,8 @@ def installed(directory: Path, *drop_ins: Path) -> Path:
     for unit in sorted(DIRECTORY.glob("korvet*.*")):
         (directory / unit.name).write_text(unit.read_text().replace(COMMAND, str(command)))
     (directory / "korvet.service.d").mkdir()
-    for each in drop_ins:
-        (directory / "korvet.service.d" / each.name).write_text(each.read_text())
+    for item in drop_ins:
+        (directory / "korvet.service.d" / item.name).write_text(item.read_text())
     return directory
 
 

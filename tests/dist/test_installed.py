@@ -66,11 +66,11 @@ def test_a_broker_serves_clients_its_console_and_doctor(installed: Installed, tm
         assert "<title>Korvet" in ops.page(broker, "/")
         where = ("--listen", broker.bootstrap, "--ops-listen", broker.ops_address)
         flags = ("doctor", "--json", *where, "--data-dir", str(broker.data_dir))
-        found = {
-            each["check"]: each["level"]
-            for each in json.loads(run(installed.korvet, *flags, directory=tmp_path))
+        result = {
+            load["check"]: load["level"]
+            for load in json.loads(run(installed.korvet, *flags, directory=tmp_path))
         }
-        assert (found["redis"], found["listen"], found["advertised (PLAINTEXT)"]) == ("ok", "ok", "ok")
+        assert (result["redis"], result["listen"], result["advertised (PLAINTEXT)"]) == ("ok", "ok", "ok")
         assert broker.stop() == 0
 
 
@@ -113,6 +113,6 @@ def test_every_link_of_the_bundles_pages_leads_to_a_file_in_it(built: Path, tmp_
 
 def test_two_builds_give_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = make("bundle", tmp_path / "dist")
-    first, second = ({path.name: path.read_bytes() for path in each.iterdir()} for each in (built, again))
+    first, second = ({path.name: path.read_bytes() for path in item.iterdir()} for item in (built, again))
     assert first == second
     assert len(first) == 5

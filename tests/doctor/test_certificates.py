@@ -35,16 +35,16 @@ def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(
     listeners = ",".join(f"{name}://127.0.0.1:{port}" for port, name in enumerate(names, 1))
     protocols = ",".join(f"{name}:SSL" for name in names)
     given |= {"listeners": listeners, "listener.security.protocol.map": protocols}
-    found = {each.what: each for each in tls(settings(**given))}
-    assert {what: each.level for what, each in found.items()} == {
+    result = {item.what: item for item in tls(settings(**given))}
+    assert {what: item.level for what, item in result.items()} == {
         "TLS (GOOD)": Level.OK,
         "TLS (SOON)": Level.WARNING,
         "TLS (LATE)": Level.ERROR,
         "TLS (NONE)": Level.ERROR,
     }
-    assert found["TLS (GOOD)"].said == "the certificate is valid for 29 days"
-    assert found["TLS (SOON)"].said == "the certificate expires in 4 days"
-    assert "ssl.keystore.location" in found["TLS (NONE)"].said
+    assert result["TLS (GOOD)"].said == "the certificate is valid for 29 days"
+    assert result["TLS (SOON)"].said == "the certificate expires in 4 days"
+    assert "ssl.keystore.location" in result["TLS (NONE)"].said
     stores["GOOD"].chmod(0o644)
     named = bad(tls(settings(**given)))
     assert named["ssl.keystore.location (GOOD)"].said == "every user of this machine can read the private key"
@@ -57,18 +57,18 @@ def test_a_key_store_of_the_ops_port_that_cannot_be_used_expires_soon_or_that_al
 ) -> None:
     authority = Authority(tmp_path)
 
-    def found(store: Path, listen: str = "127.0.0.1:9093") -> list[tuple[str, Level, str]]:
+    def result(store: Path, listen: str = "127.0.0.1:9093") -> list[tuple[str, Level, str]]:
         given = settings(ops__ssl__keystore__location=str(store), ops__listen=listen)
-        return [(each.what, each.level, each.said) for each in tls(given)]
+        return [(item.what, item.level, item.said) for item in tls(given)]
 
     good, other, soon = (authority.issue("/CN=broker", days=days) for days in (30, 30, 5))
-    for each in (good, soon):
-        each.store.chmod(0o600)
-    assert found(good.store) == [("TLS (ops.listen)", Level.OK, "the certificate is valid for 29 days")]
-    assert found(soon.store) == [("TLS (ops.listen)", Level.WARNING, "the certificate expires in 4 days")]
-    assert found(good.store, listen="") == []
+    for item in (good, soon):
+        item.store.chmod(0o600)
+    assert result(good.store) == [("TLS (ops.listen)", Level.OK, "the certificate is valid for 29 days")]
+    assert result(soon.store) == [("TLS (ops.listen)", Level.WARNING, "the certificate expires in 4 days")]
+    assert result(good.store, listen="") == []
     good.store.chmod(0o644)
-    assert found(good.store)[1] == (
+    assert result(good.store)[1] == (
         "ops.ssl.keystore.location",
         Level.WARNING,
         "every user of this machine can read the private key",
@@ -78,7 +78,7 @@ def test_a_key_store_of_the_ops_port_that_cannot_be_used_expires_soon_or_that_al
         (good.store, "does not belong to the first certificate"),
         (tmp_path / "none", "No such"),
     ):
-        [(what, level, problem)] = found(store)
+        [(what, level, problem)] = result(store)
         assert (what, level) == ("TLS (ops.listen)", Level.ERROR)
         assert problem.startswith(f"ops.ssl.keystore.location {store}: ")
         assert said in problem

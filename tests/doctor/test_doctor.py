@@ -44,9 +44,9 @@ def settings(**values: str) -> Settings:
 
 def bad(findings: Iterator[Finding]) -> dict[str, Finding]:
     """Return the findings that are not ok, by their check; each says what to change."""
-    found = {each.what: each for each in findings if each.level is not Level.OK}
-    assert all(each.advice for each in found.values())
-    return found
+    result = {finding.what: finding for finding in findings if finding.level is not Level.OK}
+    assert all(value.advice for value in result.values())
+    return result
 
 
 def start(given: Settings) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def start(given: Settings) -> Iterator[Finding]:
 def doctor(*flags: str, environ: dict[str, str] | None = None) -> tuple[int, dict[str, dict[str, str]]]:
     result = korvet("doctor", "--json", *flags, environ=environ)
     assert result.stderr == ""
-    return result.returncode, {each["check"]: each for each in json.loads(result.stdout)}
+    return result.returncode, {item["check"]: item for item in json.loads(result.stdout)}
 
 
 @pytest.fixture
@@ -77,31 +77,31 @@ def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
     with korvet_broker(tmp_path, *common, "--set", f"listeners={listeners}", listen=()) as broker:
         bound = ",".join("{}://{}:{}".format(name, *broker.at(name)) for name in names)
         flags = ("--ops-listen", broker.ops_address, "--data-dir", str(broker.data_dir))
-        code, found = doctor(*common[:2], *flags, "--set", f"listeners={bound}", "--set", "num.partitions=2")
+        code, result = doctor(*common[:2], *flags, "--set", f"listeners={bound}", "--set", "num.partitions=2")
         assert code == 0
-        assert [each for each in found.values() if each["level"] == "error"] == []
+        assert [value for value in result.values() if value["level"] == "error"] == []
         for what in ("listeners", "ops.listen"):
-            assert "a broker listens" in found[what]["finding"]
+            assert "a broker listens" in result[what]["finding"]
         for name in names:
             address = broker.bootstrap_of(name)
-            assert found[f"advertised ({name})"]["finding"] == f"{address} answers"
-        assert "Valkey" in found["redis"]["finding"]
-        assert found["clock"]["level"] == "ok"
-        assert found["cluster.id"]["finding"] in broker.output()
+            assert result[f"advertised ({name})"]["finding"] == f"{address} answers"
+        assert "Valkey" in result["redis"]["finding"]
+        assert result["clock"]["level"] == "ok"
+        assert result["cluster.id"]["finding"] in broker.output()
 
 
 def test_the_table_says_what_the_json_says(tmp_path: Path) -> None:
     flags = ["--listen", "0.0.0.0:0", "--ops-listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "none")]
     table = korvet("doctor", *flags)
-    code, found = doctor(*flags)
+    code, result = doctor(*flags)
     assert table.returncode == code == 1
-    levels = [row["level"] for row in found.values()]
+    levels = [row["level"] for row in result.values()]
     assert levels == sorted(levels, key=("error", "warning", "ok").index)
     # How much is free is another figure by then.
     said = re.sub(r"\d[\d.,]*", "#", table.stdout)
-    for each in found.values():
-        assert re.sub(r"\d[\d.,]*", "#", each["finding"]) in said
-        assert each["advice"] in table.stdout
+    for value in result.values():
+        assert re.sub(r"\d[\d.,]*", "#", value["finding"]) in said
+        assert value["advice"] in table.stdout
 
 
 @pytest.fixture
@@ -136,11 +136,11 @@ def test_a_redis_that_no_broker_uses_stays_empty(durable: str) -> None:
 @pytest.mark.usefixtures("any_latency")
 def test_a_redis_that_is_set_up_badly(options: list[str], what: str, level: Level, said: str) -> None:
     with embedded_server("--appendonly", "yes", "--maxmemory", "64mb", *options) as url:
-        found = bad(redis_server.examine(settings(redis__url=url)))
-    assert list(found) == ([what] if what else [])
+        result = bad(redis_server.examine(settings(redis__url=url)))
+    assert list(result) == ([what] if what else [])
     if what:
-        assert found[what].level is level
-        assert said in found[what].said
+        assert result[what].level is level
+        assert said in result[what].said
 
 
 @pytest.mark.slow
@@ -180,10 +180,10 @@ def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
     with redis.Redis.from_url(durable) as client:
         used = client.info("memory")["used_memory"]
         client.config_set("maxmemory", used * 100 // percent)
-    found = bad(redis_server.examine(settings(redis__url=durable)))
-    assert found["memory"].level is level
-    assert "maxmemory" in found["memory"].advice
-    assert level is Level.WARNING or "its maxmemory is" in found["producers"].said
+    result = bad(redis_server.examine(settings(redis__url=durable)))
+    assert result["memory"].level is level
+    assert "maxmemory" in result["memory"].advice
+    assert level is Level.WARNING or "its maxmemory is" in result["producers"].said
 
 
 @pytest.mark.slow
@@ -206,9 +206,9 @@ def test_a_redis_that_is_none_for_these_settings(
     with redis.Redis.from_url(durable) as client:
         words: list[Any] = command.split()
         client.execute_command(*words)
-    found = bad(redis_server.examine(asked))[what]
-    assert found.level is Level.ERROR
-    assert said in f"{found.said}, {found.advice}"
+    result = bad(redis_server.examine(asked))[what]
+    assert result.level is Level.ERROR
+    assert said in f"{result.said}, {result.advice}"
 
 
 @pytest.mark.slow
@@ -219,10 +219,10 @@ def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
         for name, configs in (("a", {wanted: "2"}), ("b", {wanted: "1"}), ("c", {})):
             client.hset("korvet:topics", name, json.dumps({"id": name, "partitions": 1, "configs": configs}))
         client.hset("korvet:topics", "damaged", "{")
-    found = bad(redis_server.examine(settings(redis__url=durable)))["topics"]
-    assert found.said == "servers in sync: 1, fewer than min.insync.replicas of a (2); acks=all is refused"
-    found = bad(redis_server.examine(settings(redis__url=durable, min__insync__replicas="2")))["topics"]
-    assert "fewer than min.insync.replicas of a (2), c (2); acks=all" in found.said
+    result = bad(redis_server.examine(settings(redis__url=durable)))["topics"]
+    assert result.said == "servers in sync: 1, fewer than min.insync.replicas of a (2); acks=all is refused"
+    result = bad(redis_server.examine(settings(redis__url=durable, min__insync__replicas="2")))["topics"]
+    assert "fewer than min.insync.replicas of a (2), c (2); acks=all" in result.said
 
 
 @pytest.mark.slow
@@ -230,8 +230,8 @@ def test_settings_of_the_start_that_clients_have_altered(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         client.hset("{korvet:topics}:brokers", "default", '{"log.retention.ms": "5", "log.roll.ms": "6"}')
     given = load(None, {}, {"redis.url": durable, "log.retention.ms": "7"})
-    [found] = bad(settings_checks.examine_altered(given)).values()
-    assert found.said == "7 (command line) has no effect: clients have set 5 (cluster-wide)"
+    [result] = bad(settings_checks.examine_altered(given)).values()
+    assert result.said == "7 (command line) has no effect: clients have set 5 (cluster-wide)"
 
 
 @pytest.mark.slow
@@ -253,8 +253,8 @@ def test_a_redis_far_away_and_slow(durable: str) -> None:
             timeout=120,
             check=False,
         )
-    found = {each["check"]: each for each in json.loads(done.stdout)}
-    assert (done.returncode, found["latency"]["level"]) == (1, "error")
+    result = {row["check"]: row for row in json.loads(done.stdout)}
+    assert (done.returncode, result["latency"]["level"]) == (1, "error")
 
 
 @pytest.mark.slow
@@ -278,18 +278,18 @@ def test_a_clock_that_is_an_hour_off(durable: str, ahead_s: float, word: str) ->
 )
 def test_what_a_start_refuses_is_an_error(tmp_path: Path, setting: str, what: str, said: str) -> None:
     flags = ("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "--ops-listen", "")
-    code, found = doctor(*flags, "--set", setting, "--data-dir", str(tmp_path / "none"))
-    assert (code, found[what]["level"]) == (1, "error")
-    assert said in found[what]["finding"]
+    code, result = doctor(*flags, "--set", setting, "--data-dir", str(tmp_path / "none"))
+    assert (code, result[what]["level"]) == (1, "error")
+    assert said in result[what]["finding"]
 
 
 def test_a_port_that_another_process_has(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         for flag, setting in (("--listen", "listen"), ("--ops-listen", "ops.listen")):
-            code, found = doctor(flag, f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "none"))
+            code, result = doctor(flag, f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "none"))
             assert code == 1
-            assert f"process {os.getpid()} (" in found[setting]["finding"]
+            assert f"process {os.getpid()} (" in result[setting]["finding"]
 
 
 @pytest.mark.slow
@@ -302,14 +302,14 @@ def test_a_broker_of_another_cluster_on_the_port_is_no_healthy_one(tmp_path: Pat
             (("--redis-url", durable), "not started"),
             (("--redis-url", durable, "--set", "cluster.id=mine"), "mine"),
         ):
-            code, found = doctor(*flags, *own)
-            assert (code, found["listen"]["level"]) == (1, "error")
+            code, result = doctor(*flags, *own)
+            assert (code, result["listen"]["level"]) == (1, "error")
             assert re.search(
                 rf"a broker of cluster \S+ listens; the cluster of these settings is {cluster}$",
-                found["listen"]["finding"],
+                result["listen"]["finding"],
             )
-        _, found = doctor(*flags, "--data-dir", str(broker.data_dir))
-        assert "a broker listens" in found["listen"]["finding"]
+        _, result = doctor(*flags, "--data-dir", str(broker.data_dir))
+        assert "a broker listens" in result["listen"]["finding"]
 
 
 @pytest.mark.parametrize(
@@ -332,13 +332,13 @@ def test_a_listener_beyond_this_machine_that_lets_everybody_do_everything(
     else:
         values = {"listen": "0.0.0.0:0", "advertised": "192.0.2.1:9092"} | values
     given = settings(ops__listen="", **values)
-    found = [each.said for what, each in bad(start(given)).items() if what.startswith("listener ")]
-    assert [each[: len(said)] for each in found] == ([said] if said else [])
+    results = [item.said for what, item in bad(start(given)).items() if what.startswith("listener ")]
+    assert [result[: len(said)] for result in results] == ([said] if said else [])
 
 
 def test_an_address_that_this_machine_does_not_have() -> None:
-    found = bad(addresses.examine(settings(listen="192.0.2.1:0", ops__listen="")))
-    assert "no interface of this machine" in found["listen"].said
+    result = bad(addresses.examine(settings(listen="192.0.2.1:0", ops__listen="")))
+    assert "no interface of this machine" in result["listen"].said
 
 
 @pytest.mark.parametrize(
@@ -352,8 +352,8 @@ def test_an_address_that_this_machine_does_not_have() -> None:
 )
 def test_an_advertised_address_that_leads_nowhere(values: dict[str, str], level: Level, said: str) -> None:
     given = settings(ops__listen="", **values)
-    found = bad(iter((*start(given), *addresses.examine(given))))
-    (finding,) = (each for what, each in found.items() if what.startswith("advertised"))
+    result = bad(iter((*start(given), *addresses.examine(given))))
+    (finding,) = (item for what, item in result.items() if what.startswith("advertised"))
     assert finding.level is level
     assert said in finding.said
 
@@ -364,9 +364,9 @@ def test_an_advertised_address_that_does_not_answer_while_the_broker_runs(tmp_pa
     with korvet_broker(tmp_path, "--advertised", nobody, workers=1) as broker:
         host, port = broker.address
         flags = ("--listen", f"{host}:{port}", "--ops-listen", "", "--data-dir", str(broker.data_dir))
-        code, found = doctor(*flags, "--advertised", nobody)
+        code, result = doctor(*flags, "--advertised", nobody)
         assert code == 1
-        assert "does not answer" in found["advertised (PLAINTEXT)"]["finding"]
+        assert "does not answer" in result["advertised (PLAINTEXT)"]["finding"]
 
 
 @pytest.mark.parametrize(
@@ -396,9 +396,9 @@ def test_the_limit_of_descriptors_is_that_of_the_process(tmp_path: Path) -> None
         preexec_fn=_few_files,
         check=False,
     )
-    found = {each["check"]: each for each in json.loads(done.stdout)}
-    assert (done.returncode, found["open files"]["level"]) == (1, "error")
-    assert found["open files"]["finding"].startswith("512 ")
+    result = {row["check"]: row for row in json.loads(done.stdout)}
+    assert (done.returncode, result["open files"]["level"]) == (1, "error")
+    assert result["open files"]["finding"].startswith("512 ")
 
 
 def test_settings_of_the_kernel(tmp_path: Path) -> None:
@@ -436,13 +436,13 @@ def lake_problem(of: Settings) -> str:
 def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    def found(path: str) -> dict[str, Finding]:
+    def result(path: str) -> dict[str, Finding]:
         # Without archiving, which needs Java.
         chosen = settings(lake__path=str(tmp_path / path), lake__interval__ms="0")
         return bad(settings_checks.examine_lake(chosen, lake_problem))
 
-    assert found("file/lake")["lake.path"].level is Level.ERROR
-    assert found("lake") == {}
+    assert result("file/lake")["lake.path"].level is Level.ERROR
+    assert result("lake") == {}
     assert list((tmp_path / "lake").iterdir()) == []
     assert list(settings_checks.examine_lake(settings(), lake_problem)) == []
 
@@ -453,17 +453,17 @@ def test_a_lake_in_a_store_that_does_not_answer() -> None:
         "AWS_ACCESS_KEY_ID=x,AWS_SECRET_ACCESS_KEY=secret-key,max_retries=0"
     )
     chosen = settings(lake__path="s3://bucket/lake", lake__storage__options=options, lake__interval__ms="0")
-    found = bad(settings_checks.examine_lake(chosen, lake_problem))
-    assert found["lake.path"].level is Level.ERROR
-    assert "secret-key" not in found["lake.path"].said
+    result = bad(settings_checks.examine_lake(chosen, lake_problem))
+    assert result["lake.path"].level is Level.ERROR
+    assert "secret-key" not in result["lake.path"].said
 
 
 def test_a_lake_without_java(tmp_path: Path) -> None:
     flags = ("--set", f"lake.path={tmp_path / 'lake'}", "--listen", "127.0.0.1:0", "--ops-listen", "")
     nowhere = {"JAVA_HOME": str(tmp_path)}
-    code, found = doctor(*flags, "--data-dir", str(tmp_path / "none"), environ=nowhere)
+    code, result = doctor(*flags, "--data-dir", str(tmp_path / "none"), environ=nowhere)
     assert code == 1
-    assert "Java" in found["lake"]["finding"]
+    assert "Java" in result["lake"]["finding"]
 
 
 BEYOND_LOOPBACK = {"ops__listen": "0.0.0.0:9093"}
@@ -505,7 +505,7 @@ def test_settings_that_look_like_a_slip(values: dict[str, str], what: str) -> No
     ],
 )
 def test_settings_that_make_sense(values: dict[str, str]) -> None:
-    assert [each.level for each in settings_checks.examine(settings(**values))] == [Level.OK]
+    assert [item.level for item in settings_checks.examine(settings(**values))] == [Level.OK]
 
 
 def test_a_configuration_that_is_none_is_a_mistake_and_no_finding() -> None:
@@ -519,10 +519,10 @@ def test_a_file_without_a_token_or_that_all_can_read_is_named(tmp_path: Path, na
 
     def said(level: Level) -> str:
         given = settings(**{name.replace(".", "__"): str(file)})
-        [found] = settings_checks.examine_console(given)
-        assert (found.what, found.level) == (name, level)
-        assert bool(found.advice) == (level is not Level.OK)
-        return found.said
+        [result] = settings_checks.examine_console(given)
+        assert (result.what, result.level) == (name, level)
+        assert bool(result.advice) == (level is not Level.OK)
+        return result.said
 
     assert "No such file" in said(Level.WARNING)
     file.write_text("short\n")

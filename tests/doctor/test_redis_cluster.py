@@ -16,12 +16,12 @@ from tests.support.redis_cluster import redis_cluster as run_cluster
 pytestmark = pytest.mark.slow
 
 
-def found(settings: Settings) -> list[Finding]:
+def findings_of(settings: Settings) -> list[Finding]:
     return list(redis_server.examine(settings))
 
 
 def said(findings: Iterable[Finding], what: str, level: Level = Level.WARNING) -> list[str]:
-    return [each.said for each in findings if each.what == what and each.level is level]
+    return [finding.said for finding in findings if finding.what == what and finding.level is level]
 
 
 def test_nodes_are_examined_one_by_one() -> None:
@@ -32,7 +32,7 @@ def test_nodes_are_examined_one_by_one() -> None:
         stream = "korvet:orders:0"
         for _ in range(20):
             cluster.node_of(stream).client.xadd(stream, {"": b"x" * 100_000})
-        findings = found(settings)
+        findings = findings_of(settings)
         assert said(findings, "nodes", Level.OK) == ["2 of 2 masters answer"]
         [full] = said(findings, "cluster-require-full-coverage")
         assert full.endswith(f"(at {one.address})")
@@ -40,7 +40,7 @@ def test_nodes_are_examined_one_by_one() -> None:
         assert large.startswith(f"{cluster.node_of(stream).address}: korvet:orders:0 takes 2 MiB")
         assert "more than proto-max-bulk-len (1 MiB)" in large
         assert [text.split(": ")[0] for text in said(findings, "failover")] == sorted(
-            each.address for each in (one, other)
+            item.address for item in (one, other)
         )
         assert "waits for 1 replicas, and a failover leaves 0" in said(findings, "failover")[0]
         assert said(findings, "permissions", Level.OK)
@@ -56,19 +56,19 @@ def test_a_stream_above_the_query_buffer_limit_of_any_node_is_named() -> None:
         for _ in range(20):
             owner.client.xadd(stream, {"": b"x" * 100_000})
         settings = Settings(redis_url=cluster.url)
-        assert said(found(settings), "largest stream") == []
+        assert said(findings_of(settings), "largest stream") == []
         [other] = [node for node in cluster.nodes if node is not owner]
         other.client.config_set("client-query-buffer-limit", 1 << 20)
-        [large] = said(found(settings), "largest stream")
+        [large] = said(findings_of(settings), "largest stream")
         assert "more than client-query-buffer-limit (1 MiB)" in large
 
 
 def test_a_node_that_is_away_is_named_and_the_others_are_examined() -> None:
     with run_cluster(2) as cluster:
         registry = cluster.node_of("korvet:topics")
-        away = next(each for each in cluster.nodes if each is not registry)
+        away = next(node for node in cluster.nodes if node is not registry)
         away.kill()
-        findings = found(Settings(redis_url=cluster.url))
+        findings = findings_of(Settings(redis_url=cluster.url))
         assert said(findings, "nodes", Level.ERROR) == [
             f"{away.address}: Connection refused: its topics and groups are not served"
         ]
@@ -84,7 +84,7 @@ def test_a_key_that_all_brokers_share_is_named_while_its_master_is_away() -> Non
     with run_cluster(2) as cluster:
         away = cluster.node_of("korvet:brokers")
         away.kill()
-        findings = found(Settings(redis_url=cluster.url))
+        findings = findings_of(Settings(redis_url=cluster.url))
         assert said(findings, "registry", Level.ERROR) == [
             f"{away.address}, which has the key korvet:brokers, does not answer"
         ]
@@ -95,7 +95,7 @@ def test_large_streams_need_permissions_of_their_own(redis_cluster: RedisCluster
     for node in redis_cluster.nodes:
         node.call("ACL", "SETUSER", "korvet", "on", ">secret", *permissions.rules("korvet"))
     try:
-        findings = found(Settings(redis_url=redis_cluster.url.replace("//", "//korvet:secret@")))
+        findings = findings_of(Settings(redis_url=redis_cluster.url.replace("//", "//korvet:secret@")))
     finally:
         for node in redis_cluster.nodes:
             node.call("ACL", "DELUSER", "korvet")
@@ -109,5 +109,5 @@ def test_slots_without_a_master_are_an_error() -> None:
         one, other = cluster.nodes
         for node in (one, other):
             node.call("CLUSTER", "DELSLOTSRANGE", 0, 9)
-        [error] = said(found(Settings(redis_url=cluster.url)), "redis", Level.ERROR)
+        [error] = said(findings_of(Settings(redis_url=cluster.url)), "redis", Level.ERROR)
         assert "10 of the cluster's 16384 slots have no master" in error

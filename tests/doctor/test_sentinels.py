@@ -18,32 +18,32 @@ pytestmark = pytest.mark.slow
 def test_sentinels_and_what_they_could_promote() -> None:
     with watched(replicas=1) as setup:
         url = setup.url
-        found = {each.what: each for each in redis_server.examine(settings(redis__url=url))}
+        result = {item.what: item for item in redis_server.examine(settings(redis__url=url))}
         port = setup.master().port
-        assert found["sentinels"].said == f"3 of 3 answer and name 127.0.0.1:{port}"
-        assert found["failover"].said == "1 replicas could be promoted"
-        found = bad(redis_server.examine(settings(redis__url=url, replicas="1")))
-        assert found["failover"].said.startswith("after one 0 of the 1 replicas are left")
-        found = bad(redis_server.examine(settings(redis__url=setup.url_by(setup.sentinels[0].address))))
-        assert "names one of 3" in found["sentinels"].said
+        assert result["sentinels"].said == f"3 of 3 answer and name 127.0.0.1:{port}"
+        assert result["failover"].said == "1 replicas could be promoted"
+        result = bad(redis_server.examine(settings(redis__url=url, replicas="1")))
+        assert result["failover"].said.startswith("after one 0 of the 1 replicas are left")
+        result = bad(redis_server.examine(settings(redis__url=setup.url_by(setup.sentinels[0].address))))
+        assert "names one of 3" in result["sentinels"].said
         with closing(
             Sentinel(setup.replicas()[0].port, "sentinel myid " + "a" * 40, down_ms=600_000)
         ) as stale:
             url_of_both = setup.url_by(setup.sentinels[0].address, stale.address)
-            found = bad(sentinels.examine(parse_url(url_of_both), settings(redis__url=url_of_both)))
-            assert "they disagree about the master" in found["sentinels"].said
+            result = bad(sentinels.examine(parse_url(url_of_both), settings(redis__url=url_of_both)))
+            assert "they disagree about the master" in result["sentinels"].said
         setup.sentinels[1].kill()
-        found = bad(redis_server.examine(settings(redis__url=url)))
-        assert found["sentinels"].said == f"{setup.sentinels[1].address}: Connection refused"
+        result = bad(redis_server.examine(settings(redis__url=url)))
+        assert result["sentinels"].said == f"{setup.sentinels[1].address}: Connection refused"
         setup.sentinels[2].kill()
         master_url = parse_url(url)
         wait_until(
-            lambda: any("NOQUORUM" in each.said for each in sentinels.examine(master_url, settings())),
+            lambda: any("NOQUORUM" in item.said for item in sentinels.examine(master_url, settings())),
             "too few Sentinels are left",
         )
 
 
 def test_a_master_without_replicas_cannot_be_replaced() -> None:
     with watched(replicas=0, sentinels=1) as setup:
-        found = bad(sentinels.examine(parse_url(setup.url), settings()))
-        assert found["failover"].said == "Sentinels know no replica that they could promote"
+        result = bad(sentinels.examine(parse_url(setup.url), settings()))
+        assert result["failover"].said == "Sentinels know no replica that they could promote"

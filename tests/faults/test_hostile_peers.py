@@ -48,14 +48,14 @@ def _threads(count: int, work: Callable[[threading.Event], None]) -> Iterator[No
     """Run `work` in threads until the block ends; it looks whether its argument is set."""
     ending = threading.Event()
     running = [threading.Thread(target=work, args=(ending,), daemon=True) for _ in range(count)]
-    for each in running:
-        each.start()
+    for process in running:
+        process.start()
     try:
         yield
     finally:
         ending.set()
-        for each in running:
-            each.join(processes.WAIT_SECONDS_MAX)
+        for process in running:
+            process.join(processes.WAIT_SECONDS_MAX)
 
 
 @pytest.mark.timeout(300)

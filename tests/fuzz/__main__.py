@@ -95,7 +95,7 @@ def run_live(seed: int, numbers: Iterable[int]) -> list[str]:
         f"{len(live.sent)} of {len(REQUESTS)} versions sent whole, {len(live.answered)} answered; "
         f"{live.keys} keys in Redis\n"
         f"healthy client: {live.healthy} records, longest {live.healthy_seconds_max:.2f} s; "
-        f"worker's memory in MiB: {[each >> 20 for each in live.rss_bytes]}"
+        f"worker's memory in MiB: {[item >> 20 for item in live.rss_bytes]}"
     )
     return live.findings
 

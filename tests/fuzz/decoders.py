@@ -126,9 +126,9 @@ def _stored_case(produced: ProducedBatch) -> None:
     view = bytes(produced.view)
     end = _BASE_OFFSET + produced.header.record_count
     left = _compacted(view, end)
-    found = read_batches([(_BASE_OFFSET, view)], BYTES_MAX)
+    result = read_batches([(_BASE_OFFSET, view)], BYTES_MAX)
     try:
-        before = found.records()
+        before = result.records()
         after = read_batches([(_BASE_OFFSET, left)], 2 * BYTES_MAX).records() if left else []
     except RefusedError:
         assert left == view
@@ -136,7 +136,7 @@ def _stored_case(produced: ProducedBatch) -> None:
         latest = {record[2]: record for record in before}
         assert after == [record for record in before if record[2] is not None and latest[record[2]] is record]
     try:
-        to_arrow(0, found)
+        to_arrow(0, result)
     except KafkaError:
         return
 

@@ -72,7 +72,7 @@ SETTINGS = {
 }
 LOGIN_RATE = 0.1
 """Of the cases: a hostile login follows."""
-_PRODUCE_AND_FETCH = [each for each in REQUESTS if each[0] in {ProduceRequest, FetchRequest}]
+_PRODUCE_AND_FETCH = [item for item in REQUESTS if item[0] in {ProduceRequest, FetchRequest}]
 _FAULTS = ("Traceback", "request failed", "unexpected error", watched_broker.SLOW)
 
 
@@ -136,15 +136,15 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in self._open:
-            each.close()
+        for item in self._open:
+            item.close()
         self._running.__exit__(kind, error, trace)
 
     def run_case(self, number: int) -> None:
         """Run one case."""
         rng = Random(f"live {self.seed} {number}")
         case = list(self._requests(rng, number))
-        data = b"".join(each.frame for each in case)
+        data = b"".join(item.frame for item in case)
         connection = socket.create_connection(self.broker.address, 30)
         connection.settimeout(SEND_SECONDS_MAX)
         # A worker reads no further while a request waits, as a JoinGroup does.
@@ -152,7 +152,7 @@ class Live:
             for piece in _pieces(rng, data):
                 connection.sendall(piece)
         self.frames += len(case)
-        self.sent |= {(each.cls.__name__, each.version) for each in case if each.whole}
+        self.sent |= {(item.cls.__name__, item.version) for item in case if item.whole}
         ending = rng.random()
         if ending < 0.1:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -246,7 +246,7 @@ class Live:
         try:
             response = decode_response(RESPONSES[sent.cls.api.key], sent.version, body)
             if sent.cls is FetchRequest:
-                for partition in (each for topic in response.responses for each in topic.partitions):
+                for partition in (item for topic in response.responses for item in topic.partitions):
                     _check_records(partition.records)
         except Exception as error:  # noqa: BLE001 - whatever it is, the answer is wrong
             self.findings.append(f"{what}: {error!r} in the answer {body[:200].hex()}")
@@ -273,7 +273,7 @@ class Live:
             headers = _check_records(answer.records)
             if not headers:
                 break
-            offset = max(each.base_offset + each.last_offset_delta for each in headers) + 1
+            offset = max(item.base_offset + item.last_offset_delta for item in headers) + 1
         deletion = DeleteRecordsTopic(
             name=topic, partitions=[DeleteRecordsPartition(partition_index=partition, offset=-1)]
         )
@@ -285,7 +285,7 @@ class Live:
         lines = log[self._log_read :].splitlines()
         self._log_read = len(log)
         for at, line in enumerate(lines):
-            if any(each in line for each in _FAULTS):
+            if any(item in line for item in _FAULTS):
                 self.findings.append("\n".join(lines[at : at + 60]))
                 break
         if self.broker.worker_pids() != [self.worker_pid]:
@@ -300,7 +300,7 @@ class Live:
         """Check that the worker's memory is flat after its first third."""
         third = len(self.rss_bytes) // 3
         if third and self.rss_bytes[-1] > max(self.rss_bytes[: third + 1]) + RSS_GROWTH_BYTES_MAX:
-            self.findings.append(f"the worker's memory grew: {[each >> 20 for each in self.rss_bytes]} MiB")
+            self.findings.append(f"the worker's memory grew: {[item >> 20 for item in self.rss_bytes]} MiB")
 
     def _work(self) -> None:
         """Be the client that does nothing wrong."""
@@ -338,7 +338,7 @@ def _check_records(data: Any) -> list[Any]:
     if not data:
         return []
     headers = batches.headers_of(data)
-    found: Any = MemoryRecords(bytes(data))
-    while (each := found.next_batch()) is not None:
-        assert each.validate_crc(), "a batch with a wrong checksum"
+    result: Any = MemoryRecords(bytes(data))
+    while (item := result.next_batch()) is not None:
+        assert item.validate_crc(), "a batch with a wrong checksum"
     return headers

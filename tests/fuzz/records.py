@@ -69,7 +69,7 @@ def any_records(rng: Random) -> bytes:
 
 
 def _compressed(records: list[Record], codec: int) -> bytes:
-    times = [each.timestamp for each in records]
+    times = [record.timestamp for record in records]
     payload = compress(codec, batch(*records)[HEADER_BYTES:])
     return raw(payload, count=len(records), codec=codec, base_timestamp=times[0], max_timestamp=max(times))
 

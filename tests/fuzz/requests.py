@@ -128,13 +128,13 @@ class Learned:
         """Take what is of use out of a response."""
         for row in fields(type(part)):
             value = getattr(part, row.name)
-            for each in value if isinstance(value, list) else [value]:
-                if isinstance(each, Part):
-                    self.learn(each)
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, Part):
+                    self.learn(item)
                 elif (
-                    row.name in self.FIELDS and each not in self.hidden and each not in self._values[row.name]
+                    row.name in self.FIELDS and item not in self.hidden and item not in self._values[row.name]
                 ):
-                    self._values[row.name].append(each)
+                    self._values[row.name].append(item)
 
 
 def damaged(rng: Random, content: bytes) -> bytes:

@@ -75,7 +75,7 @@ def test_no_refusal_is_left_to_the_garbage_collector(
     for name in TOPICS:
         scene.create(name, PARTITIONS)
     # These wait for other members.
-    served = [each for each in REQUESTS if each[0] not in {JoinGroupRequest, SyncGroupRequest}]
+    served = [item for item in REQUESTS if item[0] not in {JoinGroupRequest, SyncGroupRequest}]
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -86,7 +86,7 @@ def test_no_refusal_is_left_to_the_garbage_collector(
             with contextlib.suppress(ProtocolError, ClosedByBrokerError):
                 scene.call(request, version)
         gc.collect()
-        left = {str(each).split()[0] for each in gc.garbage if isinstance(each, KafkaError)}
+        left = {str(item).split()[0] for item in gc.garbage if isinstance(item, KafkaError)}
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

@@ -56,10 +56,10 @@ def _client(frame: FrameType | None) -> str | None:
     """Return the id of the client whose request is served in a frame."""
     while frame is not None:
         values: list[Any] = list(frame.f_locals.values())
-        values += [getattr(each, "_caller", None) for each in values]
-        for each in values:
-            if isinstance(each, Caller | RequestHeader):
-                return each.client_id
+        values += [getattr(value, "_caller", None) for value in values]
+        for value in values:
+            if isinstance(value, Caller | RequestHeader):
+                return value.client_id
         frame = frame.f_back
     return None
 

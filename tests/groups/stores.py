@@ -40,8 +40,8 @@ class Stores:
         return bool(self.raw.exists(self.group.state))
 
     def redis_groups(self) -> list[tuple[bytes, bytes]]:
-        found = self.raw.xinfo_groups(self.stream)
-        return [(each["name"], each["last-delivered-id"]) for each in found]
+        results = self.raw.xinfo_groups(self.stream)
+        return [(result["name"], result["last-delivered-id"]) for result in results]
 
     def forget_all(self) -> None:
         """Delete all offsets, and the group with them, as the keeper does once they have expired."""

@@ -120,7 +120,7 @@ class Group:
         return outcome
 
     def ids(self) -> set[str]:
-        return {each.member_id for each in self.described().members}
+        return {member.member_id for member in self.described().members}
 
     def summary(self) -> tuple[str, int, set[str]]:
         return self.described().state, self.described().generation, self.ids()

@@ -61,7 +61,7 @@ class Offsets:
         return expired
 
     def left(self) -> set[int]:
-        return {each.at.partition for each in self.store.stored(self.name)}
+        return {item.at.partition for item in self.store.stored(self.name)}
 
     def is_listed(self) -> bool:
         return self.raw.zscore(KEYS.groups, "billing%7B%7D") is not None

@@ -36,14 +36,14 @@ def read(worker: Domain, *groups: str) -> tuple[list[GroupLag], list[KafkaError]
 
 
 def sorted_out(outcomes: list[GroupLag | KafkaError]) -> tuple[list[GroupLag], list[KafkaError]]:
-    errors = [each for each in outcomes if isinstance(each, KafkaError)]
-    return [each for each in outcomes if isinstance(each, GroupLag)], errors
+    errors = [outcome for outcome in outcomes if isinstance(outcome, KafkaError)]
+    return [outcome for outcome in outcomes if isinstance(outcome, GroupLag)], errors
 
 
 def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]:
-    found, errors = read(worker, *groups)
+    result, errors = read(worker, *groups)
     assert errors == []
-    return {(lag.group, lag.topic, lag.partition): lag.records for lag in found}
+    return {(lag.group, lag.topic, lag.partition): lag.records for lag in result}
 
 
 def commit(worker: Domain, group: str, topic: str, offset: int, partition: int = 0) -> None:
@@ -81,9 +81,9 @@ def test_the_age_of_the_first_record_that_was_not_committed_is_reported(worker: 
     hours = []
     for offset in (0, second, ahead, ahead + 1):
         commit(worker, "g", "orders", offset)
-        [found], _ = read(worker, "g")
-        hours.append(found.age_ms // 3_600_000)
-        assert found.age_ms >= 0
+        [result], _ = read(worker, "g")
+        hours.append(result.age_ms // 3_600_000)
+        assert result.age_ms >= 0
     assert hours == [2, 1, 0, 0]
 
 
@@ -102,6 +102,6 @@ def test_a_damaged_row_keeps_other_groups_from_nothing(worker: Domain, raw_redis
     for group in ("g", "h"):
         commit(worker, group, "orders", 0)
     raw_redis.hset(KEYS.group_offsets("g"), "korvet:orders:0", "no row")
-    found, errors = read(worker, "g", "h")
-    assert [(lag.group, lag.records) for lag in found] == [("h", 1)]
+    result, errors = read(worker, "g", "h")
+    assert [(lag.group, lag.records) for lag in result] == [("h", 1)]
     assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR]

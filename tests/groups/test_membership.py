@@ -79,7 +79,9 @@ def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
     worker.classic.drain()
     assert refusal(outcome, new) == refusal(outcome, static) == ErrorCode.NOT_COORDINATOR
     # Who has an instance id is found by that.
-    assert [each.instance for each in other.group.described().members if each.member_id != "a"] == ["one"]
+    assert [member.instance for member in other.group.described().members if member.member_id != "a"] == [
+        "one"
+    ]
 
 
 def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_to(

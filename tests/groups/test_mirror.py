@@ -106,13 +106,13 @@ def test_where_the_node_of_a_partition_is_away_the_id_of_the_registry_counts(
     at = TopicPartition("orders", 0)
     for known, offset in ((TOPIC_ID, 5), ("another", None)):
         row = value(worker.store.fetch([(NAME, at)], {"orders": known}))
-        found = value(worker.store.fetch_all([NAME], {"orders": known}))
+        result = value(worker.store.fetch_all([NAME], {"orders": known}))
         assert (row and row.offset) == offset
-        assert (at in found) == (offset is not None)
+        assert (at in result) == (offset is not None)
     with pytest.raises(StorageUnavailableError):
         value(worker.store.fetch([(NAME, at)]))
     # What cannot be read does not show that the topic was deleted.
-    assert [each.counts for each in worker.store.stored(NAME)] == [True]
+    assert [item.counts for item in worker.store.stored(NAME)] == [True]
 
 
 def test_a_worker_that_does_not_know_of_a_re_creation_replaces_no_offset_of_the_new_topic(
@@ -122,8 +122,8 @@ def test_a_worker_that_does_not_know_of_a_re_creation_replaces_no_offset_of_the_
     topic = here.topics.create(TopicSpec(name="orders", partitions=1))
     there.topics.refresh()
     workers = [
-        CommittedOffsets(OffsetStore(each.redis, KEYS, mirror=False), each.topics, Settings())
-        for each in (here, there)
+        CommittedOffsets(OffsetStore(item.redis, KEYS, mirror=False), item.topics, Settings())
+        for item in (here, there)
     ]
 
     def commit(at: CommittedOffsets, offset: int) -> None:
@@ -135,8 +135,8 @@ def test_a_worker_that_does_not_know_of_a_re_creation_replaces_no_offset_of_the_
     here.topics.create(TopicSpec(name="orders", partitions=1))
     commit(workers[0], 5)
     commit(workers[1], 6)
-    for each in workers:
-        row = value(each.fetch([(NAME, TopicPartition("orders", 0))]))
+    for worker in workers:
+        row = value(worker.fetch([(NAME, TopicPartition("orders", 0))]))
         assert row is not None
         assert row.offset == 6
     # An offset of the old topic that nobody has deleted yet.

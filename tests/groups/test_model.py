@@ -39,16 +39,16 @@ class Model:
 
     def prepare(self) -> None:
         if self.state == "CompletingRebalance":
-            for each in self.members.values():
-                each.parked, each.part = "", b""
+            for member in self.members.values():
+                member.parked, member.part = "", b""
         self.first = self.state == "Empty"
         self.state = "PreparingRebalance"
 
     def complete(self) -> None:
-        for each in list(self.members.values()):
-            if each.parked != "join" and not each.instance:
-                self.drop(each.name)
-        if self.members and not any(each.parked for each in self.members.values()):
+        for member in list(self.members.values()):
+            if member.parked != "join" and not member.instance:
+                self.drop(member.name)
+        if self.members and not any(member.parked for member in self.members.values()):
             return
         self.generation += 1
         if not self.members:
@@ -57,11 +57,11 @@ class Model:
         self.state = "CompletingRebalance"
         if self.leader not in self.members or not self.members[self.leader].parked:
             self.leader = ""  # any member that joined: the test takes over the choice
-        for each in self.members.values():
-            each.parked, each.synced, each.part = "", False, b""
+        for member in self.members.values():
+            member.parked, member.synced, member.part = "", False, b""
 
     def complete_if_all_joined(self) -> None:
-        all_here = not self.pending and all(each.parked == "join" for each in self.members.values())
+        all_here = not self.pending and all(member.parked == "join" for member in self.members.values())
         if self.state == "PreparingRebalance" and (self.first or not self.members or all_here):
             self.complete()
 
@@ -111,8 +111,8 @@ class GroupMachine(RuleBasedStateMachine):
         assert isinstance(outcome, Waiting) == (model.state == "PreparingRebalance"), (outcome, model.state)
         if isinstance(outcome, Joined):
             assert (outcome.generation, outcome.leader) == (model.generation, model.leader)
-            received = {each.member_id: each.metadata for each in outcome.members}
-            everyone = {each.name: each.data for each in model.members.values()}
+            received = {item.member_id: item.metadata for item in outcome.members}
+            everyone = {item.name: item.data for item in model.members.values()}
             assert received == (everyone if member.name == model.leader else {})
 
     @rule(instance=st.sampled_from(INSTANCES), data=st.sampled_from(DATA))
@@ -120,7 +120,7 @@ class GroupMachine(RuleBasedStateMachine):
         model = self.model
         self.count += 1
         member = Member(f"m{self.count:03}", instance, data)
-        old = next((each for each in model.members.values() if instance and each.instance == instance), None)
+        old = next((item for item in model.members.values() if instance and item.instance == instance), None)
         outcome = self.group.ask(new=member.name, instance=instance, protocols=(("range", data),))
         if old is not None:
             led = model.leader == old.name
@@ -212,8 +212,8 @@ class GroupMachine(RuleBasedStateMachine):
         member.synced = True
         if model.state == "CompletingRebalance" and member.name == model.leader:
             model.state = "Stable"
-            for each in model.members.values():
-                each.part, each.parked = parts[each.name], ""
+            for item in model.members.values():
+                item.part, item.parked = parts[item.name], ""
         elif model.state == "CompletingRebalance":
             member.parked = "sync"
             assert isinstance(outcome, Waiting)
@@ -229,10 +229,10 @@ class GroupMachine(RuleBasedStateMachine):
         expected = "REBALANCE_IN_PROGRESS" if model.state == "PreparingRebalance" else ""
         try:
             self.group.heartbeat(member.name, model.generation + ahead, member.instance)
-            found = ""
+            result = ""
         except KafkaError as error:
-            found = error.code.name
-        assert found == ("ILLEGAL_GENERATION" if ahead else expected)
+            result = error.code.name
+        assert result == ("ILLEGAL_GENERATION" if ahead else expected)
 
     @rule(number=PICK)
     def leave(self, number: int) -> None:
@@ -259,7 +259,7 @@ class GroupMachine(RuleBasedStateMachine):
         if model.state == "PreparingRebalance":
             model.complete()
         else:
-            model.remove(*[each.name for each in model.members.values() if not each.synced])
+            model.remove(*[member.name for member in model.members.values() if not member.synced])
 
     @invariant()
     def redis_says_the_same(self) -> None:
@@ -269,15 +269,15 @@ class GroupMachine(RuleBasedStateMachine):
             model.state,
             model.generation,
         )
-        assert {each.member_id: each.instance for each in described.members} == {
-            each.name: each.instance for each in model.members.values()
+        assert {member.member_id: member.instance for member in described.members} == {
+            member.name: member.instance for member in model.members.values()
         }
         leader = (self.raw.hget(self.group.state, "leader") or b"").decode()
         if not model.leader:
             model.leader = leader
         assert leader == model.leader
         parked = {name.decode() for name in self.raw.zrangebyscore(self.group.deadlines, "+inf", "+inf")}
-        assert parked == {each.name for each in model.members.values() if each.parked}
+        assert parked == {member.name for member in model.members.values() if member.parked}
         assert self.raw.zcard(self.group.deadlines) == len(model.members) + len(model.pending)
         assert int(self.raw.hget(self.group.state, "size") or 0) == len(model.members)
         counted = int(self.raw.hget(self.group.state, "s:range") or 0)

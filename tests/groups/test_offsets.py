@@ -92,7 +92,7 @@ def test_a_commit_goes_on_where_memory_is_full_and_a_longer_one_is_refused(offse
     longer = [Commit(offsets.bench.at(index), 6, 3, "x" * 4096) for index in range(3)]
     with memory_left(offsets.raw, -1):
         prevented = offsets.store.commit(NOBODY, longer)
-        assert [each and each.code for each in prevented] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
+        assert [item and item.code for item in prevented] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
         assert offsets.commit(10_000)
         assert offsets.store.commit(Committer("new"), longer[:1]) != [None]
     [committed, *others] = offsets.fetch(0, 1, 2)
@@ -106,7 +106,7 @@ def test_rows_of_another_incarnation_are_no_commits(offsets: Offsets) -> None:
     offsets.raw.hset(offsets.bench.partition.state, "topic", "another")
     assert offsets.fetch(0) == [None]
     assert offsets.store.fetch_all(["billing"]) == [{}]
-    assert {each.at for each in offsets.store.stored("billing")} == {TopicPartition("orders", 0)}
+    assert {item.at for item in offsets.store.stored("billing")} == {TopicPartition("orders", 0)}
     offsets.raw.delete(offsets.bench.partition.state)
     assert offsets.fetch(0) == [None]
 
@@ -179,10 +179,10 @@ def test_a_deletion_that_sees_other_offsets_tries_again(
     late = [lambda: offsets.commit(6, 1), lambda: offsets.commit(7, 2)]
 
     def committed_meanwhile(commands: Any) -> Any:
-        found = pipeline(commands)
+        result = pipeline(commands)
         if late:
             late.pop()()
-        return found
+        return result
 
     monkeypatch.setattr(offsets.bench.redis, "pipeline", committed_meanwhile)
     offsets.store.delete_group("billing")
@@ -204,17 +204,17 @@ def test_the_last_of_several_commits_for_one_partition_counts_and_one_script_hol
     here: Domain, clock: VirtualClock
 ) -> None:
     committed = committed_of(here, clock)
-    wide = [at(each, 7) for each in range(2 * PARTITIONS_AT_ONCE + 1)]
+    wide = [at(item, 7) for item in range(2 * PARTITIONS_AT_ONCE + 1)]
     assert committed.commit(NOBODY, wide[:1]) == [None]  # Redis has the script from now on
     committed._store.flush()
     requests = requests_of(here.redis)
     assert set(committed.commit(NOBODY, wide)) == {None}
     assert requests == 3 * [("group/commit", 1)]
-    repeated = [at(each % 2, each) for each in range(2 * PARTITIONS_AT_ONCE)]
+    repeated = [at(item % 2, item) for item in range(2 * PARTITIONS_AT_ONCE)]
     assert set(committed.commit(NOBODY, [*repeated, at(-1, 0)])[:-1]) == {None}
     assert requests == 4 * [("group/commit", 1)]
-    found = committed.fetch([("billing", TopicPartition("orders", index)) for index in range(len(wide))])
-    assert [row and value([row]).offset for row in found] == [
+    result = committed.fetch([("billing", TopicPartition("orders", index)) for index in range(len(wide))])
+    assert [row and value([row]).offset for row in result] == [
         2 * PARTITIONS_AT_ONCE - 2,
         2 * PARTITIONS_AT_ONCE - 1,
         *[7] * (len(wide) - 2),
@@ -232,7 +232,7 @@ def test_a_group_that_changes_between_two_scripts_of_a_commit_refuses_the_rest_o
         return outcomes
 
     monkeypatch.setattr(OffsetStore, "commit", change_afterwards)
-    outcomes = committed_of(here).commit(NOBODY, [at(each, 7) for each in range(PARTITIONS_AT_ONCE + 1)])
+    outcomes = committed_of(here).commit(NOBODY, [at(item, 7) for item in range(PARTITIONS_AT_ONCE + 1)])
     *first, last = outcomes
     assert set(first) == {None}
     assert isinstance(last, KafkaError)

@@ -74,7 +74,9 @@ def worker(here: Domain) -> Worker:
 
 def redis_groups(raw: Any, partition: int = 0) -> list[tuple[bytes, bytes]]:
     stream = KEYS.stream("orders", partition)
-    return [(each["name"], each["last-delivered-id"]) for each in raw.xinfo_groups(stream)]
+    return [
+        (xinfo_group["name"], xinfo_group["last-delivered-id"]) for xinfo_group in raw.xinfo_groups(stream)
+    ]
 
 
 def test_offsets_count_once_their_transaction_is_committed(worker: Worker, raw_redis: Any) -> None:

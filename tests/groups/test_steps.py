@@ -88,8 +88,8 @@ def test_no_script_has_keys_in_two_slots_and_only_three_have_the_list(
     worker.store.delete_group(NAME)
     worker.flush()
     assert {name for name in seen if name.startswith(("group/", "schedule/"))} == OF_THE_LIST | {
-        f"group/{each}"
-        for each in (
+        f"group/{item}"
+        for item in (
             "join",
             "sync",
             "heartbeat",

@@ -23,7 +23,7 @@ def group(redis: Redis, raw_redis: Any) -> Group:
 
 def test_the_protocol_with_most_votes_of_those_that_all_support_is_taken(group: Group) -> None:
     of = {"a": ("x", "y", "z"), "b": ("q", "z", "y"), "c": ("z", "y")}
-    protocols = {name: tuple((each, b"") for each in names) for name, names in of.items()}
+    protocols = {name: tuple((item, b"") for item in names) for name, names in of.items()}
     group.joined(new="a", protocols=protocols["a"])
     group.waits(new="b", protocols=protocols["b"])
     group.waits(new="c", protocols=protocols["c"])
@@ -91,7 +91,7 @@ def test_a_static_member_stays_one_where_it_joins_again_without_naming_its_insta
     generation = group.stable("a1", instance="a", client_id='"session_ms":1,')
     assert group.joined("a1").generation == generation + 1
     group.heartbeat("a1", generation + 1, "a")
-    assert [each.instance for each in group.described().members] == ["a"]
+    assert [member.instance for member in group.described().members] == ["a"]
     assert group.leave(("", "a")) == ["NONE"]
     assert group.raw.exists(group.members, group.deadlines) == 0
 
@@ -167,12 +167,12 @@ def test_summaries_have_state_generation_and_members(redis: Redis, raw_redis: An
     raw_redis.hset(KEYS.group_state("offsets only"), mapping={"state": "Empty", "generation": 0})
     raw_redis.hset(KEYS.group_state("damaged"), mapping={"state": "Stable", "generation": "x"})
     raw_redis.set(KEYS.group_state("no hash"), "x")
-    found = groups.summaries(["whole", "gone", "damaged", "offsets only", "no hash"])
-    assert [each for each in found if isinstance(each, GroupSummary)] == [
+    results = groups.summaries(["whole", "gone", "damaged", "offsets only", "no hash"])
+    assert [result for result in results if isinstance(result, GroupSummary)] == [
         GroupSummary("whole", "Stable", 7, 3, "share"),
         GroupSummary("offsets only", "Empty", 0, 0),
     ]
-    errors = [each for each in found if isinstance(each, KafkaError)]
+    errors = [result for result in results if isinstance(result, KafkaError)]
     assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert KEYS.group_state("damaged") in errors[0].message
     assert groups.summaries([]) == []

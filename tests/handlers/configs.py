@@ -23,7 +23,7 @@ def configs_of(client: Client, kind: int, name: str, *keys: str, synonyms: bool 
     )
     [result] = client.call(request, 4).results
     assert (result.error_code, result.error_message) == (0, None)
-    return {each.name: each for each in result.configs}
+    return {item.name: item for item in result.configs}
 
 
 def config(client: Client, kind: int, name: str, key: str, *, synonyms: bool = False) -> Any:
@@ -31,13 +31,13 @@ def config(client: Client, kind: int, name: str, key: str, *, synonyms: bool = F
 
 
 def value(client: Client, kind: int, name: str, key: str) -> str | None:
-    found: str | None = config(client, kind, name, key).value
-    return found
+    result: str | None = config(client, kind, name, key).value
+    return result
 
 
-def chain(found: Any) -> list[tuple[str, str | None, int]]:
+def chain(result: Any) -> list[tuple[str, str | None, int]]:
     """Return the synonyms of a config: name, value, source."""
-    return [(each.name, each.value, each.source) for each in found.synonyms]
+    return [(synonym.name, synonym.value, synonym.source) for synonym in result.synonyms]
 
 
 Operations = Mapping[str, str | tuple[int, str | None] | None]

@@ -31,19 +31,22 @@ def creation(name: str, pattern: PatternType = PatternType.LITERAL, **fields: An
 
 def create(scene: Scene, *creations: Fields) -> list[tuple[int, str | None]]:
     answer = scene.ask(apis.CreateAcls, creations=list(creations))
-    return [(each.error_code, each.error_message) for each in answer.results]
+    return [(result.error_code, result.error_message) for result in answer.results]
 
 
 def described(scene: Scene) -> list[tuple[str, int, int]]:
     """Return of each resource pattern its name, its type and the number of its rules."""
     answer = scene.do(apis.DescribeAcls, **EVERYTHING)
-    return [(each.resource_name, each.pattern_type, len(each.acls)) for each in answer.resources]
+    return [
+        (resource.resource_name, resource.pattern_type, len(resource.acls)) for resource in answer.resources
+    ]
 
 
 def deleted(scene: Scene, *filters: Fields) -> list[tuple[int, list[str]]]:
-    answer = scene.ask(apis.DeleteAcls, filters=[EVERYTHING | each for each in filters])
+    answer = scene.ask(apis.DeleteAcls, filters=[EVERYTHING | condition for condition in filters])
     return [
-        (each.error_code, [acl.resource_name for acl in each.matching_acls]) for each in answer.filter_results
+        (filter_result.error_code, [acl.resource_name for acl in filter_result.matching_acls])
+        for filter_result in answer.filter_results
     ]
 
 
@@ -74,8 +77,8 @@ def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
-        found = deleted(scene, *filters)
-    assert found == [
+        result = deleted(scene, *filters)
+    assert result == [
         (0, ["orders"]),
         (ErrorCode.INVALID_REQUEST, []),
         (0, ["orders", "other"]),
@@ -83,7 +86,7 @@ def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
         (0, []),
     ]
     assert described(scene) == []
-    [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
+    [line] = [vars(record)["korvet_fields"] for record in caplog.records if record.name == "korvet.audit"]
     assert line["done"].count("User:bob") == len(("orders", "other"))
 
 
@@ -127,9 +130,9 @@ def audited(
     caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
         scene.ask(kind, **fields)
-    [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
+    [line] = [vars(record)["korvet_fields"] for record in caplog.records if record.name == "korvet.audit"]
     done = line["done"].split(", ") if "done" in line else []
-    return {each.rpartition(":")[2] for each in done}, line["failed"]
+    return {item.rpartition(":")[2] for item in done}, line["failed"]
 
 
 @pytest.mark.parametrize("api", ["CreateAcls", "DeleteAcls"])
@@ -138,10 +141,10 @@ def test_the_audit_log_has_what_was_done_before_redis_went_away(
 ) -> None:
     """Redis may have done one more, without an answer."""
     topics = {f"topic-{number:02}" for number in range(15)}
-    creations = [creation(each) for each in sorted(topics)]
+    creations = [creation(topic) for topic in sorted(topics)]
 
     def left() -> set[str]:
-        return {each.decode().rpartition(":")[2] for each in raw_redis.hkeys(ACLS)}
+        return {hkey.decode().rpartition(":")[2] for hkey in raw_redis.hkeys(ACLS)}
 
     def cut() -> None:
         until(lambda: 5 <= len(left()) <= 10)

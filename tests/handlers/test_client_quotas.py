@@ -40,10 +40,10 @@ def described(scene: Scene, *components: Component, strict: bool = False) -> dic
     wanted = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
     response = scene.do(apis.DescribeClientQuotas, components=wanted, strict=strict)
     return {
-        tuple((each.entity_type, each.entity_name) for each in found.entity): {
-            quota.key: quota.value for quota in found.values
+        tuple((item.entity_type, item.entity_name) for item in result.entity): {
+            quota.key: quota.value for quota in result.values
         }
-        for found in response.entries
+        for result in response.entries
     }
 
 
@@ -56,16 +56,16 @@ def test_quotas_are_set_and_removed_whatever_the_order_of_the_types(scene: Scene
     ):
         [result] = alter(scene, entry(entity, *ops))
         assert (result.error_code, result.error_message) == (0, None)
-        assert [(each.entity_type, each.entity_name) for each in result.entity] == list(entity)
+        assert [(item.entity_type, item.entity_name) for item in result.entity] == list(entity)
     both = {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH}
     assert described(scene) == {ALICE: both, BOTH: both}
-    alter(scene, *(entry(each, *dict.fromkeys(both).items()) for each in (ALICE, BOTH)))
+    alter(scene, *(entry(item, *dict.fromkeys(both).items()) for item in (ALICE, BOTH)))
     assert described(scene) == {}
 
 
 def test_what_is_only_validated_is_not_set(scene: Scene) -> None:
     results = alter(scene, entry(ALICE, RATE), entry(BOTH, (RATE[0], 0.5)), validate_only=True)
-    assert [each.error_code for each in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert described(scene) == {}
 
 
@@ -101,23 +101,23 @@ ENTITIES: list[Pairs] = [
 
 
 def test_filters_match_by_name_default_or_any_and_strict_ones_nothing_besides(scene: Scene) -> None:
-    for each in ENTITIES:
-        alter(scene, entry(each, ("connection_creation_rate", 5) if each[0][0] == "ip" else RATE))
+    for item in ENTITIES:
+        alter(scene, entry(item, ("connection_creation_rate", 5) if item[0][0] == "ip" else RATE))
 
-    def found(*components: Component, strict: bool = False) -> set[int]:
-        return {ENTITIES.index(each) for each in described(scene, *components, strict=strict)}
+    def result(*components: Component, strict: bool = False) -> set[int]:
+        return {ENTITIES.index(item) for item in described(scene, *components, strict=strict)}
 
-    assert found() == set(range(7))
-    assert found(strict=True) == set()
-    assert found(("user", NAME, "alice")) == {0, 1}
-    assert found(("user", NAME, "alice"), strict=True) == {0}
-    assert found(("user", DEFAULT, None)) == {2}
-    assert found(("user", ANY, None)) == {0, 1, 2, 3}
-    assert found(("user", ANY, None), strict=True) == {0, 2}
-    assert found(("client-id", NAME, "app")) == {1, 4}
-    assert found(("user", ANY, None), ("client-id", DEFAULT, None)) == {3}
-    assert found(("ip", ANY, None)) == {5, 6}
-    assert found(("ip", NAME, "10.0.0.2")) == set()
+    assert result() == set(range(7))
+    assert result(strict=True) == set()
+    assert result(("user", NAME, "alice")) == {0, 1}
+    assert result(("user", NAME, "alice"), strict=True) == {0}
+    assert result(("user", DEFAULT, None)) == {2}
+    assert result(("user", ANY, None)) == {0, 1, 2, 3}
+    assert result(("user", ANY, None), strict=True) == {0, 2}
+    assert result(("client-id", NAME, "app")) == {1, 4}
+    assert result(("user", ANY, None), ("client-id", DEFAULT, None)) == {3}
+    assert result(("ip", ANY, None)) == {5, 6}
+    assert result(("ip", NAME, "10.0.0.2")) == set()
 
 
 def test_a_row_that_cannot_be_read_is_left_out(scene: Scene) -> None:

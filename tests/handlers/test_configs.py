@@ -42,8 +42,8 @@ def described(scene: Scene, kind: int = TOPIC, name: str = "orders", **fields: A
 
 def value(scene: Scene, kind: int, name: str, key: str) -> tuple[str | None, int]:
     """Return the value of a config, and where it comes from."""
-    found = described(scene, kind, name)[key]
-    return found.value, found.config_source
+    result = described(scene, kind, name)[key]
+    return result.value, result.config_source
 
 
 def changed(scene: Scene, kind: int, name: str, *changes: tuple[str, int, str | None], **fields: Any) -> Any:
@@ -68,12 +68,12 @@ def chain(config: Any) -> list[tuple[str, str | None, int]]:
 
 
 def test_a_topic_has_all_configs_and_their_kafka_types(scene: Scene) -> None:
-    found = described(scene, include_documentation=True)
-    assert list(found) == list(TOPIC_CONFIGS)
-    assert all(config.documentation for config in found.values())
-    assert not any(config.is_sensitive for config in found.values())
+    result = described(scene, include_documentation=True)
+    assert list(result) == list(TOPIC_CONFIGS)
+    assert all(config.documentation for config in result.values())
+    assert not any(config.is_sensitive for config in result.values())
     fixed = {"offset.encoding", "offset.sequence.bits", "redis.placement", "storage.format"}
-    assert {name for name, config in found.items() if config.read_only} == fixed
+    assert {name for name, config in result.items() if config.read_only} == fixed
     types = {
         "cleanup.policy": ConfigType.LIST,
         "compression.type": ConfigType.STRING,
@@ -82,24 +82,24 @@ def test_a_topic_has_all_configs_and_their_kafka_types(scene: Scene) -> None:
         "preallocate": ConfigType.BOOLEAN,
         "retention.ms": ConfigType.LONG,
     }
-    assert {name: found[name].config_type for name in types} == types
-    assert described(scene, keys=[]).keys() == found.keys()
+    assert {name: result[name].config_type for name in types} == types
+    assert described(scene, keys=[]).keys() == result.keys()
     assert list(described(scene, keys=["segment.ms", "nonsense"])) == ["segment.ms"]
 
 
 def test_synonyms_are_the_places_that_a_value_may_come_from(scene: Scene) -> None:
     scene.create("other", delete_retention_ms="5", segment_bytes="2000000", retention_ms="6")
-    found = described(scene, name="other")
-    assert chain(found["delete.retention.ms"]) == [
+    result = described(scene, name="other")
+    assert chain(result["delete.retention.ms"]) == [
         ("delete.retention.ms", "5", DYNAMIC_TOPIC),
         ("log.cleaner.delete.retention.ms", "86400000", DEFAULT),
     ]
-    assert chain(found["segment.bytes"]) == [
+    assert chain(result["segment.bytes"]) == [
         ("segment.bytes", "2000000", DYNAMIC_TOPIC),
         ("log.segment.bytes", "1073741824", DEFAULT),
     ]
-    assert chain(found["retention.ms"]) == [("retention.ms", "6", DYNAMIC_TOPIC)]
-    alone = {name for name, config in found.items() if not config.synonyms}
+    assert chain(result["retention.ms"]) == [("retention.ms", "6", DYNAMIC_TOPIC)]
+    alone = {name for name, config in result.items() if not config.synonyms}
     encoded = {"offset.encoding"}  # dense in format batch, whatever the broker's default is
     flags = {"remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable"}
     throttled = {f"{role}.replication.throttled.replicas" for role in ("leader", "follower")}
@@ -119,20 +119,20 @@ def test_synonyms_are_the_places_that_a_value_may_come_from(scene: Scene) -> Non
 
 
 def test_a_broker_describes_all_its_settings_but_no_secret(scene: Scene) -> None:
-    found = described(scene, BROKER, OWN, include_documentation=True)
+    result = described(scene, BROKER, OWN, include_documentation=True)
     fixed = BROKER_CONFIGS.keys() - DYNAMIC_CONFIGS.keys()
-    assert {name for name, config in found.items() if config.read_only} == fixed
-    assert all(config.documentation for config in found.values())
-    assert chain(found["group.initial.rebalance.delay.ms"]) == [
+    assert {name for name, config in result.items() if config.read_only} == fixed
+    assert all(config.documentation for config in result.values())
+    assert chain(result["group.initial.rebalance.delay.ms"]) == [
         ("group.initial.rebalance.delay.ms", "0", STATIC),
         ("group.initial.rebalance.delay.ms", "3000", DEFAULT),
     ]
     for name in ("listeners", "advertised.listeners"):
-        assert (found[name].value, found[name].config_source) == ("PLAINTEXT://127.0.0.1:9092", STATIC)
+        assert (result[name].value, result[name].config_source) == ("PLAINTEXT://127.0.0.1:9092", STATIC)
     secret = {name for name, definition in SETTINGS.items() if definition.secret}
-    assert {name for name, config in found.items() if config.is_sensitive} == secret
-    assert {name for name, config in found.items() if config.value is None} == secret
-    assert [synonym.value for synonym in found["redis.url"].synonyms] == [None, None]
+    assert {name for name, config in result.items() if config.is_sensitive} == secret
+    assert {name for name, config in result.items() if config.value is None} == secret
+    assert [synonym.value for synonym in result["redis.url"].synonyms] == [None, None]
     assert described(scene, BROKER, ALL) == {}
 
 
@@ -178,7 +178,7 @@ def test_a_group_has_configs_until_they_are_deleted(scene: Scene) -> None:
 def test_loggers_have_the_levels_that_the_settings_of_the_broker_give_them(scene: Scene) -> None:
     assert changed(scene, BROKER, ALL, ("log.levels", SET, "korvet.log=error")) == (0, None)
     assert changed(scene, LOGGER, OWN, ("korvet.groups", SET, "TRACE"), ("root", SET, "WARN")) == (0, None)
-    levels = {name: each.value for name, each in described(scene, LOGGER, OWN).items()}
+    levels = {name: item.value for name, item in described(scene, LOGGER, OWN).items()}
     shown = [levels[name] for name in ("root", "korvet.groups.membership", "korvet.log")]
     assert shown == ["WARN", "DEBUG", "ERROR"]
     own = "korvet.log=error,korvet.groups=debug"
@@ -242,7 +242,7 @@ def test_a_replacement_deletes_what_it_does_not_name_but_what_is_fixed(scene: Sc
 def test_the_layout_of_a_topic_is_set_on_it_only_if_a_client_named_it(scene: Scene) -> None:
     def own(name: str) -> dict[str, str | None]:
         configs = described(scene, name=name).values()
-        return {each.name: each.value for each in configs if each.config_source == DYNAMIC_TOPIC}
+        return {config.name: config.value for config in configs if config.config_source == DYNAMIC_TOPIC}
 
     scene.create("plain")
     scene.create("named", storage_format="record")

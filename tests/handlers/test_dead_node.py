@@ -111,14 +111,14 @@ def test_groups_on_other_nodes_are_described_and_all_are_listed(partly: Broken) 
 
 @pytest.mark.parametrize("name", ["partly", "headless"])
 def test_logs_and_groups_on_other_nodes_go_on(request: pytest.FixtureRequest, name: str) -> None:
-    found: Broken = request.getfixturevalue(name)
-    scene = found.scene
-    for index, expected in zip(LOGS, found.of_logs(), strict=True):
+    result: Broken = request.getfixturevalue(name)
+    scene = result.scene
+    for index, expected in zip(LOGS, result.of_logs(), strict=True):
         for kind, asked in ((apis.Produce, records.produced), (apis.Fetch, records.fetched)):
             [topic] = scene.ask(kind, **asked(partition=index)).responses
             [partition] = topic.partition_responses if kind is apis.Produce else topic.partitions
             assert partition.error_code == expected
-    for group, lives in zip(GROUPS, found.groups, strict=True):
+    for group, lives in zip(GROUPS, result.groups, strict=True):
         [topic] = scene.ask(apis.OffsetCommit, **offsets.committed(group_id=group)).topics
         assert topic.partitions[0].error_code == (NONE if lives else AWAY)
         asked_for = offsets.fetched()["groups"][0] | {"group_id": group}
@@ -126,11 +126,11 @@ def test_logs_and_groups_on_other_nodes_go_on(request: pytest.FixtureRequest, na
         assert fetched.error_code == (NONE if lives else AWAY)
     [topic] = scene.ask(apis.Metadata, **topics.described("orders")).topics
     codes = [partition.error_code for partition in topic.partitions]
-    assert (topic.error_code, codes) == (NONE, found.of_logs(ErrorCode.LEADER_NOT_AVAILABLE))
-    for group, member, lives in zip(GROUPS, found.members, found.members_live, strict=True):
+    assert (topic.error_code, codes) == (NONE, result.of_logs(ErrorCode.LEADER_NOT_AVAILABLE))
+    for group, member, lives in zip(GROUPS, result.members, result.members_live, strict=True):
         by: dict[str, Any] = {"group_id": f"members-of-{group}", "member_id": member, "generation_id": 1}
         assert scene.ask(apis.Heartbeat, **by).error_code == (NONE if lives else AWAY)
-    for lives_of in (found.logs, found.groups, found.members_live):
+    for lives_of in (result.logs, result.groups, result.members_live):
         assert set(lives_of) == {True, False}
 
 

@@ -129,16 +129,16 @@ def test_without_the_right_nothing_is_done_and_with_it_alone_the_request_is_serv
         assert stored(raw_redis) == before
         for number, right in enumerate(row.rights, start=1):
             scene.allow(*right)
-            left = [FAILED[each[1]] for each in row.rights[number:]]
+            left = [FAILED[item[1]] for item in row.rights[number:]]
             before = stored(raw_redis)
-            found = refused(served(scene, key, row, version, ALICE))
+            result = refused(served(scene, key, row, version, ALICE))
             # What all of the request needs is asked for before what its items need.
-            assert found & ANY_FAILED in (set(left), set(left[:1]))
+            assert result & ANY_FAILED in (set(left), set(left[:1]))
             if left:
-                assert found <= set(left)
+                assert result <= set(left)
                 assert stored(raw_redis) == before
             elif not row.error:
-                assert found == set()
+                assert result == set()
 
 
 @pytest.mark.parametrize(("key", "row"), every_right())

@@ -75,9 +75,9 @@ def test_an_incremental_fetch_answers_what_is_new(workers: Workers, version: int
     session = consumer.id
     assert consumer.fetch() == {}
     offset = there.append(b"second", partition=2)
-    found = consumer.fetch(FOREVER_MS)
-    assert found.keys() == {Place(name, 2)}
-    assert found[Place(name, 2)].high_watermark == offset + 1
+    result = consumer.fetch(FOREVER_MS)
+    assert result.keys() == {Place(name, 2)}
+    assert result[Place(name, 2)].high_watermark == offset + 1
     assert consumer.values(Place(name, 2)) == [b"second"]
     assert consumer.fetch() == {}
     assert consumer.id == session
@@ -126,8 +126,8 @@ class Model:
 
     def cut(self, _partition: int, _more: int) -> None:
         """End all subscriptions: what is appended before there are others is announced to nobody."""
-        for each in redis_servers.servers_of(self.there.raw):
-            each.client_kill_filter(_type="pubsub")
+        for server in redis_servers.servers_of(self.there.raw):
+            server.client_kill_filter(_type="pubsub")
 
     def finish(self) -> None:
         """Read everything that there is, and compare with fetches without a session."""
@@ -144,7 +144,7 @@ PARTITION = st.integers(0, 5)
 BYTES = st.sampled_from([1, 3000, 1 << 20])
 OPERATIONS = st.one_of(
     *[st.tuples(st.just(Model.append), PARTITION, st.integers(1, 3))] * 3,
-    *[st.tuples(st.just(each), PARTITION, st.just(0)) for each in (Model.forget, Model.rewind, Model.cut)],
+    *[st.tuples(st.just(item), PARTITION, st.just(0)) for item in (Model.forget, Model.rewind, Model.cut)],
     *[st.tuples(st.just(Model.fetch), BYTES, BYTES)] * 3,
 )
 
@@ -170,23 +170,23 @@ def test_a_right_that_is_taken_away_is_missed_by_the_next_fetch_of_a_session(
     places = {name: consumer.seek(ids[name] if version > 12 else name, 0) for name in ids}
     denied = dict.fromkeys(places.values(), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-    def found() -> dict[Place, int]:
-        return {place: each.error_code for place, each in consumer.fetch().items()}
+    def result() -> dict[Place, int]:
+        return {place: item.error_code for place, item in consumer.fetch().items()}
 
-    assert found() == denied
+    assert result() == denied
     assert consumer.id
     served.allow(READ, TOPIC, "orders")
-    assert found() == {places["orders"]: 0, places["secret"]: denied[places["secret"]]}
+    assert result() == {places["orders"]: 0, places["secret"]: denied[places["secret"]]}
     served.allow(READ, TOPIC, "secret")
-    assert found() == {places["secret"]: 0}
-    assert found() == {}
+    assert result() == {places["secret"]: 0}
+    assert result() == {}
     served.revoke_all()
     for name in ids:
         served.append(b"a", topic=name)
     for _ in range(2):
-        assert found() == denied
+        assert result() == denied
     assert not any(map(consumer.values, places.values()))
     served.allow(READ, TOPIC, "*")
-    assert found() == dict.fromkeys(places.values(), 0)
+    assert result() == dict.fromkeys(places.values(), 0)
     assert all(map(consumer.values, places.values()))
     served.close()

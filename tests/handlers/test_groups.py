@@ -53,8 +53,8 @@ def join(scene: Scene, name: str = "billing", metadata: bytes = b"topics") -> No
 
 def offset(scene: Scene, name: str) -> int:
     group = fetched()["groups"][0] | {"group_id": name}
-    [found] = scene.do(apis.OffsetFetch, groups=[group]).groups
-    number: int = found.topics[0].partitions[0].committed_offset
+    [result] = scene.do(apis.OffsetFetch, groups=[group]).groups
+    number: int = result.topics[0].partitions[0].committed_offset
     return number
 
 
@@ -71,8 +71,8 @@ def test_a_group_of_any_name_lives_and_leaves_nothing(redis_url: str, scene: Sce
         scene.do(apis.OffsetCommit, **by_member(group_id=name))
         assert offset(other, name) == 2
         assert listed(other) == [(name, "Stable")]
-        [found] = other.do(apis.DescribeGroups, groups=[name]).groups
-        assert [member.member_id for member in found.members] == [scene.member]
+        [result] = other.do(apis.DescribeGroups, groups=[name]).groups
+        assert [member.member_id for member in result.members] == [scene.member]
         [refused] = other.ask(apis.DeleteGroups, groups_names=[name]).results
         assert (refused.group_id, refused.error_code) == (name, ErrorCode.NON_EMPTY_GROUP)
         scene.do(apis.LeaveGroup, **leaving(group=name))
@@ -86,14 +86,14 @@ def test_groups_are_listed_by_state_and_type_in_any_case(scene: Scene) -> None:
     join(scene)
     scene.do(apis.OffsetCommit, **committed(group_id="empty"))
 
-    def found(**filters: Any) -> set[str]:
+    def result(**filters: Any) -> set[str]:
         return {group.group_id for group in scene.do(apis.ListGroups, **filters).groups}
 
-    assert found(states_filter=["stable"]) == {"billing"}
-    assert found(states_filter=["Stable", "EMPTY"]) == {"billing", "empty"}
-    assert found(states_filter=["Dead", "no state"]) == set()
-    assert found(types_filter=["Classic"]) == {"billing", "empty"}
-    assert found(types_filter=["consumer", "classic"], states_filter=["Empty"]) == {"empty"}
+    assert result(states_filter=["stable"]) == {"billing"}
+    assert result(states_filter=["Stable", "EMPTY"]) == {"billing", "empty"}
+    assert result(states_filter=["Dead", "no state"]) == set()
+    assert result(types_filter=["Classic"]) == {"billing", "empty"}
+    assert result(types_filter=["consumer", "classic"], states_filter=["Empty"]) == {"empty"}
 
 
 def test_members_whose_sessions_have_ended_keep_no_group(scene: Scene) -> None:

@@ -92,8 +92,8 @@ def test_a_change_by_another_worker_is_in_the_next_answer(
 def test_a_later_epoch_of_the_leaders_is_in_the_next_answer(scene: Scene) -> None:
     epochs = scene.services.epochs
     later = epochs.refresh(scene.storage.appends.node_of(""), epochs.current("") + 1)
-    partitions = [each for topic in everything(scene).topics for each in topic.partitions]
-    assert {each.leader_epoch for each in partitions} == {later}
+    partitions = [partition for topic in everything(scene).topics for partition in topic.partitions]
+    assert {partition.leader_epoch for partition in partitions} == {later}
 
 
 def test_a_broker_is_at_its_new_address(scene: Scene, registration: Registration) -> None:
@@ -121,10 +121,14 @@ def test_a_leader_without_the_callers_listener_is_none_to_that_caller_alone(scen
     for version, error in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)):
         for session, missing in ((ROOT, False), (ELSEWHERE, True)) * 2:
             partitions = [
-                each for topic in everything(scene, version, session).topics for each in topic.partitions
+                partition
+                for topic in everything(scene, version, session).topics
+                for partition in topic.partitions
             ]
-            assert {each.error_code for each in partitions} == {error if missing else ErrorCode.NONE}
-            assert (-1 in {each.leader_id for each in partitions}) is missing
+            assert {partition.error_code for partition in partitions} == {
+                error if missing else ErrorCode.NONE
+            }
+            assert (-1 in {partition.leader_id for partition in partitions}) is missing
 
 
 @pytest.mark.usefixtures("registration")
@@ -151,8 +155,8 @@ def test_what_a_caller_may_do_is_said_to_who_asks_for_it_alone(scene: Scene) -> 
 
     def operations(session: Session, **fields: Any) -> int:
         topics = {topic.name: topic for topic in everything(scene, session=session, **fields).topics}
-        found: int = topics["orders"].topic_authorized_operations
-        return found
+        result: int = topics["orders"].topic_authorized_operations
+        return result
 
     for _ in range(2):
         assert operations(ALICE) == operations(ROOT) == NOT_ASKED_FOR

@@ -26,7 +26,7 @@ def asked(partitions: int) -> list[FetchPartition]:
 def errors(scene: Scene, topics: list[FetchTopic], version: int, session: Session = ROOT) -> Counter[int]:
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=topics)
     answer = scene.call(request, version, session)
-    return Counter(each.error_code for topic in answer.responses for each in topic.partitions)
+    return Counter(partition.error_code for topic in answer.responses for partition in topic.partitions)
 
 
 def fetched(scene: Scene) -> Counter[int]:
@@ -36,7 +36,11 @@ def fetched(scene: Scene) -> Counter[int]:
 def produced(scene: Scene) -> Counter[int]:
     data = [{"index": index, "records": batch(b"value")} for index in range(MANY)]
     answer = scene.ask(apis.Produce, 12, acks=-1, topic_data=[{"name": "orders", "partition_data": data}])
-    return Counter(each.error_code for topic in answer.responses for each in topic.partition_responses)
+    return Counter(
+        partition_response.error_code
+        for topic in answer.responses
+        for partition_response in topic.partition_responses
+    )
 
 
 @pytest.fixture

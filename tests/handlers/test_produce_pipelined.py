@@ -26,16 +26,16 @@ FAR_SEQUENCE = 5000
 
 def pipelined(client: Client, *requests: ProduceRequest) -> list[ProduceResponse]:
     """Send all requests in one piece, so that the broker has the next ones while it serves one."""
-    client.send_bytes(b"".join(request_frame(each, 8, number) for number, each in enumerate(requests)))
+    client.send_bytes(b"".join(request_frame(item, 8, number) for number, item in enumerate(requests)))
     return [client.receive(ProduceResponse, 8, number) for number in range(len(requests))]
 
 
 def codes(responses: list[ProduceResponse]) -> list[int]:
     return [
-        each.error_code
+        partition_response.error_code
         for answer in responses
         for topic in answer.responses
-        for each in topic.partition_responses
+        for partition_response in topic.partition_responses
     ]
 
 
@@ -88,8 +88,8 @@ def test_requests_stay_in_order_whatever_is_in_their_way(
     here.append(topic, b"before")
     OBSTACLES[obstacle](there, stored, topic)
     assert codes(pipelined(here, *numbered(topic, producer_id))) == [0] * REQUESTS
-    found = [each for each in values(there.fetch(topic).records) if each not in (b"before", b"external")]
-    assert found == [b"%d" % number for number in range(REQUESTS)]
+    result = [value for value in values(there.fetch(topic).records) if value not in (b"before", b"external")]
+    assert result == [b"%d" % number for number in range(REQUESTS)]
 
 
 def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(
@@ -98,7 +98,7 @@ def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(
     server = server_of(stored, "korvet:orders:0")
     server.script_flush()
     server.client_kill_filter(_type="normal", skipme=True)
-    shas = [each.sha for each in APPEND_SCRIPTS]
+    shas = [item.sha for item in APPEND_SCRIPTS]
 
     def is_loaded() -> bool:
         client.call(ListGroupsRequest(), 0)  # by this the worker finds that its connection is gone

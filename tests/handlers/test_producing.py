@@ -138,8 +138,8 @@ def test_what_has_begun_is_answered_when_a_worker_drains(redis_url: str) -> None
         ):
             client = WireClient(socket)
             network.silence()
-            for each in (client, WireClient(leaving)):
-                each.send(produce_request("orders", batch(b"b")), 8)
+            for item in (client, WireClient(leaving)):
+                item.send(produce_request("orders", batch(b"b")), 8)
             until(lambda: count() == 2)
             leaving.close()
             drained.drain()

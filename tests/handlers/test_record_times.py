@@ -51,13 +51,13 @@ def test_records_have_the_time_of_their_append_where_the_topic_says_so(
     scene.create("orders", **BY_BROKER, **never, cleanup_policy="compact", compression_type=of_topic)
     sent = [Record(b"%d" % n * 1000, b"key", at, (("h", b"v"),)) for n, at in enumerate((5, -1, NOW_MS * 2))]
     expected: list[Record] = []
-    while len({each.timestamp for each in expected}) < 2:
+    while len({item.timestamp for item in expected}) < 2:
         before = time.time_ns() // 1_000_000
         answer = answered(scene, batch(*sent, codec=codec))
         stamp = answer.log_append_time_ms
         assert before <= stamp <= time.time_ns() // 1_000_000
         expected += [
-            each._replace(timestamp=stamp, offset=answer.base_offset + n) for n, each in enumerate(sent)
+            item._replace(timestamp=stamp, offset=answer.base_offset + n) for n, item in enumerate(sent)
         ]
     records = read_back(scene)
     assert read(records) == expected

@@ -51,11 +51,11 @@ def test_an_error_to_retry_stands_where_other_errors_do(redis_url: str, key: int
         requests = {version: message(kind, row.request, version, scene) for version in range(first, last + 1)}
         network.refuse()
         for version, request in requests.items():
-            found = codes(scene.call(request, version, ROOT))
+            result = codes(scene.call(request, version, ROOT))
             # Consumers before version 6 do not know the error.
             is_unknown = kind is apis.Fetch and version < 6
             wanted = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_unknown else expected
-            assert set().union(*found.values()) == {wanted}, (version, found)
+            assert set().union(*result.values()) == {wanted}, (version, result)
 
 
 @pytest.mark.parametrize("version", range(14))

@@ -51,8 +51,8 @@ def test_a_change_is_refused_before_it_is_made(redis_url: str, key: int) -> None
         version = (row.versions or kind.api.versions)[1]
         request = message(kind, row.request, version, scene)
         before = stored(scene)
-        found = codes(strict.call(request, version, ROOT))
-        assert set().union(*found.values()) == {OTHERS.get(key, HANDLERS[key].unconfirmed)}
+        result = codes(strict.call(request, version, ROOT))
+        assert set().union(*result.values()) == {OTHERS.get(key, HANDLERS[key].unconfirmed)}
         assert stored(scene) == before
 
 

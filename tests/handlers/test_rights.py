@@ -125,8 +125,8 @@ def test_members_of_a_group_are_described_by_the_topics_that_they_have(
     scene.do(join, **joining(subscribed_topic_names=["orders", "not-there"]))
     scene.allow(DESCRIBE, GROUP)
     scene.allow(DESCRIBE, TOPIC)
-    [found] = asked(scene, describe, group_ids=["billing"]).groups
-    assert (found.error_code, found.members[0].subscribed_topic_names) == (0, ["not-there", "orders"])
+    [result] = asked(scene, describe, group_ids=["billing"]).groups
+    assert (result.error_code, result.members[0].subscribed_topic_names) == (0, ["not-there", "orders"])
 
 
 def test_a_streams_group_is_described_to_those_who_may_describe_its_sinks(scene: Scene) -> None:
@@ -134,11 +134,11 @@ def test_a_streams_group_is_described_to_those_who_may_describe_its_sinks(scene:
     scene.do(apis.StreamsGroupHeartbeat, **streams.joining(sinking))
     scene.allow(DESCRIBE, TOPIC)
     scene.allow(DESCRIBE, GROUP)
-    [found] = asked(scene, apis.StreamsGroupDescribe, group_ids=["billing"]).groups
-    assert (found.error_code, found.topology, found.members) == (FAILED, None, [])
+    [result] = asked(scene, apis.StreamsGroupDescribe, group_ids=["billing"]).groups
+    assert (result.error_code, result.topology, result.members) == (FAILED, None, [])
     scene.allow(DESCRIBE, TOPIC, "secret")
-    [found] = asked(scene, apis.StreamsGroupDescribe, group_ids=["billing"]).groups
-    assert len(found.members) == 1
+    [result] = asked(scene, apis.StreamsGroupDescribe, group_ids=["billing"]).groups
+    assert len(result.members) == 1
 
 
 @pytest.mark.parametrize(("resource", "name"), [(TOPIC, "store"), (CLUSTER, "")])
@@ -281,8 +281,8 @@ def test_none_joins_a_transaction_if_a_topic_may_not_be_written_whether_it_exist
     names = ("orders", "secret", "missing")
     joining["v3_and_below_topics"] = [{"name": name, "partitions": [0]} for name in names]
     results = asked(scene, apis.AddPartitionsToTxn, 3, **joining).results_by_topic_v3_and_below
-    found = [partition.partition_error_code for topic in results for partition in topic.results_by_partition]
-    assert found == [ErrorCode.OPERATION_NOT_ATTEMPTED, FAILED, FAILED]
+    result = [partition.partition_error_code for topic in results for partition in topic.results_by_partition]
+    assert result == [ErrorCode.OPERATION_NOT_ATTEMPTED, FAILED, FAILED]
     [state] = scene.do(apis.DescribeTransactions, transactional_ids=["tx"]).transaction_states
     assert (state.transaction_state, state.topics) == ("Empty", [])
 
@@ -296,9 +296,9 @@ def test_transactions_and_their_topics_are_shown_to_those_who_may_describe_them(
     scene.allow(DESCRIBE, TOPIC)
     names = ["tx", "other"]
     states = asked(scene, apis.DescribeTransactions, transactional_ids=names).transaction_states
-    found = {state.transactional_id: state for state in states}
-    assert [topic.topic for topic in found["tx"].topics] == ["orders"]
-    assert found["other"].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    result = {state.transactional_id: state for state in states}
+    assert [topic.topic for topic in result["tx"].topics] == ["orders"]
+    assert result["other"].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     listed = asked(scene, apis.ListTransactions).transaction_states
     assert [state.transactional_id for state in listed] == ["tx"]
     assert len(scene.do(apis.ListTransactions).transaction_states) == len(names)

@@ -29,32 +29,32 @@ def piece(
     answer = scene.do(
         apis.DescribeTopicPartitions, **pages(*names, response_partition_limit=limit, cursor=cursor)
     )
-    found = [
+    result = [
         (topic.name, partition.partition_index) for topic in answer.topics for partition in topic.partitions
     ]
     after = answer.next_cursor
-    return found, None if after is None else (after.topic_name, after.partition_index)
+    return result, None if after is None else (after.topic_name, after.partition_index)
 
 
 @pytest.mark.parametrize("names", [(), ("a", "b", "c"), ("c", "a", "b", "c", "a")])
 @pytest.mark.parametrize("limit", [-(2**31), 0, 1, 2, 3, 4, 5, 6, 7, 2**31 - 1])
 def test_the_pieces_make_a_whole(scene: Scene, names: tuple[str, ...], limit: int) -> None:
     """A limit that lets nothing through lets one partition through."""
-    found, at = piece(scene, *names, limit=limit)
+    result, at = piece(scene, *names, limit=limit)
     asks = 1
     while at is not None:
         more, at = piece(scene, *names, at=at, limit=limit)
         assert 0 < len(more) <= max(limit, 1)
-        found += more
+        result += more
         asks += 1
-    assert found == [(name, index) for name, count in COUNTS.items() for index in range(count)]
+    assert result == [(name, index) for name, count in COUNTS.items() for index in range(count)]
     assert asks == -(-6 // min(max(limit, 1), 6))
 
 
 def test_no_answer_has_more_than_2000_partitions(scene: Scene) -> None:
     scene.create("large", 2001)
-    found, after = piece(scene, "large", limit=2**31 - 1)
-    assert (len(found), after) == (2000, ("large", 2000))
+    result, after = piece(scene, "large", limit=2**31 - 1)
+    assert (len(result), after) == (2000, ("large", 2000))
     assert piece(scene, "large", at=after) == ([("large", 2000)], None)
 
 

@@ -129,7 +129,7 @@ def test_what_another_worker_has_created_again_is_deleted_and_not_by_its_old_id(
     [by_id] = scene.ask(apis.DeleteTopics, **gone(None, old_id)).responses
     assert by_id.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     known, unknown = (
-        scene.ask(apis.Metadata, **described(None, ids=each)).topics[0] for each in (new_id, old_id)
+        scene.ask(apis.Metadata, **described(None, ids=item)).topics[0] for item in (new_id, old_id)
     )
     assert (known.name, len(known.partitions)) == ("orders", 1)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -143,8 +143,8 @@ def test_the_most_partitions_are_made_moved_elected_and_deleted_by_one_request(s
     scene.create("large", PARTITIONS_MAX)
     twice = [moved([77], "large", last)["topics"][0], moved([0], "large", last)["topics"][0]] * 1500
     answer = scene.ask(apis.AlterPartitionReassignments, topics=twice)
-    found = [topic.partitions[0].error_code for topic in answer.responses]
-    assert found == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE] * 1500
+    result = [topic.partitions[0].error_code for topic in answer.responses]
+    assert result == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE] * 1500
     often = [{"topic": "large", "partitions": [last]}] * 10_000
     answer = scene.ask(apis.ElectLeaders, topic_partitions=often)
     outcomes = {topic.partition_result[0].error_code for topic in answer.replica_election_results}
@@ -158,10 +158,10 @@ def test_a_move_is_in_the_metadata_of_every_worker_when_it_is_answered(scene: Sc
     request = moved([7, 0])
     request["topics"] += moved([0], partition=1)["topics"] + moved([0], "missing")["topics"]
     answer = scene.ask(apis.AlterPartitionReassignments, **request)
-    found = [
+    result = [
         (topic.name, [partition.error_code for partition in topic.partitions]) for topic in answer.responses
     ]
-    assert found == [("orders", [0]), ("orders", [0]), ("missing", [UNKNOWN])]
+    assert result == [("orders", [0]), ("orders", [0]), ("missing", [UNKNOWN])]
     assert placed(scene) == placed(other) == [(7, [7, 0]), (0, [0])]
     # Of two moves of one partition the later one stays.
     scene.do(apis.AlterPartitionReassignments, topics=[*moved([7])["topics"], *moved([0])["topics"]])
@@ -179,7 +179,7 @@ def test_leaders_logs_and_coordinators_are_spread_over_the_brokers(scene: Scene)
     leaders = [leader for leader, _ in placed(scene, "spread")]
     assert set(leaders) == {0, 1}
     asked = [{"topic": "spread", "partitions": list(range(40))}]
-    topics = [each for one in scene.do(apis.DescribeLogDirs, topics=asked).results for each in one.topics]
+    topics = [item for one in scene.do(apis.DescribeLogDirs, topics=asked).results for item in one.topics]
     led = {partition.partition_index for topic in topics for partition in topic.partitions}
     assert led == {index for index, leader in enumerate(leaders) if leader == 0}
     names = [f"group-{number}" for number in range(30)]

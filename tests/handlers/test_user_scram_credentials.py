@@ -15,7 +15,8 @@ from tests.handlers.scene import Scene
 def users(scene: Scene) -> dict[str, dict[int, int]]:
     results = scene.do(apis.DescribeUserScramCredentials, users=None).results
     return {
-        each.user: {info.mechanism: info.iterations for info in each.credential_infos} for each in results
+        result.user: {info.mechanism: info.iterations for info in result.credential_infos}
+        for result in results
     }
 
 

@@ -221,7 +221,7 @@ def run(directory: Path, asked: argparse.Namespace, course: Course, seed: int) -
             began.append(Injected(now(), name))
             print(f"{name} ...", end=" ", flush=True)
             _break(system, fault, rng, working)
-        stuck = [found for client in [*producers, *others] for found in client.end()]
+        stuck = [result for client in [*producers, *others] for result in client.end()]
         if "records" in work and asked.layout != "batch":
             stuck += wait_until_taken_in(system, asked.layout)
         log = read_log(system.bootstrap)
@@ -229,16 +229,16 @@ def run(directory: Path, asked: argparse.Namespace, course: Course, seed: int) -
             wait_for_delivery(history, log, _DELIVERY_SECONDS_MAX)
         if sharers:
             wait_for_shares(history, log, _DELIVERY_SECONDS_MAX)
-        stuck += [found for member in [*members, *sharers] for found in member.end()]
-        found = _end_transactional(transactional, system.bootstrap)
+        stuck += [result for member in [*members, *sharers] for result in member.end()]
+        result = _end_transactional(transactional, system.bootstrap)
         traces = system.logs().count("Traceback")
     shares = check_shares(history.events, log, LOCK_MS / 1000, DELIVERIES_MAX)
     gaps = check_dense(log) if asked.layout != "time" else []
-    found = [*check(history.events, log), *gaps, *shares, *found, *stuck]
+    result = [*check(history.events, log), *gaps, *shares, *result, *stuck]
     if asked.upgrade:
-        found += [failure for history in histories.values() for failure in check_failures(history.events)]
+        result += [failure for history in histories.values() for failure in check_failures(history.events)]
     losses = {name: fault.losses[asked.setup] for name, fault in course.faults}
-    beyond = _report(list(histories.values()), found, began, losses)
+    beyond = _report(list(histories.values()), result, began, losses)
     print(f"{beyond} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
     return 1 if beyond or traces else 0
 
@@ -255,11 +255,11 @@ def _system(directory: Path, asked: argparse.Namespace, course: Course) -> Syste
 def _producers(libraries: list[str], bootstrap: str, history: History, seed: int) -> list[Producing]:
     """Start producers."""
     producers: list[Producing] = [ProducerClient("plain", bootstrap, history, idempotent=False, seed=seed)]
-    for each in libraries:
-        if each == "librdkafka":
-            producers.append(ProducerClient(each, bootstrap, history, idempotent=True, seed=seed + 1))
+    for library in libraries:
+        if library == "librdkafka":
+            producers.append(ProducerClient(library, bootstrap, history, idempotent=True, seed=seed + 1))
         else:
-            producers.append(ProgramProducer(each, bootstrap, history))
+            producers.append(ProgramProducer(library, bootstrap, history))
     return producers
 
 
@@ -271,7 +271,7 @@ def _consumers(
     members = _members(libraries, bootstrap, history, seed, asked.protocol)
     members += [StreamGroup(system, history)] if asked.layout == "dense" else []
     others: list[Client] = [
-        *(ReaderClient(f"reader-{each}", bootstrap, history) for each in "ab"),
+        *(ReaderClient(f"reader-{item}", bootstrap, history) for item in "ab"),
         CommitClient("commits", bootstrap, history),
         *(
             StreamWriter(f"redis-writer-{number}", system, asked.layout, history, seed + number)
@@ -347,19 +347,19 @@ def _end_transactional(clients: Transactional, bootstrap: str) -> list[Violation
     """End them when all is copied, and return what they found."""
     if not clients.writers:
         return []
-    found = [found for writer in clients.writers for found in writer.end()]
-    found += find_hanging(bootstrap, TRANSACTIONS)
+    result = [result for writer in clients.writers for result in writer.end()]
+    result += find_hanging(bootstrap, TRANSACTIONS)
     written = read_log(bootstrap, TRANSACTIONS)
     wait_for_copies(bootstrap, written)
-    found += [found for copier in clients.copiers for found in copier.end()]
-    found += find_hanging(bootstrap, COPIES)
+    result += [result for copier in clients.copiers for result in copier.end()]
+    result += find_hanging(bootstrap, COPIES)
     copied = read_log(bootstrap, COPIES)
-    found += [found for reader in clients.readers for found in reader.end()]
+    result += [result for reader in clients.readers for result in reader.end()]
     return [
         *check(clients.written.events, written),
         *check(clients.copied.events, copied),
         *check_copies(clients.copied.events, copied, written),
-        *found,
+        *result,
     ]
 
 
@@ -386,9 +386,9 @@ def _break(system: System, fault: Fault, rng: random.Random, producers: Sequence
 def _go_on(producers: Sequence[Producing]) -> None:
     """Wait until each producer gets acknowledgements again."""
     since = now()
-    while any(each.last_acknowledged < since for each in producers):
+    while any(producer.last_acknowledged < since for producer in producers):
         if now() - since > _GO_ON_SECONDS_MAX:
-            stalled = [each.name for each in producers if each.last_acknowledged < since]
+            stalled = [producer.name for producer in producers if producer.last_acknowledged < since]
             sys.exit(f"{stalled} got no acknowledgement for {_GO_ON_SECONDS_MAX} s")
         time.sleep(0.05)
 
@@ -404,19 +404,19 @@ class Row:
 
 def _report(
     histories: list[History],
-    found: list[Violation],
+    result: list[Violation],
     began: list[Injected],
     losses: Mapping[str, frozenset[str]],
 ) -> int:
     """Print a row for each fault and what must not be; returns how many violations no fault explains."""
     rows = defaultdict[str, Row](Row)
     rows["none"].times = 1
-    for each in began:
-        rows[each.fault].times += 1
-    events = [each for history in histories for each in history.events]
+    for item in began:
+        rows[item.fault].times += 1
+    events = [event for history in histories for event in history.events]
     count_acknowledged(events, began, rows)
     beyond: list[Violation] = []
-    for violation in found:
+    for violation in result:
         guilty = [name for name in suspects(began, violation.at) if violation.kind in losses[name]]
         if guilty:
             rows[guilty[-1]].documented[violation.kind] += 1
@@ -436,7 +436,7 @@ def _report(
         )
         if row.violations:
             print(f"  VIOLATIONS: {_kinds(row.violations)}")
-    for failed in (each for each in events if isinstance(each, Failed)):
+    for failed in (event for event in events if isinstance(event, Failed)):
         print(f"client {failed.client} failed: {failed.error[:200]}")
     for violation in beyond[:_SHOWN_MAX]:
         print(f"VIOLATION {violation.kind}: {violation.text}")
@@ -458,19 +458,19 @@ def count_acknowledged(events: Sequence[Event], began: list[Injected], rows: dic
     last: dict[str, float] = {}
     stalls = [0.0] * (len(began) + 1)
     names = ["none", *(begun.fault for begun in began)]
-    for each in events:
-        if isinstance(each, Acknowledged | Committed | Ended):
-            number = len(_before(began, each.at))
+    for event in events:
+        if isinstance(event, Acknowledged | Committed | Ended):
+            number = len(_before(began, event.at))
             row = rows[names[number]]
-            if isinstance(each, Ended):
-                row.transactions += each.committed
-                row.aborted += not each.committed
+            if isinstance(event, Ended):
+                row.transactions += event.committed
+                row.aborted += not event.committed
                 continue
             row.acknowledged += 1
-            if isinstance(each, Acknowledged):
-                client = each.producer.rpartition(".")[0]
-                stalls[number] = max(stalls[number], each.at - last.get(client, each.at))
-                last[client] = each.at
+            if isinstance(event, Acknowledged):
+                client = event.producer.rpartition(".")[0]
+                stalls[number] = max(stalls[number], event.at - last.get(client, event.at))
+                last[client] = event.at
     for name, stall in zip(names, stalls, strict=True):
         rows[name].stalls.append(stall)
 

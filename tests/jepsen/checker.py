@@ -85,7 +85,9 @@ def check(events: Sequence[Event], log: Log) -> list[Violation]:
     acknowledged = _of(events, Acknowledged)
     seen = _of(events, Seen)
     put = _of(events, Put)
-    ordered = {each.producer for each in acknowledged if each.ordered} | {each.transaction for each in put}
+    ordered = {offset.producer for offset in acknowledged if offset.ordered} | {
+        record.transaction for record in put
+    }
     return [
         *_lost(acknowledged, log),
         *_doubled(acknowledged, ordered, log),
@@ -123,9 +125,9 @@ def check_failures(events: Sequence[Event]) -> list[Violation]:
 
 def check_copies(events: Sequence[Event], log: Log, sources: Log) -> list[Violation]:
     """Return where a log does not have one copy of each value of another one, whose log is `sources`."""
-    put = {value_of(each.transaction, each.number): each for each in _of(events, Put)}
+    put = {value_of(item.transaction, item.number): item for item in _of(events, Put)}
     wanted = {(partition, *record): 0 for partition, records in sources.items() for record in records}
-    found: list[Violation] = []
+    result: list[Violation] = []
     for partition, records in log.items():
         for offset, value in records:
             source = put[value].source if value in put else None
@@ -133,14 +135,14 @@ def check_copies(events: Sequence[Event], log: Log, sources: Log) -> list[Violat
                 continue  # `check` finds what nobody sent
             text = f"{source}, copied to offset {offset} of partition {partition} as {value}"
             if source not in wanted:
-                found.append(Violation("aborted read", text, put[value].at))
+                result.append(Violation("aborted read", text, put[value].at))
                 continue
             wanted[source] += 1
             if wanted[source] > 1:
                 # Of offsets that were lost, the next one who reads them finds out, which may be much later.
-                found.append(Violation("copied twice", text))
-    found += [Violation("not copied", f"{source}") for source, times in wanted.items() if not times]
-    return found
+                result.append(Violation("copied twice", text))
+    result += [Violation("not copied", f"{source}") for source, times in wanted.items() if not times]
+    return result
 
 
 def check_shares(
@@ -149,18 +151,18 @@ def check_shares(
     """Return what must not be in the history of share groups whose locks end and whose records are archived so."""
     acquired = _by_record(_of(events, Acquisition))
     settling = _by_record(_of(events, Settling))
-    departed = {each.member: each.at for each in _of(events, Departed)}
-    answered = {each[:-1] for each in _of(events, Settled)}
+    departed = {item.member: item.at for item in _of(events, Departed)}
+    answered = {item[:-1] for item in _of(events, Settled)}
     # What was not answered may be done.
     returned = {
-        each[1:5]: each.at for each in _of(events, Settling) if not (each.accept and each[:-1] in answered)
+        item[1:5]: item.at for item in _of(events, Settling) if not (item.accept and item[:-1] in answered)
     }
-    found = [
+    result = [
         *_not_accepted(acquired, settling, log, deliveries_max),
         *_accepted_again(_of(events, Settled), acquired, settling),
     ]
     for record, deliveries in acquired.items():
-        deliveries.sort(key=lambda each: each.delivery)
+        deliveries.sort(key=lambda delivery: delivery.delivery)
         for before, after in pairwise(deliveries):
             text = f"{_name(record)} came to {before.member} as {before.delivery}, {after.member} as {after.delivery}"
             ends = (
@@ -169,31 +171,31 @@ def check_shares(
                 returned.get(before[1:5], inf),
             )
             if before.delivery == after.delivery:
-                found.append(Violation("same count", text, max(before.at, after.at)))
+                result.append(Violation("same count", text, max(before.at, after.at)))
             elif after.at < min(ends):
-                found.append(Violation("taken", text, after.at))
-    return found
+                result.append(Violation("taken", text, after.at))
+    return result
 
 
 def _of(events: Iterable[Event], kind: type[Kind]) -> list[Kind]:
-    return [each for each in events if isinstance(each, kind)]
+    return [event for event in events if isinstance(event, kind)]
 
 
 def _lost(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
     held = {partition: set(records) for partition, records in log.items()}
     values = {partition: {value for _, value in records} for partition, records in log.items()}
-    for each in acknowledged:
-        value = value_of(each.producer, each.number)
-        if (each.offset, value) not in held[each.partition]:
-            if each.offset < 0 and value in values[each.partition]:
+    for offset in acknowledged:
+        value = value_of(offset.producer, offset.number)
+        if (offset.offset, value) not in held[offset.partition]:
+            if offset.offset < 0 and value in values[offset.partition]:
                 continue
-            kind = "moved" if value in values[each.partition] else "lost"
-            text = f"{value}, acknowledged at offset {each.offset} of partition {each.partition}"
-            yield Violation(kind, text, each.at)
+            kind = "moved" if value in values[offset.partition] else "lost"
+            text = f"{value}, acknowledged at offset {offset.offset} of partition {offset.partition}"
+            yield Violation(kind, text, offset.at)
 
 
 def _doubled(acknowledged: list[Acknowledged], ordered: set[str], log: Log) -> Iterator[Violation]:
-    times = {value_of(each.producer, each.number): each.at for each in acknowledged}
+    times = {value_of(item.producer, item.number): item.at for item in acknowledged}
     for partition, records in log.items():
         offsets = defaultdict[str, list[int]](list)
         for offset, value in records:
@@ -225,11 +227,11 @@ def _two_values(acknowledged: list[Acknowledged], seen: list[Seen], log: Log) ->
         for offset, value in records:
             values[partition, offset] = value, "the log"
     claims = [
-        *((each.partition, each.offset, each.value, each.reader, each.at) for each in seen),
+        *((record.partition, record.offset, record.value, record.reader, record.at) for record in seen),
         *(
-            (each.partition, each.offset, value_of(each.producer, each.number), "its producer", each.at)
-            for each in acknowledged
-            if each.offset >= 0
+            (item.partition, item.offset, value_of(item.producer, item.number), "its producer", item.at)
+            for item in acknowledged
+            if item.offset >= 0
         ),
     ]
     for partition, offset, value, whom, at in claims:
@@ -240,8 +242,8 @@ def _two_values(acknowledged: list[Acknowledged], seen: list[Seen], log: Log) ->
 
 
 def _unsent(sent: list[Sent], put: list[Put], seen: list[Seen], log: Log) -> Iterator[Violation]:
-    values = {(each.partition, value_of(each.producer, each.number)) for each in sent}
-    values |= {(each.partition, value_of(each.transaction, each.number)) for each in put}
+    values = {(item.partition, value_of(item.producer, item.number)) for item in sent}
+    values |= {(item.partition, value_of(item.transaction, item.number)) for item in put}
     records = {(partition, *record) for partition, records in log.items() for record in records}
     records |= {(record.partition, record.offset, record.value) for record in seen}
     for partition, offset, value in sorted(records):
@@ -251,13 +253,13 @@ def _unsent(sent: list[Sent], put: list[Put], seen: list[Seen], log: Log) -> Ite
 
 def _readers(began: list[Began], seen: list[Seen], log: Log) -> Iterator[Violation]:
     offsets = {partition: [offset for offset, _ in records] for partition, records in log.items()}
-    positions = {(each.reader, each.partition): each.offset - 1 for each in began}
+    positions = {(item.reader, item.partition): item.offset - 1 for item in began}
     ways = defaultdict[tuple[str, int], list[Seen]](list)
-    for each in seen:
-        ways[each.reader, each.partition].append(each)
+    for record in seen:
+        ways[record.reader, record.partition].append(record)
     for (reader, partition), way in ways.items():
         there = offsets[partition]
-        passed_before = [positions[reader, partition], *(each.offset for each in way)]
+        passed_before = [positions[reader, partition], *(item.offset for item in way)]
         for from_, after in zip(passed_before, way, strict=False):
             if after.offset <= from_:
                 text = f"{reader} got offset {after.offset} of partition {partition} after {from_}"
@@ -289,25 +291,25 @@ def not_delivered(events: Sequence[Event], log: Log) -> Iterator[Violation]:
 
 
 def _commits(committed: list[Committed], fetched: list[Fetched]) -> Iterator[Violation]:
-    for group in sorted({each.group for each in committed}):
-        mine = sorted((each for each in committed if each.group == group), key=lambda each: each.at)
-        times = [each.at for each in mine]
-        highest = [(-1, 0.0), *accumulate(((each.offset, each.at) for each in mine), max)]
-        for each in fetched:
-            promised, at = highest[bisect_left(times, each.began)]
-            if each.group == group and each.offset < promised:
-                text = f"{group} has {each.offset}, after {promised} had been acknowledged"
+    for group in sorted({item.group for item in committed}):
+        mine = sorted((item for item in committed if item.group == group), key=lambda item: item.at)
+        times = [file.at for file in mine]
+        highest = [(-1, 0.0), *accumulate(((file.offset, file.at) for file in mine), max)]
+        for item in fetched:
+            promised, at = highest[bisect_left(times, item.began)]
+            if item.group == group and item.offset < promised:
+                text = f"{group} has {item.offset}, after {promised} had been acknowledged"
                 yield Violation("commit went back", text, at)
 
 
 def _owners(owned: list[Owned]) -> Iterator[Violation]:
     owners: dict[tuple[str, int, int], str] = {}
-    for each in owned:
-        for partition in each.partitions if each.generation >= 0 else ():
-            other = owners.setdefault((each.group, each.generation, partition), each.member)
-            if other != each.member:
-                text = f"partition {partition} in generation {each.generation} of {each.group}: {other}, {each.member}"
-                yield Violation("same generation", text, each.at)
+    for item in owned:
+        for partition in item.partitions if item.generation >= 0 else ():
+            other = owners.setdefault((item.group, item.generation, partition), item.member)
+            if other != item.member:
+                text = f"partition {partition} in generation {item.generation} of {item.group}: {other}, {item.member}"
+                yield Violation("same generation", text, item.at)
 
 
 class _Span(NamedTuple):
@@ -332,16 +334,16 @@ def _spans(events: Sequence[Event]) -> dict[str, list[_Span]]:
 
     def close(place: str, member: str, at: float, *, lost: bool) -> None:
         begin = begun.pop((place, member))
-        sure = max([begin, *(each for each in commits[place, member] if begin <= each <= at)])
+        sure = max([begin, *(item for item in commits[place, member] if begin <= item <= at)])
         spans[place].append(_Span(member, begin, sure if lost else at))
 
     changes: list[Owned | Revoked] = [*_of(events, Owned), *_of(events, Revoked)]
-    for each in sorted(changes, key=lambda each: each.at):
-        for place in (place_of(each.group, partition) for partition in each.partitions):
-            if isinstance(each, Owned):
-                begun.setdefault((place, each.member), each.at)
-            elif (place, each.member) in begun:
-                close(place, each.member, each.at, lost=each.lost)
+    for change in sorted(changes, key=lambda change: change.at):
+        for place in (place_of(change.group, partition) for partition in change.partitions):
+            if isinstance(change, Owned):
+                begun.setdefault((place, change.member), change.at)
+            elif (place, change.member) in begun:
+                close(place, change.member, change.at, lost=change.lost)
     for place, member in list(begun):
         close(place, member, inf, lost=True)
     return spans
@@ -351,26 +353,26 @@ def _overlaps(events: Sequence[Event]) -> Iterator[Violation]:
     """Find partitions that were assigned to a member while another one had them."""
     for place, spans in _spans(events).items():
         last = _Span("", 0.0, 0.0)
-        for span in sorted(spans, key=lambda each: each.begin):
+        for span in sorted(spans, key=lambda item: item.begin):
             if span.begin < last.end and span.member != last.member:
                 early = f"{last.end - span.begin:.3f} s before {last.member} gave it up"
                 yield Violation("two owners", f"{span.member} was assigned {place} {early}", span.begin)
-            last = max(last, span, key=lambda each: each.end)
+            last = max(last, span, key=lambda item: item.end)
 
 
 def _transactions(events: Sequence[Event], put: list[Put], log: Log) -> Iterator[Violation]:
     held = {(partition, value) for partition, records in log.items() for _, value in records}
-    may_be_committed = {each.transaction for each in _of(events, Committing)}
+    may_be_committed = {item.transaction for item in _of(events, Committing)}
     ends = defaultdict[str, list[Ended]](list)
-    for each in _of(events, Ended):
-        ends[each.transaction].append(each)
+    for item in _of(events, Ended):
+        ends[item.transaction].append(item)
     values = defaultdict[str, list[Put]](list)
     for each_put in put:
         values[each_put.transaction].append(each_put)
     for transaction, mine in values.items():
         at = ends[transaction][-1].at if ends[transaction] else mine[-1].at
-        ways = {each.committed for each in ends[transaction]}
-        there = [(each.partition, value_of(transaction, each.number)) in held for each in mine]
+        ways = {item.committed for item in ends[transaction]}
+        there = [(file.partition, value_of(transaction, file.number)) in held for file in mine]
         text = f"{transaction}: {sum(there)} of {len(there)} values are in the log"
         if len(ways) > 1:
             yield Violation("two ends", text, at)
@@ -383,18 +385,18 @@ def _transactions(events: Sequence[Event], put: list[Put], log: Log) -> Iterator
 
 
 def _aborted_reads(put: list[Put], seen: list[Seen], log: Log) -> Iterator[Violation]:
-    transactional = {value_of(each.transaction, each.number) for each in put}
+    transactional = {value_of(item.transaction, item.number) for item in put}
     held = {(partition, *record) for partition, records in log.items() for record in records}
-    for each in seen:
-        if each.value in transactional and (each.partition, each.offset, each.value) not in held:
-            text = f"{each.reader} got {each.value} at offset {each.offset} of partition {each.partition}"
-            yield Violation("aborted read", text, each.at)
+    for item in seen:
+        if item.value in transactional and (item.partition, item.offset, item.value) not in held:
+            text = f"{item.reader} got {item.value} at offset {item.offset} of partition {item.partition}"
+            yield Violation("aborted read", text, item.at)
 
 
 def _by_record(events: Iterable[Share]) -> dict[Record, list[Share]]:
     records = defaultdict[Record, list[Share]](list)
-    for each in events:
-        records[each.group, each.partition, each.offset].append(each)
+    for event in events:
+        records[event.group, event.partition, event.offset].append(event)
     return records
 
 
@@ -413,8 +415,8 @@ def _not_accepted(
         for partition, records in log.items():
             for offset, value in records:
                 record = group, partition, offset
-                accepted = any(each.accept for each in settling.get(record, ()))
-                deliveries = [each.delivery for each in acquired.get(record, ())]
+                accepted = any(item.accept for item in settling.get(record, ()))
+                deliveries = [item.delivery for item in acquired.get(record, ())]
                 if not accepted and deliveries_max not in deliveries:
                     yield Violation("not accepted", f"{_name(record)} {value}, came as {deliveries}")
 
@@ -424,14 +426,14 @@ def _accepted_again(
     acquired: Mapping[Record, list[Acquisition]],
     settling: Mapping[Record, list[Settling]],
 ) -> Iterator[Violation]:
-    for each in settled:
-        record = each.group, each.partition, each.offset
+    for item in settled:
+        record = item.group, item.partition, item.offset
         # It may have been accepted by another one before, and be answered for that.
-        accepted = [other.delivery for other in settling[record] if other.accept and other.at < each.at]
+        accepted = [other.delivery for other in settling[record] if other.accept and other.at < item.at]
         for other in acquired[record]:
-            if each.accept and other.delivery > max([each.delivery, *accepted]):
+            if item.accept and other.delivery > max([item.delivery, *accepted]):
                 text = (
                     f"{_name(record)} came to {other.member} as {other.delivery},"
-                    f" accepted by {each.member} as {each.delivery}"
+                    f" accepted by {item.member} as {item.delivery}"
                 )
-                yield Violation("accepted again", text, each.at)
+                yield Violation("accepted again", text, item.at)

@@ -281,24 +281,24 @@ class MemberClient(Client):
 
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # has no types
             def on_partitions_revoked(self, revoked: Any) -> None:
-                member.revoke([each.partition for each in revoked], now(), lost=False)
+                member.revoke([partition.partition for partition in revoked], now(), lost=False)
 
             def on_partitions_lost(self, lost: Any) -> None:
-                member.revoke([each.partition for each in lost], now(), lost=True)
+                member.revoke([partition.partition for partition in lost], now(), lost=True)
 
             def on_partitions_assigned(self, assigned: Any) -> None:
                 generation = -1 if is_mixed else consumer._coordinator._generation.generation_id
-                member.assign(sorted(each.partition for each in assigned), now(), generation)
+                member.assign(sorted(partition.partition for partition in assigned), now(), generation)
 
         consumer.subscribe([TOPIC], listener=Listener())
         try:
             while self.goes_on and now() < until:
-                found = consumer.poll(timeout_ms=int(_TURN_SECONDS * 1000), max_records=500)
+                result = consumer.poll(timeout_ms=int(_TURN_SECONDS * 1000), max_records=500)
                 offsets = {}
-                for place, records in found.items():
-                    for each in records:
-                        member.deliver(place.partition, each.offset)
-                        offsets[place] = kafka.OffsetAndMetadata(each.offset + 1, "", -1)
+                for place, records in result.items():
+                    for record in records:
+                        member.deliver(place.partition, record.offset)
+                        offsets[place] = kafka.OffsetAndMetadata(record.offset + 1, "", -1)
                 # A commit that is refused is done again with the next records.
                 with contextlib.suppress(kafka.errors.KafkaError):
                     if offsets:
@@ -346,13 +346,13 @@ class RdkafkaMemberClient(Client):
         consumer = Consumer(config)
 
         def on_assign(_consumer: Consumer, assigned: list[TopicPartition]) -> None:
-            member.assign([each.partition for each in assigned], now())
+            member.assign([partition.partition for partition in assigned], now())
 
         def on_revoke(_consumer: Consumer, revoked: list[TopicPartition]) -> None:
-            member.revoke([each.partition for each in revoked], now(), lost=False)
+            member.revoke([partition.partition for partition in revoked], now(), lost=False)
 
         def on_lost(_consumer: Consumer, lost: list[TopicPartition]) -> None:
-            member.revoke([each.partition for each in lost], now(), lost=True)
+            member.revoke([partition.partition for partition in lost], now(), lost=True)
 
         consumer.subscribe([TOPIC], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         try:
@@ -366,7 +366,7 @@ class RdkafkaMemberClient(Client):
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": GROUP, **RECONNECT})
         try:
             places = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-            return all(each.offset >= 0 for each in consumer.committed(places, timeout=10.0))
+            return all(item.offset >= 0 for item in consumer.committed(places, timeout=10.0))
         finally:
             consumer.close()
 
@@ -387,9 +387,9 @@ class RdkafkaMemberClient(Client):
             return
         began = now()
         with contextlib.suppress(KafkaException):
-            for each in consumer.commit(offsets=places, asynchronous=False) or ():
-                if each.error is None:
-                    member.commit(each.partition, each.offset, began, now())
+            for item in consumer.commit(offsets=places, asynchronous=False) or ():
+                if item.error is None:
+                    member.commit(item.partition, item.offset, began, now())
 
 
 class CommitClient(Client):
@@ -430,20 +430,20 @@ class CommitClient(Client):
 
 def read_log(bootstrap: str, topic: str = TOPIC) -> Log:
     """Return all committed records, as a new reader sees them when nothing goes wrong any more."""
-    log: Log = {each: [] for each in range(PARTITIONS)}
+    log: Log = {number: [] for number in range(PARTITIONS)}
     consumer = _reader(bootstrap)
     try:
         ends = {
-            each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30.0)[1] for each in log
+            item: consumer.get_watermark_offsets(TopicPartition(topic, item), timeout=30.0)[1] for item in log
         }
         left = {partition for partition, end in ends.items() if end}
-        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in sorted(left)])
+        consumer.assign([TopicPartition(topic, item, OFFSET_BEGINNING) for item in sorted(left)])
         quiet = deque[bool](maxlen=int(10 / _TURN_SECONDS))
         while left:
-            found = consumer.consume(1000, _TURN_SECONDS)
+            results = consumer.consume(1000, _TURN_SECONDS)
             # The end is said with the offset of the next record, for the last ones may be markers.
-            left -= {each.partition() for each in found if _is_end(each, ends)}
-            messages = [each for each in found if each.error() is None]
+            left -= {result.partition() for result in results if _is_end(result, ends)}
+            messages = [result for result in results if result.error() is None]
             for partition, offset, value in map(record_of, messages):
                 log[partition].append((offset, value))
                 if offset + 1 >= ends[partition]:

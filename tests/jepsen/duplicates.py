@@ -138,20 +138,20 @@ def _try(label: str, target: Target, name: str, batches: int, rng: random.Random
         assert not client.end(), f"{name} does not end"
     seconds = now() - began
     cuts = target.proxy.say("flow") - cuts
-    found = check(history.events, read_log(target.bootstrap, topic))
-    kinds = Counter(each.kind for each in found)
-    acknowledged = sum(isinstance(each, Acknowledged) for each in history.events)
-    failures = [each for each in history.events if isinstance(each, Failed)]
+    results = check(history.events, read_log(target.bootstrap, topic))
+    kinds = Counter(result.kind for result in results)
+    acknowledged = sum(isinstance(event, Acknowledged) for event in history.events)
+    failures = [event for event in history.events if isinstance(event, Failed)]
     print(
         f"{label:<16}{name:<14}{acknowledged:>8}{cuts:>6}{kinds['doubled']:>9}{kinds['lost']:>6}"
         f"{kinds['reordered']:>11}{len(failures):>16}{seconds:>9.0f}",
         flush=True,
     )
-    for each in failures[:3]:
-        print(f"  {each.client} failed: {each.error[:200]}")
-    for violation in found[:5]:
+    for failure in failures[:3]:
+        print(f"  {failure.client} failed: {failure.error[:200]}")
+    for violation in results[:5]:
         print(f"  {violation.kind}: {violation.text}", flush=True)
-    return done and not found
+    return done and not results
 
 
 def _create(target: Target, topic: str) -> None:

@@ -35,7 +35,7 @@ LAST_SECOND |= {"aborted read", "lost commit", "torn commit", "two ends", "not c
 LAST_SECOND |= {"accepted again", "same count", "taken"}
 # A rebalance of the last second is lost: the group's next one has its generation again.
 LAST_SECOND |= {"same generation"}
-CALM: Losses = MappingProxyType({each: frozenset[str]() for each in get_args(Setup)})
+CALM: Losses = MappingProxyType({arg: frozenset[str]() for arg in get_args(Setup)})
 ANYWHERE: Losses = MappingProxyType(dict.fromkeys(get_args(Setup), NOTHING))
 NOT_WATCHED: Losses = MappingProxyType({"one": NOTHING, "always": NOTHING, "replicas": NOTHING})
 # With appendfsync always Redis ends with the first write that fails.
@@ -46,7 +46,7 @@ REPLICAS: Losses = MappingProxyType({"replicas": NOTHING})
 SENTINEL: Losses = MappingProxyType({"sentinel": NOTHING})
 CLUSTER: Losses = MappingProxyType({"cluster": NOTHING})
 # A cluster is reached without a proxy.
-PROXIED: Losses = MappingProxyType({each: NOTHING for each in get_args(Setup) if each != "cluster"})
+PROXIED: Losses = MappingProxyType({arg: NOTHING for arg in get_args(Setup) if arg != "cluster"})
 
 _HEAL_SECONDS_MAX = 90.0
 _HOUR = 3600
@@ -409,7 +409,7 @@ def heal(system: System) -> None:
 
     def well() -> bool:
         return system.is_redis_well() and all(
-            len(each.worker_pids()) == system.workers for each in system.brokers
+            len(broker.worker_pids()) == system.workers for broker in system.brokers
         )
 
     wait_until(well, "Redis and all workers are there", _HEAL_SECONDS_MAX)

@@ -231,7 +231,9 @@ class History:
     def write(self, path: Path) -> None:
         """Write a line of JSON for each event: its kind and its fields."""
         with path.open("wb") as file:
-            file.writelines(msgspec.json.encode([type(each).__name__, *each]) + b"\n" for each in self.events)
+            file.writelines(
+                msgspec.json.encode([type(event).__name__, *event]) + b"\n" for event in self.events
+            )
 
 
 def now() -> float:

@@ -231,7 +231,7 @@ class JavaCommits(Program):
     def learn(self, _instance: str, kind: str, rest: str) -> None:
         """Note a commit, or what was read; Java's times are of the same clock as this process's."""
         offset, *times = map(int, rest.split())
-        at = [each / _NANOSECONDS for each in times]
+        at = [time / _NANOSECONDS for time in times]
         if kind == "committing":
             self._offset = offset
         elif kind == "committed":

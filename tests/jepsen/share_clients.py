@@ -92,22 +92,22 @@ class LibrdkafkaMember(Member):
     def poll(self) -> list[Taken]:
         """Poll once."""
         taken = []
-        for each in self._consumer.poll(_POLL_SECONDS):
-            if (error := each.error()) is not None:
+        for item in self._consumer.poll(_POLL_SECONDS):
+            if (error := item.error()) is not None:
                 raise KafkaException(error)
-            taken.append(Taken(each.partition() or 0, each.offset() or 0, each.delivery_count() or 0))
+            taken.append(Taken(item.partition() or 0, item.offset() or 0, item.delivery_count() or 0))
         return taken
 
     def settle(self, accepted: Sequence[Taken], released: Sequence[Taken]) -> set[Taken]:
         """Acknowledge, and commit."""
         for records, kind in ((accepted, AcknowledgeType.ACCEPT), (released, AcknowledgeType.RELEASE)):
-            for each in records:
+            for record in records:
                 try:
-                    self._consumer.acknowledge_offset(TOPIC, each.partition, each.offset, kind)
+                    self._consumer.acknowledge_offset(TOPIC, record.partition, record.offset, kind)
                 except IllegalStateException as error:
                     raise OSError(f"{type(error).__name__}: {error}") from error
         answers = {place.partition: error for place, error in self._consumer.commit_sync(30.0).items()}
-        return {each for each in (*accepted, *released) if answers.get(each.partition, "none") is None}
+        return {item for item in (*accepted, *released) if answers.get(item.partition, "none") is None}
 
     def close(self) -> None:
         """Leave the group."""
@@ -126,7 +126,7 @@ class JavaShareMember(Member):
     def poll(self) -> list[Taken]:
         """Poll once."""
         try:
-            return [Taken(*each[:3]) for each in self._running.fetch(_POLL_SECONDS)]
+            return [Taken(*item[:3]) for item in self._running.fetch(_POLL_SECONDS)]
         except RuntimeError as error:
             raise OSError(str(error)) from error
 
@@ -134,11 +134,11 @@ class JavaShareMember(Member):
         """Acknowledge, and commit."""
         try:
             for verb, records in (("accept", accepted), ("release", released)):
-                self._running.do(verb, *(f"{each.partition}:{each.offset}" for each in records))
+                self._running.do(verb, *(f"{record.partition}:{record.offset}" for record in records))
             answers = self._running.do("commit").split()
         except RuntimeError as error:
             raise OSError(str(error)) from error
-        return {each for each in (*accepted, *released) if f"{each.partition}:done" in answers}
+        return {item for item in (*accepted, *released) if f"{item.partition}:done" in answers}
 
     def close(self) -> None:
         """Leave the group, and end the JVM."""
@@ -177,7 +177,7 @@ class Worker(Member):
             entries = [entry_id for entry_id, _ in claimed]
             if not entries:
                 read = self._redis.xreadgroup(SHARERS, self._name, {stream: ">"}, count=50)
-                entries = [entry_id for _, found in read for entry_id, _ in found]
+                entries = [entry_id for _, results in read for entry_id, _ in results]
             pending = [self._pending(stream, entry_id) for entry_id in entries]
             if entries and not self._is_replicated():
                 return []
@@ -187,9 +187,11 @@ class Worker(Member):
             raise OSError(f"{type(error).__name__}: {error}") from error
         except redis.RedisError as error:
             raise OSError(f"{type(error).__name__}: {error}") from error
-        mine = [each for found in pending for each in found if each["consumer"] == self._name.encode()]
+        mine = [
+            result for results in pending for result in results if result["consumer"] == self._name.encode()
+        ]
         time.sleep(_POLL_SECONDS / PARTITIONS)
-        return [Taken(partition, self._offset(each["message_id"]), each["times_delivered"]) for each in mine]
+        return [Taken(partition, self._offset(file["message_id"]), file["times_delivered"]) for file in mine]
 
     def _is_replicated(self) -> bool:
         return bool(self._redis.wait(self._replicas, 3000) >= self._replicas)
@@ -200,17 +202,17 @@ class Worker(Member):
         return end - 1
 
     def _pending(self, stream: str, entry_id: bytes) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._redis.xpending_range(stream, SHARERS, entry_id, entry_id, 1)
-        return found
+        result: list[dict[str, Any]] = self._redis.xpending_range(stream, SHARERS, entry_id, entry_id, 1)
+        return result
 
     def settle(self, accepted: Sequence[Taken], _released: Sequence[Taken]) -> set[Taken]:
         """Acknowledge what is still its own."""
         settled = set[Taken]()
         try:
-            for each in accepted:
-                stream, entry_id = _stream(each.partition), id_of_end(each.offset + 1, self._bits)
+            for item in accepted:
+                stream, entry_id = _stream(item.partition), id_of_end(item.offset + 1, self._bits)
                 settled |= (
-                    {each} if self._redis.eval(_XACK_OWN, 1, stream, SHARERS, entry_id, self._name) else set()
+                    {item} if self._redis.eval(_XACK_OWN, 1, stream, SHARERS, entry_id, self._name) else set()
                 )
             if accepted and not self._is_replicated():
                 return set()
@@ -242,7 +244,7 @@ class ShareClient(Client):
             while self.goes_on and not killed:
                 polled = now()
                 taken = member.poll()
-                self.history.add(*(Acquisition(SHARERS, instance, *each, began[0], now()) for each in taken))
+                self.history.add(*(Acquisition(SHARERS, instance, *item, began[0], now()) for item in taken))
                 if taken:
                     began.append(polled)
                     chance = self._random.random()
@@ -256,16 +258,16 @@ class ShareClient(Client):
             (member.kill if killed else member.close)()
 
     def _settle(self, member: Member, instance: str, taken: list[Taken]) -> None:
-        released = [each for each in taken if self._random.random() < _RELEASED]
-        accepted = [each for each in taken if each not in released]
+        released = [item for item in taken if self._random.random() < _RELEASED]
+        accepted = [item for item in taken if item not in released]
         if not member.releases:
             released = []
         kinds = {**dict.fromkeys(accepted, True), **dict.fromkeys(released, False)}
         self.history.add(
-            *(Settling(SHARERS, instance, *each, accept, now()) for each, accept in kinds.items())
+            *(Settling(SHARERS, instance, *item, accept, now()) for item, accept in kinds.items())
         )
         settled = member.settle(accepted, released)
-        self.history.add(*(Settled(SHARERS, instance, *each, kinds[each], now()) for each in settled))
+        self.history.add(*(Settled(SHARERS, instance, *item, kinds[item], now()) for item in settled))
 
 
 def share_clients(
@@ -302,9 +304,9 @@ def wait_for_shares(history: History, log: Log, seconds: float) -> None:
     wanted = {(partition, offset) for partition, records in log.items() for offset, _ in records}
     last = now()
     while wanted and now() < last + seconds:
-        done = [each for each in history.events if isinstance(each, Settled) and each.accept]
-        last = max([last, *(each.at for each in done)])
-        wanted -= {(each.partition, each.offset) for each in done}
+        done = [event for event in history.events if isinstance(event, Settled) and event.accept]
+        last = max([last, *(item.at for item in done)])
+        wanted -= {(item.partition, item.offset) for item in done}
         time.sleep(1.0)
 
 

@@ -72,8 +72,8 @@ class Node(DurableServer):
 
     def has_rewritten(self) -> bool:
         """Whether no rewrite of its file is under way or to come."""
-        found = self.client.info("persistence")
-        return not (found["aof_rewrite_in_progress"] or found["aof_rewrite_scheduled"])
+        result = self.client.info("persistence")
+        return not (result["aof_rewrite_in_progress"] or result["aof_rewrite_scheduled"])
 
     def role(self) -> str:
         """Return `master` or `slave`, or nothing if it does not answer."""
@@ -199,7 +199,7 @@ class System:
         url = self.cluster.url if self.setup == "cluster" else f"redis://127.0.0.1:{self.proxy.port}"
         if self._sentinels and number % 2:
             # The others follow by name, so connections can be cut and held up.
-            url = f"redis+sentinel://{','.join(each.address for each in self._sentinels)}/{MASTER}"
+            url = f"redis+sentinel://{','.join(sentinel.address for sentinel in self._sentinels)}/{MASTER}"
         command += ["--workers", str(self.workers), "--redis-url", url]
         command += ["--broker-id", str(number), "--data-dir", str(directory / "data")]
         settings = {
@@ -219,7 +219,7 @@ class System:
             self._sentinels.append(Sentinel(self.master.port, quorum=2))
             self._running.callback(self._sentinels[-1].close)
         wait_until(
-            lambda: all(each.knows(_SENTINELS - 1, 1) for each in self._sentinels),
+            lambda: all(sentinel.knows(_SENTINELS - 1, 1) for sentinel in self._sentinels),
             "the Sentinels know each other and the replica",
         )
         threading.Thread(target=self._lead, daemon=True).start()

@@ -66,7 +66,7 @@ EVENTS: list[Event] = [
 
 
 def kinds(events: list[Event], log: Log) -> list[str]:
-    return [each.kind for each in check(events, log)]
+    return [item.kind for item in check(events, log)]
 
 
 def test_a_history_that_holds_has_no_violation() -> None:
@@ -74,7 +74,7 @@ def test_a_history_that_holds_has_no_violation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "found"),
+    ("log", "result"),
     [
         ({0: [(1, "p/1"), (3, "p/2")], 1: []}, ["lost"]),
         ({0: [*LOG[0], (4, "p/1")], 1: []}, ["doubled", "reordered", "not delivered"]),
@@ -86,13 +86,13 @@ def test_a_history_that_holds_has_no_violation() -> None:
         ),
     ],
 )
-def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
+def test_a_log_that_is_another(log: Log, result: list[str]) -> None:
     log = {partition: sorted(records) for partition, records in log.items()}
-    assert sorted(kinds(EVENTS, log)) == sorted(found)
+    assert sorted(kinds(EVENTS, log)) == sorted(result)
 
 
 @pytest.mark.parametrize(
-    ("event", "found"),
+    ("event", "result"),
     [
         (acknowledged(2, 4), ["moved"]),
         (acknowledged(2, 1), ["moved", "two values"]),
@@ -115,8 +115,8 @@ def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
         (Fetched("k/0", 4, 5.2, 5.3), ["commit went back"]),
     ],
 )
-def test_an_event_that_must_not_be(event: Event, found: list[str]) -> None:
-    assert kinds([*EVENTS, event], LOG) == found
+def test_an_event_that_must_not_be(event: Event, result: list[str]) -> None:
+    assert kinds([*EVENTS, event], LOG) == result
 
 
 # Acknowledged without an offset, which an XADD does not know; the answer to number 1 was lost.
@@ -129,7 +129,7 @@ ADDED: list[Event] = [
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "result"),
     [
         (["w/0", "w/2"], []),
         (["w/0"], ["lost"]),
@@ -139,15 +139,15 @@ ADDED: list[Event] = [
     ],
 )
 def test_entries_of_a_writer_come_once_in_its_order_and_to_a_group_at_their_offsets(
-    values: list[str], found: list[str]
+    values: list[str], result: list[str]
 ) -> None:
-    assert kinds(ADDED, {0: list(enumerate(values))}) == found
+    assert kinds(ADDED, {0: list(enumerate(values))}) == result
 
 
 def test_offsets_that_count_records_have_no_gap() -> None:
     whole = [(0, "p/0"), (1, "p/1")]
     assert check_dense({0: whole, 1: []}) == []
-    assert [each.kind for each in check_dense({0: whole, 1: whole[1:]})] == ["gap"]
+    assert [item.kind for item in check_dense({0: whole, 1: whole[1:]})] == ["gap"]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_transactions_that_hold_have_no_violation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("zero", "one", "found"),
+    ("zero", "one", "result"),
     [
         ([*IN_ZERO, (7, "aborted/0")], IN_ONE, ["aborted read"]),
         ([*IN_ZERO, (7, "open/0")], IN_ONE, ["aborted read"]),
@@ -223,19 +223,19 @@ def test_transactions_that_hold_have_no_violation() -> None:
     ],
 )
 def test_transactions_that_are_not_all_or_nothing(
-    zero: list[tuple[int, str]], one: list[tuple[int, str]], found: list[str]
+    zero: list[tuple[int, str]], one: list[tuple[int, str]], result: list[str]
 ) -> None:
-    assert sorted(kinds(TRANSACTIONS, {0: sorted(zero), 1: sorted(one)})) == sorted(found)
+    assert sorted(kinds(TRANSACTIONS, {0: sorted(zero), 1: sorted(one)})) == sorted(result)
 
 
 def test_a_transaction_whose_values_are_in_another_order() -> None:
     log = {0: [(0, "committed/2"), (1, "committed/0"), (5, "some/0")], 1: IN_ONE}
-    unread: list[Event] = [each for each in TRANSACTIONS if not isinstance(each, Seen)]
+    unread: list[Event] = [item for item in TRANSACTIONS if not isinstance(item, Seen)]
     assert kinds(unread, log) == ["reordered"]
 
 
 @pytest.mark.parametrize(
-    ("event", "found"),
+    ("event", "result"),
     [
         (Seen("r", 0, 2, "aborted/0", 4.0), "aborted read"),
         (Seen("r", 0, 2, "none/0", 4.0), "aborted read"),
@@ -243,8 +243,8 @@ def test_a_transaction_whose_values_are_in_another_order() -> None:
         (Ended("committed", committed=False, at=4.0), "two ends"),
     ],
 )
-def test_an_event_of_a_transaction_that_must_not_be(event: Event, found: str) -> None:
-    assert found in kinds([*TRANSACTIONS, event], {0: IN_ZERO, 1: IN_ONE})
+def test_an_event_of_a_transaction_that_must_not_be(event: Event, result: str) -> None:
+    assert result in kinds([*TRANSACTIONS, event], {0: IN_ZERO, 1: IN_ONE})
 
 
 COPIES: list[Event] = [
@@ -256,7 +256,7 @@ COPIES: list[Event] = [
 
 
 @pytest.mark.parametrize(
-    ("zero", "one", "found"),
+    ("zero", "one", "result"),
     [
         (["copy/0"], ["copy/1"], []),
         (["copy/0"], ["again/0"], []),
@@ -265,10 +265,10 @@ COPIES: list[Event] = [
         (["copy/0", "early/0"], ["copy/1"], ["aborted read"]),
     ],
 )
-def test_each_value_is_copied_once(zero: list[str], one: list[str], found: list[str]) -> None:
+def test_each_value_is_copied_once(zero: list[str], one: list[str], result: list[str]) -> None:
     log = {0: list(enumerate(zero)), 1: list(enumerate(one))}
     sources = {0: [(0, "p/0"), (1, "p/1")]}
-    assert [each.kind for each in check_copies(COPIES, log, sources)] == found
+    assert [check_copy.kind for check_copy in check_copies(COPIES, log, sources)] == result
 
 
 LOCK, DELIVERIES_MAX = 5.0, 3
@@ -320,7 +320,7 @@ SHARED: Log = {0: [(offset, f"p/{offset}") for offset in (0, 1, 3, 4, 5, 6, 7)],
 
 
 def share_kinds(events: list[Event], log: Log) -> list[str]:
-    return sorted(each.kind for each in check_shares(events, log, LOCK, DELIVERIES_MAX))
+    return sorted(check_share.kind for check_share in check_shares(events, log, LOCK, DELIVERIES_MAX))
 
 
 def test_shares_that_hold_have_no_violation() -> None:
@@ -334,7 +334,7 @@ def test_a_record_that_nobody_accepts_or_gets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "found"),
+    ("event", "result"),
     [
         # However late: a lock that ended before leaves no right to accept.
         (came("b", 0, 2, 60.0), ["accepted again"]),
@@ -347,8 +347,8 @@ def test_a_record_that_nobody_accepts_or_gets() -> None:
         (came("e", 6, 2, 1.55), ["taken"]),
     ],
 )
-def test_a_delivery_that_must_not_be(event: Event, found: list[str]) -> None:
-    assert share_kinds([*SHARES, event], SHARED) == found
+def test_a_delivery_that_must_not_be(event: Event, result: list[str]) -> None:
+    assert share_kinds([*SHARES, event], SHARED) == result
 
 
 def test_an_acceptance_of_what_another_one_has_already() -> None:
@@ -356,4 +356,4 @@ def test_an_acceptance_of_what_another_one_has_already() -> None:
     assert share_kinds([*SHARES, *late], SHARED) == ["accepted again"]
     # The fault that lost an acceptance came after that, and maybe long before the next delivery.
     again = check_shares([*SHARES, came("b", 0, 2, 60.0)], SHARED, LOCK, DELIVERIES_MAX)
-    assert [each.at for each in again] == [2.1]
+    assert [item.at for item in again] == [2.1]

@@ -113,13 +113,13 @@ class WriterClient(TransactionalClient):
         producer = self.begin_producer()
         if left := self._left:
             self.history.add(Ended(left.transaction, committed=False, at=now()))
-        for each in itertools.count():
+        for number in itertools.count():
             if not self.goes_on:
                 return
-            transaction = f"{instance}.{each}"
+            transaction = f"{instance}.{number}"
             producer.begin_transaction()
             commit = self._write(producer, transaction) and self.random.random() < _COMMITTED
-            if self._left and each:
+            if self._left and number:
                 left, self._left = self._left, None
                 with contextlib.suppress(KafkaException):
                     self.put(left.producer, left.transaction, TRANSACTIONS, 2 * _VALUES_MAX)
@@ -175,14 +175,16 @@ class CopierClient(TransactionalClient):
 
         consumer.subscribe([TRANSACTIONS], on_assign=changed, on_revoke=changed, on_lost=changed)
         try:
-            for each in itertools.count():
+            for number in itertools.count():
                 if not self.goes_on:
                     return
                 before = changes
-                found = [each for each in consumer.consume(_COPIED_AT_ONCE_MAX, 0.2) if not each.error()]
+                result = [item for item in consumer.consume(_COPIED_AT_ONCE_MAX, 0.2) if not item.error()]
                 # What was read before partitions were assigned again may be another member's now.
                 is_mine = changes == before
-                if found and not (is_mine and self._copy(producer, consumer, f"{instance}.{each}", found)):
+                if result and not (
+                    is_mine and self._copy(producer, consumer, f"{instance}.{number}", result)
+                ):
                     self._rewind(consumer)
                 if self.reuses_sequences:
                     producer = self.begin_producer()
@@ -190,13 +192,13 @@ class CopierClient(TransactionalClient):
             consumer.close()
 
     def _copy(
-        self, producer: Producer, consumer: Consumer, transaction: str, found: Sequence[Message]
+        self, producer: Producer, consumer: Consumer, transaction: str, result: Sequence[Message]
     ) -> bool:
         """Write one copy of each record; False if that was aborted."""
         producer.begin_transaction()
         offsets: dict[int, int] = {}
         try:
-            for number, source in enumerate(map(record_of, found)):
+            for number, source in enumerate(map(record_of, result)):
                 offsets[source[0]] = source[1] + 1
                 self.put(producer, transaction, COPIES, number, source)
             places = [TopicPartition(TRANSACTIONS, *place) for place in offsets.items()]
@@ -254,7 +256,7 @@ def find_hanging(bootstrap: str, topic: str) -> list[Violation]:
     """Wait until no transaction is open in a topic; returns where one is all the same."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
-    asked = {TopicPartition(topic, each): latest for each in range(PARTITIONS)}
+    asked = {TopicPartition(topic, number): latest for number in range(PARTITIONS)}
 
     def ends(isolation: IsolationLevel) -> dict[int, int]:
         answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=_CALL_SECONDS)
@@ -264,23 +266,23 @@ def find_hanging(bootstrap: str, topic: str) -> list[Violation]:
 
     def is_stable() -> bool:
         written, stable = ends(IsolationLevel.READ_UNCOMMITTED), ends(IsolationLevel.READ_COMMITTED)
-        hanging[:] = [each for each in written if stable[each] < written[each]]
+        hanging[:] = [file for file in written if stable[file] < written[file]]
         return not hanging
 
     with contextlib.suppress(AssertionError):
         wait_until(is_stable, "no transaction is open", _SETTLED_SECONDS_MAX)
-    return [Violation("hanging", f"partition {each} of {topic} has an open transaction") for each in hanging]
+    return [Violation("hanging", f"partition {item} of {topic} has an open transaction") for item in hanging]
 
 
 def wait_for_copies(bootstrap: str, log: Log) -> None:
     """Wait until copiers have committed the end of a log, or for a while."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": COPIERS, "enable.auto.commit": False})
-    places = [TopicPartition(TRANSACTIONS, each) for each, records in log.items() if records]
+    places = [TopicPartition(TRANSACTIONS, item) for item, records in log.items() if records]
 
     def are_all() -> bool:
         with contextlib.suppress(KafkaException):
-            found = consumer.committed(places, timeout=_CALL_SECONDS)
-            return all(each.offset > log[each.partition][-1][0] for each in found)
+            results = consumer.committed(places, timeout=_CALL_SECONDS)
+            return all(result.offset > log[result.partition][-1][0] for result in results)
         return False
 
     try:

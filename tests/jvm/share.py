@@ -72,7 +72,7 @@ class ShareConsumer:
 
     def fetch(self, seconds: float) -> list[Shared]:
         """Poll once."""
-        came = (each.split(":", 3) for each in self.do("poll", str(int(seconds * 1000))).split())
+        came = (item.split(":", 3) for item in self.do("poll", str(int(seconds * 1000))).split())
         return [
             Shared(int(partition), int(offset), int(count), value) for partition, offset, count, value in came
         ]
@@ -80,8 +80,8 @@ class ShareConsumer:
     def poll(self, seconds: float = 0.5) -> Counts:
         """Poll once."""
         came = self.fetch(seconds)
-        self._places |= {each.value: f"{each.partition}:{each.offset}" for each in came}
-        return {each.value: each.delivery for each in came}
+        self._places |= {record.value: f"{record.partition}:{record.offset}" for record in came}
+        return {record.value: record.delivery for record in came}
 
     def some(self) -> Counts:
         """Poll until something comes."""
@@ -103,19 +103,19 @@ class ShareConsumer:
 
     def accept(self, *values: str) -> None:
         """Acknowledge records of the last poll."""
-        self.do("accept", *(self._places[each] for each in values))
+        self.do("accept", *(self._places[value] for value in values))
 
     def release(self, *values: str) -> None:
         """Give records back."""
-        self.do("release", *(self._places[each] for each in values))
+        self.do("release", *(self._places[value] for value in values))
 
     def reject(self, *values: str) -> None:
         """Have records never delivered again."""
-        self.do("reject", *(self._places[each] for each in values))
+        self.do("reject", *(self._places[value] for value in values))
 
     def renew(self, *values: str) -> None:
         """Keep records for longer."""
-        self.do("renew", *(self._places[each] for each in values))
+        self.do("renew", *(self._places[value] for value in values))
 
     def commit(self) -> str:
         """Send acknowledgements of one partition's records; returns `done` or the name of an error, "" without any."""

@@ -61,6 +61,6 @@ def test_the_first_session_goes_as_the_pages_say(
     (programs / "redis-cli").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{Path(sys.executable).parent}", prepend=":")
     printed = run_alone(directory, sections, SECONDS_MAX)
-    wanted = [step.command for each in sections for step in steps_of(each) if isinstance(step, Step)]
+    wanted = [step.command for section in sections for step in steps_of(section) if isinstance(step, Step)]
     assert len(wanted) > 8
     assert [command for command in wanted if f"$ {command}\n" not in printed] == []

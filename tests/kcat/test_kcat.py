@@ -39,7 +39,7 @@ def consume(broker: Broker, topic: str, *arguments: str) -> list[Received]:
         names = message.get("headers", [])
         headers = tuple((name, value.encode()) for name, value in zip(names[::2], names[1::2], strict=True))
         key, value = (
-            None if each is None else each.encode() for each in (message["key"], message["payload"])
+            None if item is None else item.encode() for item in (message["key"], message["payload"])
         )
         received.append(Received(message["partition"], message["offset"], key, value, headers, message["ts"]))
     return received
@@ -60,10 +60,10 @@ def test_records_of_all_codecs_come_back_exactly(broker: Broker) -> None:
         for partition in range(PARTITIONS):
             numbers = range(place * COUNT + partition, (place + 1) * COUNT, PARTITIONS)
             sent += [
-                Sample(partition, b"key-%d" % (each % 997), b"value %d" % each, headers_of(codec), -1)
-                for each in numbers
+                Sample(partition, b"key-%d" % (number % 997), b"value %d" % number, headers_of(codec), -1)
+                for number in numbers
             ]
-            lines = b"".join(b"key-%d\tvalue %d\n" % (each % 997, each) for each in numbers)
+            lines = b"".join(b"key-%d\tvalue %d\n" % (number % 997, number) for number in numbers)
             kcat(
                 broker, "-P", "-t", topic, "-p", str(partition), "-K", "\t", "-z", codec, *flags, given=lines
             )
@@ -79,10 +79,10 @@ def test_offsets_are_asked_for_and_read_from(broker: Broker) -> None:
         client.create(topic)
     kcat(broker, "-P", "-t", topic, "-Z", "-K", ":", given=b"a:1\nb:2\n:\nd:\n")
     first, second, third, fourth = consume(broker, topic)
-    assert [(each.key, each.value) for each in (first, second)] == [(b"a", b"1"), (b"b", b"2")]
-    assert [(each.key, each.value) for each in (third, fourth)] == [(None, None), (b"d", None)]
+    assert [(item.key, item.value) for item in (first, second)] == [(b"a", b"1"), (b"b", b"2")]
+    assert [(item.key, item.value) for item in (third, fourth)] == [(None, None), (b"d", None)]
     asked = kcat(broker, "-Q", "-t", f"{topic}:0:{third.timestamp}").decode()
-    assert int(asked.split()[-1]) in [each.offset for each in (first, second, third)]
+    assert int(asked.split()[-1]) in [item.offset for item in (first, second, third)]
     assert consume(broker, topic, "-p", "0", "-o", str(third.offset)) == [third, fourth]
     assert consume(broker, topic, "-p", "0", "-o", "end") == []
 

@@ -62,8 +62,8 @@ def test_kcat_writes_and_reads(sasl: Broker, mechanism: str) -> None:
         assert "the nonce is not that of this exchange" in sasl.log()
         return
     assert written.returncode == 0, written.stderr
-    found = kcat(sasl, mechanism, "-C", "-t", topic, "-o", "beginning", "-e", "-q")
-    assert found.stdout == "x\n"
+    result = kcat(sasl, mechanism, "-C", "-t", topic, "-o", "beginning", "-e", "-q")
+    assert result.stdout == "x\n"
 
 
 def test_a_token_of_kcats_own_has_no_signature_and_does_not_count(sasl: Broker) -> None:

@@ -92,12 +92,12 @@ def path_of(lake: Lake, file: str) -> Path:
 
 def offsets_in_files(lake: Lake, partition: int = 0) -> list[int]:
     """Return the offsets of all rows as they lie, file after file."""
-    found: list[int] = []
+    result: list[int] = []
     for file in files(lake):
         if file.partition == partition:
             with pq.ParquetFile(path_of(lake, file.path)) as opened_file:
-                found += opened_file.read(["offset"], use_threads=False).column(0).to_pylist()
-    return found
+                result += opened_file.read(["offset"], use_threads=False).column(0).to_pylist()
+    return result
 
 
 def request(
@@ -118,13 +118,13 @@ def read_all(
     reader: LakeReader, end: int, first: int = 0, bytes_max: int = 1 << 30, partition: int = 0
 ) -> list[StoredRecord]:
     """Return what a consumer gets who reads a partition from an offset on, step by step."""
-    found: list[StoredRecord] = []
+    result: list[StoredRecord] = []
     while first < end:
         answer = reader.answer(request(first, end, partition, bytes_max=bytes_max))
         assert answer.next_offset > first
-        found += [
-            (each.offset, each.timestamp, each.key, each.value, list(each.headers))
-            for each in read(answer.data)
+        result += [
+            (item.offset, item.timestamp, item.key, item.value, list(item.headers))
+            for item in read(answer.data)
         ]
         first = answer.next_offset
-    return found
+    return result

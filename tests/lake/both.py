@@ -89,9 +89,9 @@ class Both:
 
     @property
     def table(self) -> ArchiveTable:
-        found = self.lake.open(self.topic.of)
-        assert found is not None
-        return found
+        result = self.lake.open(self.topic.of)
+        assert result is not None
+        return result
 
     def files(self) -> list[TableFile]:
         return self.table.files()

@@ -26,12 +26,12 @@ def records_to_arrow(
     partition: int, records: Sequence[StoredRecord], *, log_append_time: bool = False
 ) -> pa.RecordBatch:
     """Return records of one partition, in their order, as rows of the lake."""
-    times, rest = timestamp_columns(np.array([each[1] for each in records], dtype=np.int64))
+    times, rest = timestamp_columns(np.array([record[1] for record in records], dtype=np.int64))
     columns: dict[str, Any] = {
-        OFFSET: [each[0] for each in records],
-        KEY: [each[2] for each in records],
-        VALUE: [each[3] for each in records],
-        HEADERS: [[{"key": name, "value": value} for name, value in each[4]] or None for each in records],
+        OFFSET: [record[0] for record in records],
+        KEY: [record[2] for record in records],
+        VALUE: [record[3] for record in records],
+        HEADERS: [[{"key": name, "value": value} for name, value in record[4]] or None for record in records],
         "partition": [partition] * len(records),
         "timestamp_type": [int(log_append_time)] * len(records),
         TIMESTAMP: times.to_pylist(),
@@ -39,15 +39,15 @@ def records_to_arrow(
     }
     nulls = [None] * len(records)
     return pa.RecordBatch.from_arrays(
-        [pa.array(columns.get(each.name, nulls), each.type) for each in SCHEMA], schema=SCHEMA
+        [pa.array(columns.get(field.name, nulls), field.type) for field in SCHEMA], schema=SCHEMA
     )
 
 
 def records_of(rows: pa.RecordBatch) -> list[StoredRecord]:
     """Return rows as the tuples in which the log is read."""
     headers = [
-        [] if each is None else [(one["key"], one["value"]) for one in each]
-        for each in rows.column("headers").to_pylist()
+        [] if item is None else [(one["key"], one["value"]) for one in item]
+        for item in rows.column("headers").to_pylist()
     ]
     columns: tuple[Any, ...] = (
         rows.column(OFFSET).to_pylist(),

@@ -72,7 +72,7 @@ def test_topics_without_a_remote_tier_are_left_alone(topics: Topics) -> None:
     topics.stores.topics.alter(
         "plain", topic_id(1), lambda row: msgspec.structs.replace(row, configs={"storage.format": "batch"})
     )
-    assert [each.name for each in topics.stores.remote_topics()] == ["orders"]
+    assert [remote_topic.name for remote_topic in topics.stores.remote_topics()] == ["orders"]
     with pytest.raises(ValueError, match="topic plain has no remote tier"):
         topics.archiver(names=["plain"]).round(topics.run)
     with pytest.raises(ValueError, match="there is no topic other"):
@@ -91,8 +91,8 @@ def test_a_topic_is_archived_while_its_copying_is_not_disabled(topics: Topics) -
 
 def test_only_the_topics_named_are_archived(topics: Topics) -> None:
     orders, others = topics.make("orders", "batch"), topics.make("others", "batch", number=1)
-    for each in (orders, others):
-        topics.produce(each.partitions[0], b"v")
+    for item in (orders, others):
+        topics.produce(item.partitions[0], b"v")
     assert topics.archiver(names=["others"]).round(topics.run).records == 1
     assert topics.source.lake.open(orders.of) is None
     topics.check(others)
@@ -132,7 +132,7 @@ def test_a_plan_writes_nothing_and_mirrors_nothing(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     [some], _ = topics.archiver().plan()
-    assert [(each.first, each.end) for each in some.partitions[0].ranges] == [(0, 2)]
+    assert [(item.first, item.end) for item in some.partitions[0].ranges] == [(0, 2)]
     assert not Path(topics.lake).exists()
     assert topics.bounds(topic.partitions[0]).archived == 0
 
@@ -288,7 +288,7 @@ def test_many_large_records_are_read_in_small_steps(topics: Topics, monkeypatch:
 
     def counted(self: Redis, commands: Any, **limits: Any) -> Any:
         replies = read(self, commands, **limits)
-        sizes.append(sum(len(repr(each)) for each in replies))
+        sizes.append(sum(len(repr(reply)) for reply in replies))
         return replies
 
     monkeypatch.setattr(Redis, "pipeline", counted)

@@ -26,8 +26,8 @@ DEAD_URL = "redis://127.0.0.1:1"
 def test_a_topic_deleted_meanwhile_is_no_failure_and_a_re_created_one_starts_over(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     other = topics.make("others", "batch", number=1)
-    for each in (topic, other):
-        topics.produce(each.partitions[0], b"1", b"2")
+    for item in (topic, other):
+        topics.produce(item.partitions[0], b"1", b"2")
 
     def deleted(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         assert list(topics.stores.topics.deletion.delete({topic.name: topic.id})[1])
@@ -74,7 +74,7 @@ def test_an_entry_that_is_no_batch_stops_its_partition_with_one_error_and_no_oth
         raw_redis.delete(hurt.stream)
         raw_redis.set(hurt.stream, b"no stream")
     done = topics.rounds(topics.archiver())
-    assert [(each.topic, each.partition) for each in done.failures] == [("orders", 0)]
+    assert [(failure.topic, failure.partition) for failure in done.failures] == [("orders", 0)]
     produced = topics.produced.pop((topic.id, 0))
     if layout == "batch":
         assert "stopped at offset 50" in done.failures[0].error
@@ -112,7 +112,7 @@ def test_a_lake_that_takes_no_files_fails_its_topics_and_loses_nothing(topics: T
     topics.produce(topic.partitions[0], b"1")
     Path(topics.lake).write_text("in the way")
     done = topics.archiver().round(topics.run)
-    assert [(each.topic, each.partition) for each in done.failures] == [("orders", -1)]
+    assert [(failure.topic, failure.partition) for failure in done.failures] == [("orders", -1)]
     assert done.records == 0
     Path(topics.lake).unlink()
     topics.archiver().round(topics.run)
@@ -144,8 +144,8 @@ def test_files_that_went_to_another_machine_are_not_committed(topics: Topics) ->
 
     def elsewhere(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         outcomes = topics.run(tasks)
-        for each in outcomes:
-            [file] = each.files
+        for outcome in outcomes:
+            [file] = outcome.files
             (Path(topics.source.lake.uri(topic.of)) / file.path).unlink()
         return outcomes
 
@@ -227,7 +227,7 @@ def test_records_that_left_redis_unarchived_are_reported_once_they_are_passed(to
     topics.trim(gapped, 2)
 
     def without_gapped(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        return topics.run([each for each in tasks if each.partition != gapped])
+        return topics.run([task for task in tasks if task.partition != gapped])
 
     done = topics.archiver().round(without_gapped)
     assert (done.records, done.lost) == (2, [])

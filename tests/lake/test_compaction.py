@@ -63,8 +63,8 @@ def file(
     return TableFile(path, partition, size, PER_FILE, first, first + last, 0, 1, 0, 0)
 
 
-def sizes_of(found: list[Merge]) -> list[list[int]]:
-    return [[each.size_bytes for each in merge.files] for merge in found]
+def sizes_of(result: list[Merge]) -> list[list[int]]:
+    return [[item.size_bytes for item in merge.files] for merge in result]
 
 
 def planned(*sizes: int) -> list[list[int]]:
@@ -97,21 +97,21 @@ def test_neighbours_that_are_small_become_one(sizes: list[int], expected: list[l
 
 
 def test_partitions_are_kept_apart() -> None:
-    found = merges([file(0, 5), file(1, 5), file(0, 6, 1), file(1, 6, 1), file(0, 7, 2)])
-    assert [(each.partition, each.size_bytes, each.rows, each.into) for each in found] == [
+    results = merges([file(0, 5), file(1, 5), file(0, 6, 1), file(1, 6, 1), file(0, 7, 2)])
+    assert [(result.partition, result.size_bytes, result.rows, result.into) for result in results] == [
         (0, 10, 20, 1),
         (1, 12, 20, 1),
     ]
 
 
 def test_files_of_others_are_rewritten_however_large_they_are() -> None:
-    found = merges([file(0, 64), file(1, 300, own=False), file(2, 64)])
-    assert [(each.size_bytes, each.into) for each in found] == [(300, 3)]
+    results = merges([file(0, 64), file(1, 300, own=False), file(2, 64)])
+    assert [(result.size_bytes, result.into) for result in results] == [(300, 3)]
 
 
 def test_files_whose_offsets_overlap_are_taken_together() -> None:
-    found = merges([file(0, 70, last=25), file(1, 70), file(2, 70), file(3, 70)])
-    assert [(each.size_bytes, each.into) for each in found] == [(210, 2)]
+    results = merges([file(0, 70, last=25), file(1, 70), file(2, 70), file(3, 70)])
+    assert [(result.size_bytes, result.into) for result in results] == [(210, 2)]
 
 
 def test_names_say_whose_a_file_is() -> None:
@@ -122,7 +122,7 @@ def test_names_say_whose_a_file_is() -> None:
 @given(st.lists(st.integers(1, 200), max_size=30))
 def test_no_file_is_in_two_merges_and_none_between_two_is_left_out(sizes: list[int]) -> None:
     every = [file(number, size) for number, size in enumerate(sizes)]
-    taken = [each for merge in merges(every) for each in merge.files]
+    taken = [item for merge in merges(every) for item in merge.files]
     assert len(taken) == len(set(taken))
     for merge in merges(every):
         assert len(merge.files) > 1
@@ -145,7 +145,7 @@ def test_a_row_is_written_again_only_as_its_file_doubles(sizes: list[int]) -> No
                 merge.files[0]._replace(size_bytes=merge.size_bytes, last_offset=merge.files[-1].last_offset)
             ]
     total = sum(sizes)
-    assert sum(each.size_bytes for each in held) == total
+    assert sum(item.size_bytes for item in held) == total
     # At each pass a row's file becomes at least half as large again.
     assert written <= total * (total.bit_length() * 2)
     assert len(held) <= 2 * total.bit_length() + 1
@@ -194,8 +194,8 @@ def test_every_column_is_kept(tmp_path: Path) -> None:
         (9, 2**62, b"\xff", b"v" * 300, []),
         (10, -(2**60), b"k", None, [("", b"")]),
     ]
-    for each in records:
-        append(lake, [each], each[0] + 1, partition=3)
+    for item in records:
+        append(lake, [item], item[0] + 1, partition=3)
     [done] = compact(lake, OF)
     assert done.error is None
     [file] = files(lake)
@@ -228,9 +228,9 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_merges_become_several_files_and_partitions_stay_apart(lake: Lake) -> None:
     archive(lake, ROWS, partition=1)
     outcomes = list(compact(lake, OF))
-    assert {each.partition for each in outcomes} == {0, 1}
+    assert {outcome.partition for outcome in outcomes} == {0, 1}
     for partition in (0, 1):
-        some = [each for each in files(lake) if each.partition == partition]
+        some = [item for item in files(lake) if item.partition == partition]
         assert 1 < len(some) < 10
         assert offsets_in_files(lake, partition) == list(range(ROWS))
 
@@ -257,7 +257,7 @@ def external_delete(lake: Lake) -> None:
 
 
 def own_compaction(lake: Lake) -> None:
-    assert [each.done for each in compact(lake, OF)] == [True]
+    assert [step.done for step in compact(lake, OF)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_another_writer_that_rewrites_files_first_wins(
     assert (outcome.done, outcome.error) == (False, None)
     # deltalake's compaction does not keep their order.
     assert sorted(offsets_in_files(lake)) == list(left)
-    for each in merged.written:
-        assert not path_of(lake, each.path).exists()
+    for item in merged.written:
+        assert not path_of(lake, item.path).exists()
 
 
 @pytest.mark.parametrize(
@@ -304,11 +304,11 @@ def test_a_merge_is_undone_if_an_optimize_commits_before_its_seal(
     archive(lake, ROWS, partition=1)
     append(lake, [record(ROWS)], ROWS + 1)
     monkeypatch.setattr(ArchiveTable, "seal", late)
-    outcomes = [(each.partition, each.done, each.error) for each in compact(lake, OF)]
+    outcomes = [(step.partition, step.done, step.error) for step in compact(lake, OF)]
     assert outcomes == [(0, False, None), (1, True, None)]
     assert sorted(offsets_in_files(lake)) == list(range(ROWS + 1))
     assert offsets_in_files(lake, 1) == list(range(ROWS))
-    assert [each.done for each in compact(lake, OF)] == [True]
+    assert [step.done for step in compact(lake, OF)] == [True]
     assert offsets_in_files(lake) == list(range(ROWS + 1))
 
 
@@ -387,8 +387,8 @@ def test_a_file_that_is_gone_or_damaged_is_an_error_and_changes_nothing(lake: La
     assert gone.path in (broken.error or "")
     assert (broken.done, broken.files_after) == (False, 0)
     assert (sound.done, sound.partition) == (True, 1)
-    assert [each for each in files(lake) if each.partition == 0] == [
-        each for each in before if each.partition == 0
+    assert [item for item in files(lake) if item.partition == 0] == [
+        item for item in before if item.partition == 0
     ]
     assert offsets_in_files(lake, 1) == list(range(30))
 
@@ -398,11 +398,11 @@ def test_rows_that_are_there_twice_are_left_for_somebody_to_look_at(lake: Lake) 
     file = write_file(filesystem(table.uri), 0, [records_to_arrow(0, [record(5)])], now_ms=1)
     assert file is not None
     table.append([file], [])
-    names = {each.name for each in path_of(lake, "partition=0").iterdir()}
+    names = {item.name for item in path_of(lake, "partition=0").iterdir()}
     [outcome] = compact(lake, OF)
     assert "offset 5 follows 5" in (outcome.error or "")
     assert len(files(lake)) == 11
-    assert names <= {each.name for each in path_of(lake, "partition=0").iterdir()}
+    assert names <= {item.name for item in path_of(lake, "partition=0").iterdir()}
 
 
 def test_a_table_with_features_that_hide_rows_is_not_touched(lake: Lake) -> None:
@@ -430,16 +430,16 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
         archived = opened(lake).next_offset(0) or 0
         if archived < end:
             archive(lake, archived + 20)
-        for each in compact(lake, OF):
-            assert each.done
+        for step in compact(lake, OF):
+            assert step.done
         deleted += len(opened(lake).vacuum(24, dry_run=False))
-        found = reader.answer(request(len(got), archived, bytes_max=300))
-        got += [each.offset for each in read(found.data)]
+        result = reader.answer(request(len(got), archived, bytes_max=300))
+        got += [item.offset for item in read(result.data)]
     assert got == list(range(end))
     assert deleted > 5
     assert len(list(path_of(lake, "partition=0").iterdir())) == len(files(lake))
 
 
 def test_no_two_files_of_one_name_are_ever_written(lake: Lake) -> None:
-    names = [[each.path for each in rewrite(lake, one(lake)).written] for _ in range(3)]
+    names = [[item.path for item in rewrite(lake, one(lake)).written] for _ in range(3)]
     assert len({*itertools.chain(*names)}) == 3

@@ -85,17 +85,19 @@ def test_records_of_any_dates_are_read_in_order_and_found_by_time(
             assert read_all(reader, end, at) == records[at:]
             whole = request(0, end)
             stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
-            largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
+            largest = max(stamps, key=lambda stamp: (stamp.timestamp, -stamp.offset))
             if largest.timestamp >= 0:
                 assert by_time(reader, whole) == largest
             for time in set(times):
-                assert by_time(reader, whole, time) == next(each for each in stamps if each.timestamp >= time)
+                assert by_time(reader, whole, time) == next(
+                    stamp for stamp in stamps if stamp.timestamp >= time
+                )
             check_dates(lake, records)
             # And the same after compaction, which ends.
             passes = 0
             while outcomes := list(compact(lake, OF)):
                 passes += 1
-                assert all(each.done for each in outcomes)
+                assert all(outcome.done for outcome in outcomes)
                 assert passes < 5
 
 
@@ -104,9 +106,9 @@ def check_dates(lake: Lake, records: Sequence[StoredRecord]) -> None:
     table = DeltaTable(lake.uri(OF))
     assert table.metadata().partition_columns == ["partition", "date"]
     rows = table.to_pyarrow_table(columns=["offset", "timestamp", "date"]).sort_by("offset").to_pylist()
-    assert [row["offset"] for row in rows] == [each[0] for each in records]
+    assert [row["offset"] for row in rows] == [item[0] for item in records]
     assert all(row["date"] == (row["timestamp"] and row["timestamp"].date()) for row in rows)
-    assert all(is_own(each.path) and f"/date={each.date}/" in each.path for each in files(lake))
+    assert all(is_own(file.path) and f"/date={file.date}/" in file.path for file in files(lake))
 
 
 @pytest.fixture
@@ -120,9 +122,9 @@ def test_a_row_group_is_one_of_each_date_so_late_records_cost_a_fetch_one_more(
     monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 4)
     times = [FIRST_DAY + DAY_MS - (DAY_MS if at % 4 == 1 else 0) for at in range(12)]
     written = append(lake, [record(at, time) for at, time in enumerate(times)], 12)
-    assert [each.date for each in written] == ["2023-11-15", "2023-11-14"]
+    assert [file.date for file in written] == ["2023-11-15", "2023-11-14"]
     windows = lake.data_files(OF).windows(written)
-    assert [(each.first_offset, each.last_offset, len(each.groups)) for each in windows] == [
+    assert [(window.first_offset, window.last_offset, len(window.groups)) for window in windows] == [
         (0, 3, 2),
         (4, 7, 2),
         (8, 11, 2),
@@ -137,7 +139,7 @@ def test_days_of_few_records_are_not_written_again_and_again(lake: Lake) -> None
         append(lake, [record(4 + more, FIRST_DAY + 3 * DAY_MS)], 5 + more)
     [done] = compact(lake, OF)
     assert (done.done, done.files_before, done.files_after) == (True, 4, 1)
-    assert [each.date for each in files(lake)] == [f"2023-11-{day}" for day in range(14, 18)]
+    assert [file.date for file in files(lake)] == [f"2023-11-{day}" for day in range(14, 18)]
     assert list(compact(lake, OF)) == []
     # Late records come beside those of their time, in one file of each date.
     for more in range(3):
@@ -145,7 +147,7 @@ def test_days_of_few_records_are_not_written_again_and_again(lake: Lake) -> None
         append(lake, [record(7 + 4 * more + at, time) for at, time in enumerate(times)], 11 + 4 * more)
     [done] = compact(lake, OF)
     assert (done.files_before, done.files_after) == (10, 3)
-    assert [each.date for each in files(lake)] == [
+    assert [file.date for file in files(lake)] == [
         *(f"2023-11-{day}" for day in range(14, 17)),
         "2023-11-17",
         "2023-11-14",
@@ -187,33 +189,33 @@ def test_a_topic_chooses_how_its_table_is_created_and_a_table_stays_as_it_is(top
 
 def test_verify_takes_files_of_several_dates_for_one_log(topics: Topics) -> None:
     topic = dated(topics, [0, 1, 0, 2, 1, 0])
-    [found] = verify.verify(topics.stores, topic)
-    assert (found.files, found.rows, found.compared, found.findings) == (3, 6, 6, ())
+    [result] = verify.verify(topics.stores, topic)
+    assert (result.files, result.rows, result.compared, result.findings) == (3, 6, 6, ())
     table = topics.source.lake.open(topic.of)
     assert table is not None
     # A record that is there twice, under another date.
     rows = records_to_arrow(0, [(1, FIRST_DAY + 5 * DAY_MS, b"k", b"1", [])])
     table.append(write_files(filesystem(table.uri), 0, [rows], 1, by_date=True), [])
-    [found] = verify.verify(topics.stores, topic)
-    assert {each.kind for each in found.findings} == {"duplicate", "unequal"}
-    assert any("offset 1 follows 1" in each.message for each in found.findings)
+    [result] = verify.verify(topics.stores, topic)
+    assert {finding.kind for finding in result.findings} == {"duplicate", "unequal"}
+    assert any("offset 1 follows 1" in finding.message for finding in result.findings)
 
 
 def test_verify_finds_what_is_missing_and_what_is_under_a_wrong_date(topics: Topics) -> None:
     topic = dated(topics, [0, 1, 0, 2, 1, 0])
     table = topics.source.lake.open(topic.of)
     assert table is not None
-    [gone] = [each for each in table.files() if each.date.endswith("15")]
+    [gone] = [file for file in table.files() if file.date.endswith("15")]
     table.remove([gone], 1)
-    [found] = verify.verify(topics.stores, topic)
-    assert ("gap", 1) in [(each.kind, each.offset) for each in found.findings]
+    [result] = verify.verify(topics.stores, topic)
+    assert ("gap", 1) in [(finding.kind, finding.offset) for finding in result.findings]
     directory = Path(topics.source.lake.uri(topic.of))
-    [other] = [each for each in table.files() if each.date.endswith("16")]
+    [other] = [file for file in table.files() if file.date.endswith("16")]
     (directory / gone.path).replace(directory / other.path.replace("16/", "16/x"))
     table.append([gone._replace(path=other.path.replace("16/", "16/x"), date="2023-11-16")], [])
-    [found] = verify.verify(topics.stores, topic)
-    assert [each.kind for each in found.findings] == ["statistics"]
-    assert "has records of 2023-11-15" in found.findings[0].message
+    [result] = verify.verify(topics.stores, topic)
+    assert [finding.kind for finding in result.findings] == ["statistics"]
+    assert "has records of 2023-11-15" in result.findings[0].message
 
 
 def test_files_of_one_stretch_expire_together(topics: Topics) -> None:
@@ -226,19 +228,19 @@ def test_files_of_one_stretch_expire_together(topics: Topics) -> None:
     assert (kept.files, kept.start) == (0, 0)
     [left] = expiry.expire(topics.stores, topic, week, FIRST_DAY + 8 * DAY_MS)
     assert (left.files, left.rows, left.start) == (2, 5, 5)
-    assert [each[0] for each in topics.archived(topic)] == [5]
+    assert [item[0] for item in topics.archived(topic)] == [5]
 
 
 def test_scans_and_streams_count_and_read_each_record_once(topics: Topics) -> None:
     topic = dated(topics, [0, 1, 0, 2, 1, 0, 1, 1, 2])
     [log] = snapshots(topics.stores, topic)
     parts = scan_parts(topics.stores, log, ScanRange(1, 8))
-    rows = [each for part in parts for each in PartReader(topics.stores).rows(part)]
-    assert [offset for each in rows for offset in each.column("offset").to_pylist()] == list(range(1, 8))
+    rows = [row for part in parts for row in PartReader(topics.stores).rows(part)]
+    assert [offset for row in rows for offset in row.column("offset").to_pylist()] == list(range(1, 8))
     assert offset_after(topics.stores, log, 2, 4) == 6
     late = TimestampRange((FIRST_DAY + 2 * DAY_MS) * 1000)
     parts = scan_parts(topics.stores, log, ScanRange(0, 9, late))
-    assert [(each.first, each.end) for each in parts] == [(3, 9)]
+    assert [(item.first, item.end) for item in parts] == [(3, 9)]
 
 
 @pytest.mark.parametrize("days", [[0, 0, 0, 1], [0, 1, 1, 1]], ids=["one date, then two", "two, then one"])
@@ -250,7 +252,7 @@ def test_row_groups_of_one_date_and_of_several_go_to_one_file(
     records = [record(at, FIRST_DAY + day * DAY_MS) for at, day in enumerate(days)]
     rows = records_to_arrow(0, records)
     written = write_files(filesystem(table.uri), 0, [rows], 1, by_date=True)
-    assert [each.date for each in written] == ["2023-11-14", "2023-11-15"]
+    assert [file.date for file in written] == ["2023-11-14", "2023-11-15"]
     table.append(written, [Advance(0, 0, 4)])
     assert read_all(LakeReader(lake), 4) == records
 
@@ -279,9 +281,9 @@ def test_a_file_that_cannot_be_written_leaves_none_of_its_dates(lake: Lake) -> N
         yield rows[0]
         raise OSError("gone")
 
-    for each in (broken(), [rows[0], rows[0]]):
+    for item in (broken(), [rows[0], rows[0]]):
         with pytest.raises((OSError, ValueError)):
-            write_files(filesystem(table.uri), 0, each, 1, by_date=True)
+            write_files(filesystem(table.uri), 0, item, 1, by_date=True)
     assert list(path_of(lake, "").rglob("*.parquet")) == []
     assert opened(lake).files() == []
 
@@ -293,7 +295,7 @@ def test_iceberg_has_the_same_rows(tmp_path: Path) -> None:
     append(lake, [record(30, -1)], 31)
     iceberg.tables(lake).sync(OF)
     append(lake, [record(at, times[at - 31]) for at in range(31, 40)], 40)
-    assert all(each.done for each in compact(lake, OF))
+    assert all(step.done for step in compact(lake, OF))
     iceberg.tables(lake).sync(OF)
     table = iceberg.check(lake, OF)
     for reader in iceberg.READERS.values():

@@ -95,7 +95,7 @@ def test_transactional_and_control_batches_keep_what_a_reader_needs_of_them() ->
 
 def test_times_that_no_calendar_has_stay_what_they_are() -> None:
     times = [0, -1, -2, 253_402_300_799_999, 253_402_300_800_000, -(2**62), 2**62]
-    rows = rows_of([stored(batch(*(Record(timestamp=each) for each in times)), 0)])
+    rows = rows_of([stored(batch(*(Record(timestamp=time) for time in times)), 0)])
     assert [record[1] for record in records_of(rows)] == times
     assert rows.column("timestamp").is_valid().to_pylist() == [True, False, True, True, False, False, False]
     assert rows.column("timestamp_ms").to_pylist() == [
@@ -144,13 +144,13 @@ def test_many_batches_may_not_hold_more_together_than_one_may(monkeypatch: pytes
 
 
 def test_append_time_and_create_time_are_distinguished() -> None:
-    found = read([(b"0-6", entry_of((5, 1000, None, b"v", [])))], 0)
-    assert to_arrow(0, found).column("timestamp_type").to_pylist() == [0]
-    assert to_arrow(0, found, log_append_time=True).column("timestamp_type").to_pylist() == [1]
+    result = read([(b"0-6", entry_of((5, 1000, None, b"v", [])))], 0)
+    assert to_arrow(0, result).column("timestamp_type").to_pylist() == [0]
+    assert to_arrow(0, result, log_append_time=True).column("timestamp_type").to_pylist() == [1]
 
 
 def test_columns_that_are_not_wanted_are_null() -> None:
-    found = read([(b"0-6", entry_of((5, 1000, b"k", b"v", [("h", b"x")])))], 0)
-    whole, rows = to_arrow(0, found), to_arrow(0, found, [VALUE])
+    result = read([(b"0-6", entry_of((5, 1000, b"k", b"v", [("h", b"x")])))], 0)
+    whole, rows = to_arrow(0, result), to_arrow(0, result, [VALUE])
     assert [rows.column(name).null_count for name in (KEY, VALUE, HEADERS)] == [1, 0, 1]
     assert [whole.column(name).null_count for name in (KEY, VALUE, HEADERS)] == [0, 0, 0]

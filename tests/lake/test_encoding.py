@@ -46,10 +46,12 @@ ENTRY_RECORDS = st.lists(st.tuples(ENTRY_TIMES, ENTRY_CONTENTS, ENTRY_CONTENTS, 
 def served(
     rows: pa.RecordBatch, *, codec: int = NONE, bytes_max: int = 1 << 24, at_least_one: bool = True
 ) -> tuple[EncodedBatches, bytes]:
-    found = arrow_to_batches(rows, codec=codec, epochs=EPOCHS, bytes_max=bytes_max, at_least_one=at_least_one)
-    data = b"".join(bytes(each) for each in found.pieces)
-    assert found.size_bytes == len(data)
-    return found, data
+    result = arrow_to_batches(
+        rows, codec=codec, epochs=EPOCHS, bytes_max=bytes_max, at_least_one=at_least_one
+    )
+    data = b"".join(bytes(piece) for piece in result.pieces)
+    assert result.size_bytes == len(data)
+    return result, data
 
 
 def plain(records: list[StoredRecord]) -> list[Record]:
@@ -58,7 +60,7 @@ def plain(records: list[StoredRecord]) -> list[Record]:
 
 @settings(deadline=None)
 @given(
-    ENTRY_RECORDS.filter(lambda records: all(abs(each[0]) < 2**61 for each in records)),
+    ENTRY_RECORDS.filter(lambda records: all(abs(record[0]) < 2**61 for record in records)),
     st.integers(1, 2**31),
     st.sampled_from(CODECS),
 )
@@ -67,32 +69,32 @@ def test_a_consumer_reads_every_archived_record(
     step: int,
     codec: int,
 ) -> None:
-    records: list[StoredRecord] = [(at * step, *each) for at, each in enumerate(contents)]
-    found, data = served(records_to_arrow(0, records), codec=codec)
+    records: list[StoredRecord] = [(at * step, *item) for at, item in enumerate(contents)]
+    result, data = served(records_to_arrow(0, records), codec=codec)
     assert read(data) == plain(records)
-    assert found.record_count == len(records)
-    assert not found.full
+    assert result.record_count == len(records)
+    assert not result.full
     if records:
-        assert found.next_offset == records[-1][0] + 1
+        assert result.next_offset == records[-1][0] + 1
         headers = headers_of(data)
-        assert [each.partition_leader_epoch for each in headers] == [
-            epoch_at(EPOCHS, each.base_offset) for each in headers
+        assert [header.partition_leader_epoch for header in headers] == [
+            epoch_at(EPOCHS, header.base_offset) for header in headers
         ]
         # No batch has records of two epochs.
         assert all(
-            next_epoch_start(EPOCHS, each.base_offset) > each.base_offset + each.last_offset_delta
-            for each in headers
+            next_epoch_start(EPOCHS, header.base_offset) > header.base_offset + header.last_offset_delta
+            for header in headers
         )
 
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 500, 2000])
 def test_no_more_is_served_than_asked_for_but_one_record(bytes_max: int) -> None:
     records: list[StoredRecord] = [(at, 1000, b"k", b"v" * 50, []) for at in range(100)]
-    found, data = served(records_to_arrow(0, records), bytes_max=bytes_max)
-    assert found.full
+    result, data = served(records_to_arrow(0, records), bytes_max=bytes_max)
+    assert result.full
     got = read(data)
     assert got == plain(records)[: len(got)]
-    assert len(got) == found.record_count == found.next_offset
+    assert len(got) == result.record_count == result.next_offset
     assert len(data) <= bytes_max or len(got) == 1
     nothing, data = served(records_to_arrow(0, records), bytes_max=1, at_least_one=False)
     assert (data, nothing.record_count, nothing.full) == (b"", 0, True)
@@ -104,13 +106,13 @@ def test_rows_of_both_timestamp_types_stand_in_batches_of_their_own() -> None:
     rows = pa.Table.from_batches(
         [records_to_arrow(0, before), records_to_arrow(0, after, log_append_time=True)]
     )
-    found, data = served(rows.combine_chunks().to_batches()[0])
+    result, data = served(rows.combine_chunks().to_batches()[0])
     assert [header.attributes & LOG_APPEND_TIME_BIT for header in headers_of(data)] == [
         0,
         LOG_APPEND_TIME_BIT,
     ]
     assert read(data) == plain(before + after)
-    assert found.record_count == 4
+    assert result.record_count == 4
 
 
 def test_control_records_reach_a_consumer_as_such() -> None:
@@ -124,7 +126,7 @@ def test_control_records_reach_a_consumer_as_such() -> None:
     columns = [marks.get(field.name, column) for field, column in zip(SCHEMA, rows.columns, strict=True)]
     _, data = served(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
     headers = headers_of(data)
-    assert [(each.attributes, each.producer_id, each.producer_epoch) for each in headers] == [
+    assert [(header.attributes, header.producer_id, header.producer_epoch) for header in headers] == [
         (0, -1, -1),
         (TRANSACTIONAL_BIT, 8, 1),
         (TRANSACTIONAL_BIT | CONTROL_BIT, 8, 1),
@@ -162,14 +164,14 @@ def bare(records: Sequence[StoredRecord]) -> list[tuple[object, ...]]:
 def test_batches_have_the_rows_and_no_more_bytes_than_requested(codec: int, first: int, stop: int) -> None:
     records = kinds(100)
     rows = rows_of(records).slice(first, stop - first)
-    found = []
+    result = []
     for start, end in pairwise([0, *batch_ends(rows, bytes_max=700)]):
         data = encode_batch(rows.slice(start, end - start), codec)
         [header] = headers_of(data)
         assert (header.base_offset, header.producer_id, header.record_count) == (0, -1, end - start)
         assert len(data) <= 700 or end - start == 1
-        found += [each[:4] for each in read(data)]
-    assert found == bare(records[first:stop])
+        result += [batch[:4] for batch in read(data)]
+    assert result == bare(records[first:stop])
 
 
 def test_a_row_takes_no_more_bytes_than_is_counted() -> None:
@@ -186,12 +188,12 @@ def test_records_without_a_time_are_in_batches_of_their_own() -> None:
     times = [-1, -1, TIME, TIME + 1, -1, TIME]
     rows = rows_of([(at, time, None, b"%d" % at, []) for at, time in enumerate(times)])
     assert batch_ends(rows) == [2, 4, 5, 6]
-    found = [
+    result = [
         record.timestamp
         for start, end in pairwise([0, *batch_ends(rows)])
         for record in read(encode_batch(rows.slice(start, end - start), 0))
     ]
-    assert found == times
+    assert result == times
 
 
 def test_batches_end_where_so_many_records_are_enough() -> None:
@@ -204,19 +206,19 @@ def test_small_pieces_make_full_batches() -> None:
     records: list[StoredRecord] = [(at, TIME, None, b"%04d" % at * 100, []) for at in range(12_000)]
     rows = rows_of(records)
     pieces = [rows.slice(first, 50) for first in range(0, 12_000, 50)]
-    found = list(batches_of(pieces))
-    assert [value for each in found for value in each.column("value").to_pylist()] == [
-        each[3] for each in records
+    results = list(batches_of(pieces))
+    assert [value for result in results for value in result.column("value").to_pylist()] == [
+        record[3] for record in records
     ]
-    counted = [int(record_sizes(each).sum()) for each in found]
-    assert all(BATCH_BYTES * 0.95 < each <= BATCH_BYTES for each in counted[:-1])
+    counted = [int(record_sizes(result).sum()) for result in results]
+    assert all(BATCH_BYTES * 0.95 < item <= BATCH_BYTES for item in counted[:-1])
     assert list(batches_of([])) == []
 
 
 def test_rows_are_shared_out_in_their_order() -> None:
     rows = rows_of(kinds(7))
-    found = by_partition(rows, np.array([2, 0, 2, 5, 0, 2, 0]))
-    assert {partition: each.column("offset").to_pylist() for partition, each in found.items()} == {
+    result = by_partition(rows, np.array([2, 0, 2, 5, 0, 2, 0]))
+    assert {partition: item.column("offset").to_pylist() for partition, item in result.items()} == {
         0: [3, 12, 18],
         2: [0, 6, 15],
         5: [9],
@@ -235,8 +237,8 @@ KNOWN = {
 
 
 def test_hashes_are_kafkas() -> None:
-    found = murmur2(pa.array(list(KNOWN), pa.binary()))
-    assert found.view("int32").tolist() == list(KNOWN.values())
+    result = murmur2(pa.array(list(KNOWN), pa.binary()))
+    assert result.view("int32").tolist() == list(KNOWN.values())
 
 
 @pytest.mark.parametrize("first", [0, 7])

@@ -30,5 +30,5 @@ def test_engines_read_what_was_produced(topics: Topics, layout: Layout, engine: 
     read = READERS[engine]
     assert read(uri, None).column_names == SCHEMA.names
     assert received(read(uri, None)) == wanted
-    assert all(each.done for each in compact(topics.source.lake, topic.of))
+    assert all(item.done for item in compact(topics.source.lake, topic.of))
     assert received(read(uri, None)) == wanted

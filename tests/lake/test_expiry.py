@@ -109,8 +109,8 @@ def test_what_expired_in_the_lake_is_gone_though_redis_holds_it_still(topic: Bot
     assert done.start == 6
     assert (topic.bounds.log_start, topic.bounds.local_start) == (6, 6)
     wanted = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, 0, 1001)
-    found = topic.worker.offsets.find([OffsetQuery(topic.partition, each) for each in wanted])
-    assert [each.offset for each in found if not isinstance(each, KafkaError)] == [6, 6, 6, 6]
+    results = topic.worker.offsets.find([OffsetQuery(topic.partition, partition) for partition in wanted])
+    assert [result.offset for result in results if not isinstance(result, KafkaError)] == [6, 6, 6, 6]
     [below] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=5))
     assert below.error == ErrorCode.OFFSET_OUT_OF_RANGE
     [rest] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=6))
@@ -226,20 +226,20 @@ def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Bo
     for file in topic.files():
         age(topic.path_of(file.path), 1000)
     orphan, young = partition / "part-orphan.parquet", partition / "part-young.parquet"
-    for each, hours in ((orphan, VACUUM_HOURS_MIN + 1), (young, VACUUM_HOURS_MIN - 1)):
-        each.write_bytes(b"rows")
-        age(each, hours)
+    for item, hours in ((orphan, VACUUM_HOURS_MIN + 1), (young, VACUUM_HOURS_MIN - 1)):
+        item.write_bytes(b"rows")
+        age(item, hours)
     now_ms = time.time_ns() // 1_000_000
     retention = RetentionLimits(ms=now_ms - 1500)
     Expiry(topic.source).expire(topic.stores, topic.topic, retention, now_ms)
     left = {file.path for file in topic.files()}
-    removed = {each.name for each in partition.iterdir()} - {orphan.name, young.name}
+    removed = {item.name for item in partition.iterdir()} - {orphan.name, young.name}
     dry = Expiry(topic.source, dry_run=True).vacuum(topic.topic, VACUUM_HOURS_MIN)
     assert (dry.files, orphan.exists()) == (1, True)
     done = Expiry(topic.source).vacuum(topic.topic, VACUUM_HOURS_MIN)
     assert (done.files, done.error) == (1, None)
     # What left the table just now may still be read, however old it is.
-    assert {each.name for each in partition.iterdir()} == removed | {young.name}
+    assert {item.name for item in partition.iterdir()} == removed | {young.name}
     assert {file.path for file in topic.files()} == left
 
 
@@ -333,8 +333,8 @@ def test_a_pass_takes_every_topic_that_has_a_table(topic: Both) -> None:
 
     topic.stores.topics.alter(TOPIC, row.id, without)
     done = Expiry(topic.source).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
-    assert [(each.topic, each.partition, each.files) for each in done.expired] == [(TOPIC, 0, 3)]
-    assert [(each.topic, each.files) for each in done.vacuumed] == [("orders", 0), ("other", 0)]
+    assert [(result.topic, result.partition, result.files) for result in done.expired] == [(TOPIC, 0, 3)]
+    assert [(item.topic, item.files) for item in done.vacuumed] == [("orders", 0), ("other", 0)]
     assert (done.gone, done.failed) == ([], False)
 
 
@@ -343,19 +343,21 @@ def test_a_topic_whose_retention_cannot_be_read_keeps_everything(topic: Both) ->
     configs = row.configs | {"retention.ms": "soon"}
     topic.stores.topics.alter(TOPIC, row.id, lambda _: msgspec.structs.replace(row, configs=configs))
     done = Expiry(topic.source).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
-    assert [(each.partition, each.files, each.error is None) for each in done.expired] == [(-1, 0, False)]
+    assert [(result.partition, result.files, result.error is None) for result in done.expired] == [
+        (-1, 0, False)
+    ]
     assert len(topic.files()) == 3
 
 
 def test_a_topic_that_cannot_be_looked_at_hinders_no_other(topic: Both) -> None:
     log = topic.path_of("_delta_log")
-    for each in log.iterdir():
-        each.write_text("{")
+    for item in log.iterdir():
+        item.write_text("{")
     configs = {"storage.format": "batch", "remote.storage.enable": "true", "retention.ms": "0"}
     topic.worker.topics.create(TopicSpec(name="other", partitions=1, configs=configs))
     topic.worker.append("other", Record(b"v", timestamp=1))
     done = topic.archiver.round(lambda tasks: archive_ranges(topic.source, tasks))
-    assert [each.topic for each in done.failures] == [TOPIC]
+    assert [failure.topic for failure in done.failures] == [TOPIC]
     round_ = Expiry(topic.source).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
     first, second = round_.expired
     assert (first.topic, first.partition, round_.failed) == (TOPIC, -1, True)
@@ -397,14 +399,14 @@ def file(first: int, last: int, size: int, timestamp: int) -> TableFile:
 def test_retention_is_that_of_kafka(files: list[tuple[int, int]], ms: int, size: int, hot: int) -> None:
     """Compare with the rules, said for each number of files that could leave."""
     now = 30
-    some = [file(at, at, each, timestamp) for at, (each, timestamp) in enumerate(files)]
-    times = {each: timestamp for each, (_, timestamp) in zip(some, files, strict=True)}
-    count = count_expired(some, RetentionLimits(ms, size), now, hot, lambda each: times[each])
+    some = [file(at, at, item, timestamp) for at, (item, timestamp) in enumerate(files)]
+    times = {item: timestamp for item, (_, timestamp) in zip(some, files, strict=True)}
+    count = count_expired(some, RetentionLimits(ms, size), now, hot, lambda item: times[item])
 
     def may(number: int) -> bool:
-        known = [times[each] for each in some[:number]]
-        by_time = ms >= 0 and all(each <= now - ms for each in known) and known[-1] >= 0
-        left = sum(each.size_bytes for each in some[number:]) + hot
+        known = [times[item] for item in some[:number]]
+        by_time = ms >= 0 and all(statistic <= now - ms for statistic in known) and known[-1] >= 0
+        left = sum(item.size_bytes for item in some[number:]) + hot
         return by_time or (size >= 0 and left >= size)
 
     assert count == max((number for number in range(1, len(some) + 1) if may(number)), default=0)
@@ -414,8 +416,8 @@ def test_a_log_starts_after_all_that_left_even_where_files_overlap() -> None:
     some = [file(0, 9, 1, 1), file(5, 14, 1, 1), file(20, 29, 1, 1)]
     everything = RetentionLimits(ms=1000)
     # Of files that overlap none leaves alone.
-    assert count_expired(some, everything, 1500, 0, lambda each: 2000 if each is some[1] else 1) == 0
-    assert count_expired(some, everything, 1500, 0, lambda each: 2000 if each is some[2] else 1) == 2
+    assert count_expired(some, everything, 1500, 0, lambda item: 2000 if item is some[1] else 1) == 0
+    assert count_expired(some, everything, 1500, 0, lambda item: 2000 if item is some[2] else 1) == 2
     assert count_expired(some, RetentionLimits(bytes=2), 0, 0, lambda _: 0) == 0
     assert [start_after(some, count, 50) for count in (2, 3)] == [20, 50]
 

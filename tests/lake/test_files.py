@@ -52,7 +52,7 @@ def external(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> 
     file.parent.mkdir(exist_ok=True)
     pq.write_table(rows.drop_columns(["partition"]), file, **options)
     offsets = rows.column("offset").to_numpy()
-    times = [each for each in rows.column("timestamp").cast(pa.int64()).to_pylist() if each is not None]
+    times = [item for item in rows.column("timestamp").cast(pa.int64()).to_pylist() if item is not None]
     return TableFile(
         path=path,
         partition=PARTITION,
@@ -94,7 +94,7 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
     run = chance.choice([1, 5])
     runs = [range(at, min(at + run, len(records))) for at in range(0, len(records), run)]
     chance.shuffle(runs)
-    order = [each for one in runs for each in one]
+    order = [item for one in runs for item in one]
     bounds = [len(order) * number // files for number in range(files + 1)]
     parts = [order[first:stop] for first, stop in pairwise(bounds) if stop > first]
     written = [
@@ -109,8 +109,8 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
     stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
     whole = request(0, end, PARTITION)
     for time in sorted(set(times)):
-        assert by_time(reader, whole, time) == next(each for each in stamps if each.timestamp >= time)
-    largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
+        assert by_time(reader, whole, time) == next(stamp for stamp in stamps if stamp.timestamp >= time)
+    largest = max(stamps, key=lambda stamp: (stamp.timestamp, -stamp.offset))
     assert by_time(reader, whole) == (None if largest.timestamp < 0 else largest)
 
 

@@ -66,8 +66,8 @@ def lake(tmp_path: Path) -> Lake:
 
 def operations(table: Table) -> list[tuple[str, str]]:
     """Return what each snapshot did, and the commit of Delta's log that it stands for."""
-    summaries = [each.summary for each in table.snapshots() if each.summary is not None]
-    return [(each.operation.value, str(each["korvet.delta-version"])) for each in summaries]
+    summaries = [snapshot.summary for snapshot in table.snapshots() if snapshot.summary is not None]
+    return [(summary.operation.value, str(summary["korvet.delta-version"])) for summary in summaries]
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -96,16 +96,16 @@ def test_every_column_is_read_as_it_was_written(lake: Lake, reader: str) -> None
         },
     ]
     for partition in (0, 7):
-        batch = pa.RecordBatch.from_pylist([{"partition": partition, **each} for each in rows], SCHEMA)
+        batch = pa.RecordBatch.from_pylist([{"partition": partition, **row} for row in rows], SCHEMA)
         file = write_file(filesystem(table.uri), partition, [batch], now_ms=7)
         assert file is not None
         table.append([file], [Advance(partition, 0, 2**62 + 2)])
     tables(lake).sync(OF)
-    found = READERS[reader](check(lake, OF))
-    assert found == by_deltalake(lake, OF)
+    result = READERS[reader](check(lake, OF))
+    assert result == by_deltalake(lake, OF)
     last = (7, 0, -32768, 2**62, 32767)
-    assert found[-1][:5] == last
-    assert found[-1][5] == (2**62 + 1, 1_700_000_000_123, b"k", None, [("a", b"1"), ("\u00e4", None)])
+    assert result[-1][:5] == last
+    assert result[-1][5] == (2**62 + 1, 1_700_000_000_123, b"k", None, [("a", b"1"), ("\u00e4", None)])
 
 
 def test_a_table_is_read_as_its_page_says(
@@ -150,7 +150,7 @@ def test_each_commit_of_delta_becomes_a_snapshot_once(lake: Lake) -> None:
     # What Delta has before Iceberg for the first time is one snapshot.
     synced.sync(OF)
     assert operations(check(lake, OF)) == [("append", "2"), ("append", "3"), ("append", "4")]
-    assert all(each.done for each in compact(lake, OF))
+    assert all(step.done for step in compact(lake, OF))
     opened(lake).append([], [Advance(0, 40, 50)])
     append(lake, [record(50)], 51)
     synced.sync(OF)
@@ -161,8 +161,8 @@ def test_each_commit_of_delta_becomes_a_snapshot_once(lake: Lake) -> None:
     assert operations(check(lake, OF)) == [*snapshots, ("overwrite", "9")]
     # Again there is nothing to do, for the same process and for another.
     location = loaded(lake, OF.topic).metadata_location
-    for each in (synced, tables(lake)):
-        each.sync(OF)
+    for item in (synced, tables(lake)):
+        item.sync(OF)
     assert loaded(lake, OF.topic).metadata_location == location
 
 
@@ -183,7 +183,7 @@ def test_manifests_are_merged_and_files_removed_from_them(lake: Lake) -> None:
     opened(lake).remove(files(lake)[1:4], now_ms=9)
     synced.sync(OF)
     assert len(by_pyiceberg(check(lake, OF))) == 70
-    assert all(each.done for each in compact(lake, OF))
+    assert all(step.done for step in compact(lake, OF))
     append(lake, [record(60)], 61)
     synced.sync(OF)
     assert len(by_pyiceberg(check(lake, OF))) == 71
@@ -218,7 +218,7 @@ def test_what_is_not_in_the_log_any_more_becomes_one_snapshot(
     synced = tables(lake)
     synced.sync(OF)
     archive(lake, 50)
-    assert all(each.done for each in compact(lake, OF))
+    assert all(step.done for step in compact(lake, OF))
     if gone:
         delta = DeltaTable(opened(lake).uri)
         delta.create_checkpoint()
@@ -254,7 +254,7 @@ def test_of_two_processes_the_second_goes_on_from_the_first(lake: Lake) -> None:
     late = Late(lake, NAMESPACE, properties(Path(lake.path).parent))
     late.sync(OF)
     assert late.tries == 4
-    assert [each for each, _ in operations(check(lake, OF))] == ["append"] * 7
+    assert [item for item, _ in operations(check(lake, OF))] == ["append"] * 7
 
 
 @pytest.mark.parametrize("of", [OF, AGAIN])
@@ -272,11 +272,11 @@ def test_two_processes_that_create_a_table_have_one(lake: Lake, loads: int, of: 
         loaded = 0
 
         def _load(self, name: str) -> Table | None:
-            found = super()._load(name)
+            result = super()._load(name)
             self.loaded += 1
             if self.loaded == loads:
                 tables(lake).sync(of)
-            return found
+            return result
 
     Late(lake, NAMESPACE, properties(Path(lake.path).parent)).sync(of)
     assert names(lake) == [OF.topic, *([f"{OF.topic}@{OF.topic_id}"] if of == AGAIN else [])]
@@ -311,7 +311,7 @@ def test_a_rest_catalog_is_kept_in_step(lake: Lake) -> None:
         for stop in (10, 30):
             archive(lake, stop)
             synced.sync(OF)
-        assert all(each.done for each in compact(lake, OF))
+        assert all(step.done for step in compact(lake, OF))
         other.sync(OF)
         append(lake, [record(30)], 31)
         synced.maintain(OF, 24)
@@ -407,8 +407,8 @@ def test_errors_of_a_catalog_show_no_secret(lake: Lake, given: dict[str, str]) -
 def aged(lake: Lake, hours: float) -> None:
     """Let all files of Iceberg's be so old."""
     then = time.time() - hours * 3600
-    for each in path_of(lake, iceberg.METADATA).iterdir():
-        os.utime(each, (then, then))
+    for file in path_of(lake, iceberg.METADATA).iterdir():
+        os.utime(file, (then, then))
 
 
 def test_snapshots_expire_and_the_files_that_only_they_named_are_deleted(lake: Lake) -> None:
@@ -416,12 +416,12 @@ def test_snapshots_expire_and_the_files_that_only_they_named_are_deleted(lake: L
     for stop in (10, 20, 30):
         archive(lake, stop)
         synced.sync(OF)
-    assert all(each.done for each in compact(lake, OF))
+    assert all(step.done for step in compact(lake, OF))
     # A commit that a crash has cut short.
     left = path_of(lake, f"{iceberg.METADATA}/left-m0.avro")
     left.write_bytes(b"")
     synced.maintain(OF, 24)
-    assert [each for each, _ in operations(check(lake, OF))] == ["append", "append", "append", "overwrite"]
+    assert [item for item, _ in operations(check(lake, OF))] == ["append", "append", "append", "overwrite"]
     assert left.exists()
     with loaded(lake, OF.topic).transaction() as transaction:
         transaction.set_properties({"history.expire.max-snapshot-age-ms": "0"})
@@ -431,15 +431,15 @@ def test_snapshots_expire_and_the_files_that_only_they_named_are_deleted(lake: L
     with loaded(lake, OF.topic).transaction() as transaction:
         transaction.remove_properties("history.expire.max-snapshot-age-ms")
     synced.maintain(OF, 24)
-    before = {each.name for each in path_of(lake, iceberg.METADATA).iterdir()}
+    before = {file.name for file in path_of(lake, iceberg.METADATA).iterdir()}
     aged(lake, 23)
     synced.maintain(OF, 24)
-    assert {each.name for each in path_of(lake, iceberg.METADATA).iterdir()} == before
+    assert {file.name for file in path_of(lake, iceberg.METADATA).iterdir()} == before
     aged(lake, 25)
     synced.maintain(OF, 24)
-    after = {each.name for each in path_of(lake, iceberg.METADATA).iterdir()}
+    after = {file.name for file in path_of(lake, iceberg.METADATA).iterdir()}
     # The list of the snapshot, its two manifests, and the versions of the metadata.
-    assert len([each for each in after if each.endswith(".avro")]) == 3
+    assert len([item for item in after if item.endswith(".avro")]) == 3
     assert not left.exists()
     check(lake, OF)
 
@@ -467,14 +467,16 @@ def test_no_snapshot_names_files_that_are_vacuumed_after_the_catalog_was_away(la
     synced.sync(OF)
     archive(lake, 20)
     then = time.time() - 30 * 3600
-    [gone] = [each for each in files(lake) if each.first_offset == 10]
+    [gone] = [file for file in files(lake) if file.first_offset == 10]
     opened(lake).remove([gone], now_ms=int(then * 1000))
     os.utime(path_of(lake, gone.path), (then, then))
     append(lake, [record(20)], 21)
     synced.maintain(OF, 24)
     assert opened(lake).vacuum(24, dry_run=False) == [gone.path]
     table = check(lake, OF)
-    named = [table.scan(snapshot_id=each.snapshot_id).to_arrow().num_rows for each in table.snapshots()]
+    named = [
+        table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows for snapshot in table.snapshots()
+    ]
     assert named == [10, 11]
 
 
@@ -523,7 +525,7 @@ def test_a_round_of_upkeep_leaves_no_connection_to_a_catalog(topics: Topics) -> 
     gc.disable()
     try:
         assert run_upkeep(given, time.time_ns() // 1_000_000).failures == 0
-        open_files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        open_files = [os.path.realpath(item) for item in Path("/proc/self/fd").iterdir()]
     finally:
         gc.enable()
     assert os.path.realpath(Path(topics.lake).parent / "catalog.db") not in open_files

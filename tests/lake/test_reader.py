@@ -39,7 +39,7 @@ def place(offset: int, archived: int, of: LakeTopic = OF, bytes_max: int = 1 << 
 
 
 def offsets(data: bytes) -> list[int]:
-    return [each.offset for each in read(data)]
+    return [batch.offset for batch in read(data)]
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +56,9 @@ def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) 
     reader = LakeReader(lake)
     every = [*range(10), *range(20, 40, 3)]
     for start in range(50):
-        found = reader.answer(place(start, 50))
-        assert offsets(found.data) == [at for at in every if at >= start]
-        assert (found.next_offset, found.more) == (50, False)
+        result = reader.answer(place(start, 50))
+        assert offsets(result.data) == [at for at in every if at >= start]
+        assert (result.next_offset, result.more) == (50, False)
     assert reader.answer(place(60, 50)).next_offset == 60
 
 
@@ -90,11 +90,11 @@ def test_rows_are_read_once_whichever_thread_does_it(tmp_path: Path, monkeypatch
     monkeypatch.setattr(DataFiles, "_read", read)
     lake = Lake(str(tmp_path))
     append(lake, [record(at) for at in range(20)], 20)
-    found = LakeReader(lake).answer(place(3, 20))
-    assert offsets(found.data) == list(range(3, 20))
+    result = LakeReader(lake).answer(place(3, 20))
+    assert offsets(result.data) == list(range(3, 20))
     assert len({group for group, _ in threads}) == len(threads) == 5
     # The next row group, while the one before it is.
-    names = [name.rpartition("_")[0] for group, name in sorted(threads, key=lambda each: each[0].index)]
+    names = [name.rpartition("_")[0] for group, name in sorted(threads, key=lambda thread: thread[0].index)]
     assert names[1:] == ["lake read ahead"] * 4
     # It is not begun where the first one is enough.
     threads.clear()
@@ -145,8 +145,8 @@ def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: 
         path.write_bytes(content[:-20] if damage == "cut off" else b"x" * len(content))
     reader = LakeReader(lake)
     for first in (4, 5):
-        found = reader.answer(place(2, 20))
-        assert (offsets(found.data), found.next_offset, found.more) == ([2, 3], 4, True)
+        result = reader.answer(place(2, 20))
+        assert (offsets(result.data), result.next_offset, result.more) == ([2, 3], 4, True)
         with pytest.raises(LakeError, match=path.name):
             reader.answer(place(first, 20))
     assert offsets(reader.answer(place(10, 20)).data) == list(range(10, 20))
@@ -177,13 +177,13 @@ def test_records_are_found_by_time(
     for times in files:
         start = len(stamps)
         stamps += [RecordTimestamp(start + at, time) for at, time in enumerate(times)]
-        append(lake, [record(*each) for each in stamps[start:]], len(stamps))
+        append(lake, [record(*stamp) for stamp in stamps[start:]], len(stamps))
     reader = LakeReader(lake)
     wanted = place(first, len(stamps))
-    there = [each for each in stamps if each.offset >= first]
+    there = [stamp for stamp in stamps if stamp.offset >= first]
     for timestamp in (*range(10), 2**62, 2**62 + 1):
-        expected = next((each for each in there if each.timestamp >= timestamp), None)
+        expected = next((interval for interval in there if interval.timestamp >= timestamp), None)
         assert by_time(reader, wanted, timestamp) == expected
-    largest = max((each.timestamp for each in there), default=-1)
-    first_largest = next((each for each in there if each.timestamp == largest), None)
+    largest = max((interval.timestamp for interval in there), default=-1)
+    first_largest = next((interval for interval in there if interval.timestamp == largest), None)
     assert by_time(reader, wanted) == (None if largest < 0 else first_largest)

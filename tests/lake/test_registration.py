@@ -24,18 +24,18 @@ class Catalog:
     def sync(self, location: str = "") -> dict[str, str]:
         """Apply a plan; returns its changes by name."""
         planned = plan(self.topics.stores, location or self.topics.lake, self.entries)
-        self.entries |= {each.name: each for each in (*planned.add, *planned.change)}
-        for each in planned.drop:
-            del self.entries[each.name]
-        assert all(each.name in self.entries for each in planned.taken)
-        return {each.name: change for change, some in planned._asdict().items() for each in some}
+        self.entries |= {item.name: item for item in (*planned.add, *planned.change)}
+        for item in planned.drop:
+            del self.entries[item.name]
+        assert all(item.name in self.entries for item in planned.taken)
+        return {item.name: change for change, some in planned._asdict().items() for item in some}
 
     def topic(self, name: str) -> LakeTopic:
         """Return what a name stands for."""
-        found = self.entries[name]
-        assert found.of is not None
-        assert found.location == f"{self.topics.lake}/{found.of.topic}/{found.of.topic_id}"
-        return found.of
+        result = self.entries[name]
+        assert result.of is not None
+        assert result.location == f"{self.topics.lake}/{result.of.topic}/{result.of.topic_id}"
+        return result.of
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def make(topics: Topics, name: str, number: int) -> LakeTopic:
 def test_a_name_leads_to_the_topic_as_it_is_and_history_has_one_of_its_own(
     topics: Topics, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.lake.registration.short_id", lambda each: each[-3:].lower())
+    monkeypatch.setattr("korvet.lake.registration.short_id", lambda item: item[-3:].lower())
     first = make(topics, "orders", 0)
     assert catalog.sync() == {"orders": "add"}
     assert catalog.sync() == {}
@@ -81,7 +81,7 @@ def test_a_name_leads_to_the_topic_as_it_is_and_history_has_one_of_its_own(
 def test_topics_that_would_have_the_same_name_keep_it_in_the_order_in_which_they_came(
     topics: Topics, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.lake.registration.short_id", lambda each: each[-3:].lower())
+    monkeypatch.setattr("korvet.lake.registration.short_id", lambda item: item[-3:].lower())
     dashed = make(topics, "a-b", 0)
     assert catalog.sync() == {"a_b": "add"}
     plain, upper = make(topics, "a_b", 1), make(topics, "A-B", 2)

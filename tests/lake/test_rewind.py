@@ -374,8 +374,8 @@ def test_a_reader_that_knows_the_table_from_before_serves_what_came_after(
     rewound(topic)
     topic.append(12)
     topic.archive()
-    found = reader.answer(request(first, topic.bounds.archived, of=of))
-    assert values(found.data) == [b"1", b"2", b"3", b"4", b"5", b"6", b"12"]
+    result = reader.answer(request(first, topic.bounds.archived, of=of))
+    assert values(result.data) == [b"1", b"2", b"3", b"4", b"5", b"6", b"12"]
 
 
 def test_a_consumer_before_what_expired_gets_the_next_record(topic: Both, raw_redis: Any) -> None:
@@ -386,6 +386,6 @@ def test_a_consumer_before_what_expired_gets_the_next_record(topic: Both, raw_re
     restore()
     log = topic.bounds
     place = request(log.log_start, log.archived, of=topic.topic.of)
-    found = LakeReader(topic.lake).answer(place)
-    assert values(found.data) == [b"3", b"4"]
-    assert first[1] < found.next_offset <= log.archived
+    result = LakeReader(topic.lake).answer(place)
+    assert values(result.data) == [b"3", b"4"]
+    assert first[1] < result.next_offset <= log.archived

@@ -67,9 +67,9 @@ def log_of(made: Both) -> PartitionSnapshot:
 
 
 def test_both_tiers_are_read_each_record_once_and_in_order(tiers: Both) -> None:
-    found = tiers.scanned()
-    assert [value for _, value in found] == VALUES
-    assert found == sorted(found)
+    result = tiers.scanned()
+    assert [value for _, value in result] == VALUES
+    assert result == sorted(result)
 
 
 def test_every_range_of_offsets_is_read_also_within_batches_and_files(tiers: Both) -> None:
@@ -88,12 +88,12 @@ def test_only_the_columns_that_are_wanted_are_read(tiers: Both, columns: tuple[s
     # Within files and batches too: then offsets have to be read.
     for first in (0, log.files[0].first_offset + 1, log.files[1].last_offset):
         for part in scan_parts(tiers.stores, log, ScanRange(first, log.end)):
-            wanted, found = list(everything.rows(part)), list(some.rows(part))
-            assert [each.num_rows for each in found] == [each.num_rows for each in wanted]
-            assert [each.select(columns).to_pylist() for each in found if columns] == [
-                each.select(columns).to_pylist() for each in wanted if columns
+            wanted, results = list(everything.rows(part)), list(some.rows(part))
+            assert [result.num_rows for result in results] == [partition.num_rows for partition in wanted]
+            assert [result.select(columns).to_pylist() for result in results if columns] == [
+                partition.select(columns).to_pylist() for partition in wanted if columns
             ]
-            for rows in found if part.remote else ():
+            for rows in results if part.remote else ():
                 assert set(rows.schema.names) <= {OFFSET, *columns}
 
 
@@ -106,17 +106,17 @@ def test_what_the_table_has_is_not_asked_of_redis(tiers: Both) -> None:
 
 def test_parts_end_between_files_where_they_are_to_be_small(tiers: Both) -> None:
     log = log_of(tiers)
-    found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, records_max=6))
-    assert [each.remote for each in found] == [True, True, False]
-    assert [value for _, value in tiers.rows(found)] == VALUES
+    results = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, records_max=6))
+    assert [result.remote for result in results] == [True, True, False]
+    assert [value for _, value in tiers.rows(results)] == VALUES
 
 
 def test_files_are_passed_over_that_have_no_record_of_that_time(tiers: Both) -> None:
     log = log_of(tiers)
     for at in range(4):
         times = TimestampRange(batch(at)[1] * 1000, batch(at)[1] * 1000)
-        found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times))
-        [archived] = [each for each in found if each.remote]
+        results = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times))
+        [archived] = [result for result in results if result.remote]
         assert [value for _, value in tiers.rows([archived])] == VALUES[3 * at : 3 * at + 3]
     [local] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, TimestampRange(batch(5)[0] * 1000)))
     assert not local.remote
@@ -174,7 +174,7 @@ def test_files_that_are_compacted_after_the_plan_are_no_loss(tiers: Both) -> Non
     reading = PartReader(tiers.stores)
     rows = reading.rows(planned[0])
     got = next(rows).column(VALUE).to_pylist()
-    assert all(each.done for each in compact(tiers.lake, tiers.topic.of))
+    assert all(item.done for item in compact(tiers.lake, tiers.topic.of))
     for file in before:
         tiers.path_of(file.path).unlink()
     for part in rows:
@@ -256,8 +256,8 @@ def test_a_file_of_others_without_times_is_not_skipped(tiers: Both) -> None:
     left_by_others(tiers, [range(12)], timed=False)
     times = TimestampRange(batch(1)[1] * 1000, batch(1)[1] * 1000)
     log = log_of(tiers)
-    found = tiers.rows(scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times)))
-    assert b"%d" % batch(1)[1] in [value for _, value in found]
+    result = tiers.rows(scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times)))
+    assert b"%d" % batch(1)[1] in [value for _, value in result]
 
 
 def left_by_others(made: Both, files: Sequence[Sequence[int]], *, timed: bool = True) -> None:
@@ -268,7 +268,7 @@ def left_by_others(made: Both, files: Sequence[Sequence[int]], *, timed: bool = 
     table, old = made.table, made.files()
     uri = table.uri
     system = filesystem(uri)
-    rows = pa.concat_tables([pq.read_table(each.path, filesystem=system) for each in old])
+    rows = pa.concat_tables([pq.read_table(file.path, filesystem=system) for file in old])
     written = []
     for number, places in enumerate(files):
         path = f"partition=0/part-{number}.snappy.parquet"
@@ -321,14 +321,14 @@ def test_deleted_records_are_not_read_though_a_file_has_them(tiers: Both) -> Non
 
 
 def test_offsets_are_found_by_time_in_both_tiers(tiers: Both) -> None:
-    log, found = log_of(tiers), tiers.scanned()
+    log, result = log_of(tiers), tiers.scanned()
 
     def at(timestamp: int) -> int | None:
         return first_offset_from(tiers.stores, log, timestamp)
 
-    for offset, value in found:
+    for offset, value in result:
         assert at(int(value)) == at(int(value) - 999) == offset
-    assert at(0) == found[0][0]
+    assert at(0) == result[0][0]
     assert at(int(VALUES[-1]) + 1) is None
 
 
@@ -396,9 +396,9 @@ def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, layout: 
                     for rows in reading.rows(part)
                     for row in rows.to_pylist()
                 ]
-                wanted = [each for each in held if first <= each.offset < end]
+                wanted = [item for item in held if first <= item.offset < end]
                 assert [(row["offset"], row["key"], row["value"]) for row in got] == [
-                    each[:3] for each in wanted
+                    partition[:3] for partition in wanted
                 ]
 
 
@@ -441,21 +441,21 @@ def archived(row: TopicRow) -> TopicRow:
 
 
 def test_what_compaction_removed_is_no_finding(once: OnceCompacted) -> None:
-    [found] = verify(once.topics.stores, once.topic)
-    assert found.findings == ()
-    assert (found.rows, found.compared) == (4, 4)
+    [result] = verify(once.topics.stores, once.topic)
+    assert result.findings == ()
+    assert (result.rows, result.compared) == (4, 4)
     once.topics.trim(once.log.partition, once.log.field("clean_end"))
-    [found] = verify(once.topics.stores, once.topic)
-    assert found.findings == ()
-    assert (found.rows, found.compared) == (4, 1)
+    [result] = verify(once.topics.stores, once.topic)
+    assert result.findings == ()
+    assert (result.rows, result.compared) == (4, 1)
 
 
 def test_what_is_in_the_lake_only_is_not_passed_over_for_what_redis_has_after_it(once: OnceCompacted) -> None:
     partition = once.log.partition
-    offsets = [each.offset for each in once.log.model]
+    offsets = [item.offset for item in once.log.model]
     for start in offsets[1:]:
         once.topics.trim(partition, start)
-        for offset in [each for each in offsets if each < start]:
-            [found] = once.log.logs.read([Read(partition, offset, 10)])
-            assert not isinstance(found, KafkaError)
-            assert (len(found), found.remote_end) == (0, start)
+        for offset in [item for item in offsets if item < start]:
+            [result] = once.log.logs.read([Read(partition, offset, 10)])
+            assert not isinstance(result, KafkaError)
+            assert (len(result), result.remote_end) == (0, start)

@@ -38,8 +38,8 @@ def lake(tmp_path: Path) -> Lake:
 
 def contents(table: ArchiveTable) -> list[tuple[int, int]]:
     """Read the whole table with deltalake's own reader."""
-    found = DeltaTable(table.uri).to_pyarrow_table().select(["partition", "offset"])
-    return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    result = DeltaTable(table.uri).to_pyarrow_table().select(["partition", "offset"])
+    return sorted(zip(*(column.to_pylist() for column in result.columns), strict=True))
 
 
 def test_rows_are_in_the_table_once_they_are_committed(lake: Lake) -> None:
@@ -52,11 +52,11 @@ def test_rows_are_in_the_table_once_they_are_committed(lake: Lake) -> None:
     assert contents(table) == [(0, 5), (0, 6), (0, 7)]
     assert [field.type for field in DeltaTable(table.uri).to_pyarrow_table().schema] == list(SCHEMA.types)
     assert (table.next_offset(0), table.next_offset(1)) == (10, None)
-    (found,) = table.files()
-    assert (found.path, found.partition, found.rows) == (file.path, 0, 3)
-    assert (found.first_offset, found.last_offset) == (5, 7)
-    assert (found.first_timestamp, found.last_timestamp) == (1_005_000, 1_007_000)
-    assert found.size_bytes == path_of(lake, file.path).stat().st_size
+    (result,) = table.files()
+    assert (result.path, result.partition, result.rows) == (file.path, 0, 3)
+    assert (result.first_offset, result.last_offset) == (5, 7)
+    assert (result.first_timestamp, result.last_timestamp) == (1_005_000, 1_007_000)
+    assert result.size_bytes == path_of(lake, file.path).stat().st_size
 
 
 def test_of_two_commits_from_one_offset_the_second_is_refused(lake: Lake) -> None:
@@ -77,7 +77,7 @@ def test_commits_for_different_partitions_do_not_hinder_each_other(lake: Lake) -
     second.append([written(second, 0, 2, partition=1)], [Advance(1, 0, 2)])
     table = opened(lake)
     assert contents(table) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert [table.next_offset(each) for each in (0, 1)] == [2, 2]
+    assert [table.next_offset(item) for item in (0, 1)] == [2, 2]
 
 
 def test_a_table_is_made_once(lake: Lake) -> None:

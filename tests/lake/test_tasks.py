@@ -88,8 +88,8 @@ def test_a_log_is_cut_into_ranges(
 
 
 def test_a_round_takes_no_more_ranges_than_it_may_and_none_far_after_the_last_known_cut() -> None:
-    found = split(3, SplitPoint(95, 9 * MIB + 5), CUTS, MIB, 2)
-    assert found == [OffsetRange(3, 20, MIB), OffsetRange(20, 30, MIB)]
+    result = split(3, SplitPoint(95, 9 * MIB + 5), CUTS, MIB, 2)
+    assert result == [OffsetRange(3, 20, MIB), OffsetRange(20, 30, MIB)]
     assert split(3, SplitPoint(1000, 100 * MIB), CUTS, 2 * MIB, 100)[-1].end == 90
 
 
@@ -107,11 +107,13 @@ def test_ranges_follow_each_other_without_holes(
         offset, size = offset + length, size + more
         cuts.append(SplitPoint(offset, size))
     end = SplitPoint(offset + 1, size)
-    found = split(first, end, cuts, target, count_max)
-    assert bool(found) == (first < end.offset)
-    assert len(found) <= count_max
-    assert [each.first for each in found] == [first, *(each.end for each in found)][: len(found)]
-    assert all(each.first < each.end <= end.offset for each in found)
+    results = split(first, end, cuts, target, count_max)
+    assert bool(results) == (first < end.offset)
+    assert len(results) <= count_max
+    assert [result.first for result in results] == [first, *(result.end for result in results)][
+        : len(results)
+    ]
+    assert all(result.first < result.end <= end.offset for result in results)
 
 
 def test_the_size_of_ranges_goes_by_the_backlog() -> None:
@@ -138,18 +140,18 @@ def outcome(first: int, end: int, next_offset: int) -> TaskOutcome:
     ],
 )
 def test_what_may_be_committed(done: list[tuple[int, int, int]], at: int, taken: int) -> None:
-    outcomes = [outcome(*each) for each in done]
+    outcomes = [outcome(*item) for item in done]
     assert advance(5, outcomes) == (at, outcomes[:taken])
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 8))
 def test_every_work_lies_in_one_bin(sizes: list[int], count_max: int) -> None:
-    found = bins(sizes, count_max)
-    assert sorted(place for each in found for place in each) == list(range(len(sizes)))
-    assert len(found) == min(count_max, len(sizes))
-    assert all(found)
+    results = bins(sizes, count_max)
+    assert sorted(place for result in results for place in result) == list(range(len(sizes)))
+    assert len(results) == min(count_max, len(sizes))
+    assert all(results)
 
 
 def test_bins_are_about_equally_full() -> None:
-    found = bins([80, 10, 10, 10, 10, 40], 2)
-    assert found == [[0], [5, 1, 2, 3, 4]]
+    result = bins([80, 10, 10, 10, 10, 40], 2)
+    assert result == [[0], [5, 1, 2, 3, 4]]

@@ -38,10 +38,10 @@ class Log:
         """Return what the table holds."""
         data = self.both.lake.data_files(self.both.topic.of)
         return [
-            each
+            item
             for file in self.both.files()
             for group in data.groups(file.path)
-            for each in zip(
+            for item in zip(
                 data.group_rows(group).column(OFFSET).to_pylist(),
                 data.group_rows(group).column(VALUE).to_pylist(),
                 strict=True,
@@ -52,15 +52,15 @@ class Log:
         """Return offset, value and headers of what is to be archived, read entry by entry."""
         end = self.both.bounds.stable_offset
         reader = RangeReader(self.both.stores.logs, self.both.partition, (0, end))
-        found = [
-            each
+        result = [
+            item
             for rows in reader.rows()
-            for each in zip(
+            for item in zip(
                 *(rows.column(name).to_pylist() for name in (OFFSET, VALUE, HEADERS)), strict=True
             )
         ]
         assert (reader.error, reader.next_offset, reader.holes) == (None, end, [])
-        return found
+        return result
 
     def is_sound(self) -> bool:
         return not next(iter(verify(self.both.stores, self.both.topic))).findings
@@ -156,8 +156,8 @@ def test_a_transaction_is_aborted_as_a_whole_in_however_many_steps_it_is_read(
             written = open_.setdefault(producer_id, [])
             written.append((producers[producer_id].write(value), value))
     stable = log.both.bounds.stable_offset
-    expected = sorted(each for each in kept if each[0] < stable)
-    assert [each[:2] for each in log.in_redis()] == expected
+    expected = sorted(kept_file for kept_file in kept if kept_file[0] < stable)
+    assert [item[:2] for item in log.in_redis()] == expected
     log.both.archive()
     for producer_id in open_:
         producers[producer_id].abort()

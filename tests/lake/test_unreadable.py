@@ -30,21 +30,21 @@ def topic(topics: Topics) -> SourceTopic:
 
 
 def table(topics: Topics, topic: SourceTopic) -> ArchiveTable:
-    found = topics.source.lake.open(topic.of)
-    assert found is not None
-    return found
+    result = topics.source.lake.open(topic.of)
+    assert result is not None
+    return result
 
 
 def kept(topics: Topics, topic: SourceTopic) -> bytes:
     """Return the bytes that are kept of a topic, file after file."""
     files = kept_files(topics.source.lake.filesystem(topic.of))
-    return b"".join(Path(topics.source.lake.uri(topic.of), each.path).read_bytes() for each in files)
+    return b"".join(Path(topics.source.lake.uri(topic.of), file.path).read_bytes() for file in files)
 
 
 def verified(topics: Topics, topic: SourceTopic) -> tuple[list[KeptRange], list[str]]:
     with topics.source.opened() as stores:
-        [found] = verify(stores, topic)
-    return list(found.known_holes), [each.kind for each in found.findings]
+        [result] = verify(stores, topic)
+    return list(result.known_holes), [finding.kind for finding in result.findings]
 
 
 def scanned(topics: Topics, topic: SourceTopic) -> list[int]:
@@ -54,8 +54,8 @@ def scanned(topics: Topics, topic: SourceTopic) -> list[int]:
         parts = scan_parts(stores, log, ScanRange(log.start, log.end))
         return [
             row
-            for each in parts
-            for rows in PartReader(stores).rows(each)
+            for part in parts
+            for rows in PartReader(stores).rows(part)
             for row in rows["offset"].to_pylist()
         ]
 
@@ -79,16 +79,18 @@ def test_every_malformed_batch_is_passed_and_its_bytes_are_kept(
     assert (scanned(topics, topic), newest(topics, topic)) == (sound, sound[-1])
     done = topics.rounds(topics.archiver())
     assert (done.failures, done.lost) == ([], [])
-    assert [(each.first, each.end) for each in done.unreadable] == holes
-    assert all(f"offset {each.first}" in each.reason for each in done.unreadable)
+    assert [(item.first, item.end) for item in done.unreadable] == holes
+    assert all(f"offset {item.first}" in item.reason for item in done.unreadable)
     assert "batches of offsets 1 to 5 do not decode and are left out" in caplog.text
     topics.check(topic)
     iceberg.check(topics.source.lake, topic.of)
     assert table(topics, topic).unreadable == len(holes)
     for _ in range(2):
-        assert verified(topics, topic) == ([KeptRange(*each) for each in holes], [])
+        assert verified(topics, topic) == ([KeptRange(*hole) for hole in holes], [])
         assert (scanned(topics, topic), newest(topics, topic)) == (sound, sound[-1])
-        assert [each.base_offset for each in headers_of(kept(topics, topic))] == [first for first, _ in holes]
+        assert [header.base_offset for header in headers_of(kept(topics, topic))] == [
+            first for first, _ in holes
+        ]
         # Again with all of it in the lake only, and after a vacuum.
         table(topics, topic).vacuum(0, dry_run=False)
         topics.trim(partition, sound[-1] + 1)
@@ -116,7 +118,7 @@ def test_a_kill_before_the_commit_leaves_each_hole_once(topics: Topics, topic: S
     last = topics.put(partition, BAD)
     done = topics.archiver().round(topics.run)
     expected = [(first[0][0], first[1][1], 2), (*last[0], 1)]
-    assert [(each.first, each.end, each.batches) for each in done.unreadable] == expected
+    assert [(item.first, item.end, item.batches) for item in done.unreadable] == expected
     assert table(topics, topic).unreadable == 3
     assert verified(topics, topic) == ([KeptRange(0, 2), KeptRange(3, 4)], [])
     assert topics.archiver().round(topics.run).unreadable == []

@@ -37,14 +37,14 @@ def topic(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Ite
 
 
 def verified(topic: Both) -> VerifiedPartition:
-    found = list(verify(topic.stores, topic.topic))
-    assert [each.partition for each in found] == [0, 1]
-    assert found[1] == VerifiedPartition(topic=TOPIC, partition=1)
-    return found[0]
+    results = list(verify(topic.stores, topic.topic))
+    assert [result.partition for result in results] == [0, 1]
+    assert results[1] == VerifiedPartition(topic=TOPIC, partition=1)
+    return results[0]
 
 
 def kinds(topic: Both) -> list[str]:
-    return [each.kind for each in verified(topic).findings]
+    return [finding.kind for finding in verified(topic).findings]
 
 
 def test_a_sound_lake_is_found_sound(topic: Both) -> None:
@@ -52,7 +52,7 @@ def test_a_sound_lake_is_found_sound(topic: Both) -> None:
 
 
 def test_so_is_one_that_was_compacted_and_expired(topic: Both) -> None:
-    assert [each.done for each in compact(topic.lake, topic.topic.of)] == [True]
+    assert [item.done for item in compact(topic.lake, topic.topic.of)] == [True]
     assert verified(topic) == VerifiedPartition(topic=TOPIC, partition=0, files=1, rows=8, compared=4)
     topic.archive()
     Expiry(topic.source).expire(topic.stores, topic.topic, RetentionLimits(ms=NOW - 4500), NOW)
@@ -67,8 +67,8 @@ def test_a_topic_that_was_never_archived_is_sound(redis_url: str, tmp_path: Path
 
 def test_a_table_that_is_gone_is_found(topic: Both) -> None:
     source = msgspec.structs.replace(topic.source, lake=Lake(topic.lake.path + "-other"))
-    [found] = verify(topic.stores._replace(source=source), topic.topic)
-    assert [each.kind for each in found.findings] == ["archived"]
+    [result] = verify(topic.stores._replace(source=source), topic.topic)
+    assert [finding.kind for finding in result.findings] == ["archived"]
 
 
 def remove(topic: Both, file: TableFile) -> None:
@@ -92,10 +92,12 @@ def test_a_file_that_is_gone_or_damaged_is_found(
 ) -> None:
     file = topic.files()[place]
     damage(topic, file)
-    found = verified(topic)
-    assert [(each.kind, each.offset) for each in found.findings] == [("unreadable", file.first_offset)]
-    assert file.path in found.findings[0].message
-    assert (found.files, found.rows) == (4, 6)
+    result = verified(topic)
+    assert [(finding.kind, finding.offset) for finding in result.findings] == [
+        ("unreadable", file.first_offset)
+    ]
+    assert file.path in result.findings[0].message
+    assert (result.files, result.rows) == (4, 6)
 
 
 def test_a_bit_that_flipped_in_a_value_is_found(redis_url: str, tmp_path: Path) -> None:
@@ -128,8 +130,8 @@ def test_a_row_that_is_there_twice_is_found(topic: Both) -> None:
 def test_records_that_only_redis_has_are_found(topic: Both) -> None:
     last = topic.files()[3]
     topic.table.remove([last], 1)
-    found = verified(topic)
-    assert ("gap", last.first_offset) in [(each.kind, each.offset) for each in found.findings]
+    result = verified(topic)
+    assert ("gap", last.first_offset) in [(finding.kind, finding.offset) for finding in result.findings]
 
 
 def test_a_gap_in_the_lake_is_found_where_all_offsets_are_records(redis_url: str, tmp_path: Path) -> None:
@@ -137,14 +139,14 @@ def test_a_gap_in_the_lake_is_found_where_all_offsets_are_records(redis_url: str
         firsts = made.archive_batches((1, 2), (3, 4), (5, 6))
         made.trim(firsts[2] + 2)
         made.table.remove([made.files()[1]], 1)
-        found = verified(made)
-        assert [(each.kind, each.message) for each in found.findings] == [
+        result = verified(made)
+        assert [(finding.kind, finding.message) for finding in result.findings] == [
             ("gap", "offsets 2 to 3 are missing")
         ]
         made.table.remove([made.files()[0]], 1)
-        assert [each.message for each in verified(made).findings] == ["offsets 0 to 3 are missing"]
+        assert [finding.message for finding in verified(made).findings] == ["offsets 0 to 3 are missing"]
         made.table.append([written(made, [1, 3])], [])
-        assert {each.kind for each in verified(made).findings} == {"gap"}
+        assert {finding.kind for finding in verified(made).findings} == {"gap"}
 
 
 def test_a_record_that_differs_is_found(topic: Both) -> None:
@@ -219,5 +221,5 @@ def test_what_retention_takes_meanwhile_is_no_finding(topic: Both, monkeypatch: 
     topic.trim(topic.files()[3].first_offset)
     other = topic.stores.logs.bounds([topic.topic.partitions[1]])
     monkeypatch.setattr(topic.stores.logs, "bounds", lambda _: bounds + other)
-    found = verified(topic)
-    assert (found.findings, found.compared) == ((), 2)
+    result = verified(topic)
+    assert (result.findings, result.compared) == ((), 2)

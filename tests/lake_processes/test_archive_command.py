@@ -91,12 +91,12 @@ def test_a_command_whose_java_is_killed_ends_with_one_line(topics: Topics, topic
         assert process.stdout is not None
         assert process.stdout.readline()
         [java] = [
-            each for each in children(process.pid) if "java" in Path(f"/proc/{each}/cmdline").read_text()
+            child for child in children(process.pid) if "java" in Path(f"/proc/{child}/cmdline").read_text()
         ]
         kill(java)
         # Whether a job is running then is chance; the next one fails in any case.
         topics.produce(topic.partitions[0], b"4")
         _, output = process.communicate(timeout=SPARK_SECONDS_MAX)
     assert process.returncode == 1
-    [line] = [each for each in output.splitlines() if not each.startswith("starting Spark: ")]
+    [line] = [splitline for splitline in output.splitlines() if not splitline.startswith("starting Spark: ")]
     assert line.startswith("Error: the job failed: ")

@@ -20,7 +20,7 @@ def test_only_what_replicas_have_is_archived(tmp_path: Path, storage_format: For
         topics.produce(partition, b"one")
         alone = topics.archiver().round(topics.run)
         assert alone.records == 0
-        assert [each.error for each in alone.failures] == [
+        assert [failure.error for failure in alone.failures] == [
             "replicas of Redis have not confirmed the end of the log"
         ]
         with master.replica():

@@ -49,17 +49,17 @@ def where(topics: Topics) -> tuple[str, ...]:
 
 def check_killed(topics: Topics, point: str, times: int, *more: str) -> None:
     """Kill an archiver at a point, and hold that the next one loses and repeats nothing."""
-    found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(FORMATS)]
-    for topic in found:
+    result = [topics.make(item, item, partitions=2, number=at) for at, item in enumerate(FORMATS)]
+    for topic in result:
         all_kinds(topics, topic)
-    batch = found[FORMATS.index("batch")]
+    batch = result[FORMATS.index("batch")]
     topics.put(batch.partitions[0], MALFORMED["zeros"], MALFORMED["fewer records than it says"])
     for _ in range(times):
         killed(archive, point, *where(topics), *more)
-        for topic in found:
+        for topic in result:
             topics.produce(topic.partitions[0], b"produced after the crash")
     assert topics.archiver().round(topics.run).failures == []
-    for topic in found:
+    for topic in result:
         topics.check(topic)
     table = topics.source.lake.open(batch.of)
     assert table is not None
@@ -111,13 +111,13 @@ def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage
 def test_a_killed_compactor_costs_a_file_at_most(tmp_path: Path, point: str, left: int) -> None:
     lake = Lake(str(tmp_path))
     archive_numbers(lake, ROWS)
-    before = {each.path for each in files(lake)}
+    before = {item.path for item in files(lake)}
     killed(compact_orders, point, lake.path)
     assert offsets_in_files(lake) == list(range(ROWS))
     assert (len(files(lake)) == 1) == ("after korvet.lake.table" in point)
     append(lake, [record(ROWS)], ROWS + 1)
-    for each in compact(lake, OF):
-        assert each.done
+    for step in compact(lake, OF):
+        assert step.done
     assert offsets_in_files(lake) == list(range(ROWS + 1))
     # What nobody named goes once it is old enough; what was named until now stays.
     then = time.time() - (HOURS + 1) * 3600
@@ -150,7 +150,7 @@ def test_a_killed_sync_of_iceberg_is_finished_by_the_next_one(tmp_path: Path, po
         # A table is there, and rows of it have been rewritten.
         iceberg.tables(lake).sync(OF)
         archive_numbers(lake, 40)
-        assert all(each.done for each in compact(lake, OF))
+        assert all(step.done for step in compact(lake, OF))
         append(lake, [record(40)], 41)
     killed(sync_iceberg, point, lake.path)
     iceberg.tables(lake).sync(OF)

@@ -58,8 +58,8 @@ def is_java(pid: int) -> bool:
 
 def java(broker: Broker) -> list[int]:
     """Return the Java processes of a broker that archives."""
-    found = broker.child_pids("archiver")
-    return [pid for each in found for pid in processes.descendants(each) if is_java(pid)]
+    results = broker.child_pids("archiver")
+    return [pid for result in results for pid in processes.descendants(result) if is_java(pid)]
 
 
 def make(broker: Broker) -> None:

@@ -28,8 +28,8 @@ PARTITIONS = 8
 
 @pytest.fixture
 def topics(redis_cluster: RedisCluster, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_cluster.url, tmp_path / "lake") as found:
-        yield found
+    with topics_in(redis_cluster.url, tmp_path / "lake") as result:
+        yield result
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def fill(topics: Topics, topic: SourceTopic, but: Sequence[int] = ()) -> None:
 
 
 def nodes_of(cluster: RedisCluster, topic: SourceTopic) -> dict[int, ClusterNode]:
-    return {each.index: cluster.node_of(each.stream) for each in topic.partitions}
+    return {partition.index: cluster.node_of(partition.stream) for partition in topic.partitions}
 
 
 def victim_of(cluster: RedisCluster, topic: SourceTopic) -> tuple[ClusterNode, list[int]]:
@@ -104,7 +104,7 @@ def test_the_source_reads_nodes_in_parallel(
     topics: Topics, redis_cluster: RedisCluster, storage_format: Format, tiers: str, placement: str
 ) -> None:
     topic = filled(topics, storage_format, placement)
-    assert all(bool(each.tag) is (placement == "even") for each in topic.partitions)
+    assert all(bool(partition.tag) is (placement == "even") for partition in topic.partitions)
     if tiers == "Redis and lake":
         assert topics.rounds(topics.archiver()).partitions == PARTITIONS
         topics.trim(topic.partitions[0], topics.bounds(topic.partitions[0]).high_watermark)
@@ -161,7 +161,7 @@ def test_a_node_that_is_away_costs_its_partitions_alone(
         if when == "before the plan":
             mend.append(fault(victim))
         done = topics.archiver(cores=4).round(run)
-        assert sorted({each.partition for each in done.failures}) == away
+        assert sorted({failure.partition for failure in done.failures}) == away
         committed = PARTITIONS - (0 if when == "before the commit" else len(away))
         assert done.partitions == committed
         for partition in topic.partitions:
@@ -193,7 +193,7 @@ def test_a_node_that_dies_while_a_round_is_planned_costs_its_partitions_alone(
 
         monkeypatch.setattr(archiver, "check_same_past", dying)
         done = topics.archiver().round(topics.run)
-        assert sorted({each.partition for each in done.failures}) == away
+        assert sorted({failure.partition for failure in done.failures}) == away
         assert done.partitions == PARTITIONS - len(away)
 
 
@@ -209,5 +209,5 @@ def test_a_query_fails_while_a_node_of_its_topic_is_away_and_upkeep_goes_on(
         with pytest.raises(KafkaError, match=f"{victim.address} cannot be reached"):
             KorvetDataSource(options).reader(COLUMNS).partitions()
         done = Expiry(topics.source).round((), 168, 0)
-        assert sorted(each.partition for each in done.expired if each.error is not None) == away
-        assert [each.error for each in done.vacuumed] == [None]
+        assert sorted(result.partition for result in done.expired if result.error is not None) == away
+        assert [item.error for item in done.vacuumed] == [None]

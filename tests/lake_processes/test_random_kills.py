@@ -95,11 +95,11 @@ def log_ends(url: str) -> int:
 
 def consumed(bootstrap: str, load: Load, all_sent: threading.Event) -> list[Received]:
     """Read a topic from its beginning while it is produced to, archived, trimmed and compacted."""
-    found: list[Received] = []
+    result: list[Received] = []
     with reading.consumer(bootstrap, load.topic, range(PARTITIONS)) as running:
         while not all_sent.is_set():
-            found += map(reading.as_received, running.consume(1000, timeout=0.2))
-        return found + reading.read(running, load.sent - len(found), SECONDS_MAX)
+            result += map(reading.as_received, running.consume(1000, timeout=0.2))
+        return result + reading.read(running, load.sent - len(result), SECONDS_MAX)
 
 
 def kill_one(victim: str, commands: Mapping[str, Command], url: str, seconds: float) -> None:
@@ -107,7 +107,7 @@ def kill_one(victim: str, commands: Mapping[str, Command], url: str, seconds: fl
     before = archived(url)
 
     def at_work() -> bool:
-        there = [each.pid for each in commands.values()]
+        there = [command.pid for command in commands.values()]
         return bool(there) and archived(url) > before
 
     wait_until(at_work, "work goes on", SECONDS_MAX)
@@ -148,12 +148,12 @@ def test_kills_at_random_lose_and_repeat_nothing(tmp_path: Path) -> None:
             SECONDS_MAX,
         )
         commands["archive"].end()
-        for load, each in zip(loads, read, strict=True):
-            load.check(each.result())
+        for load, item in zip(loads, read, strict=True):
+            load.check(item.result())
             load.check(reading.read_all(broker.bootstrap, load.topic, range(PARTITIONS), load.sent))
             [of] = [table for table in lake.tables() if table.topic == load.topic]
             for engine in READERS.values():
                 load.check(received(engine(lake.uri(of), None)))
         assert all(
-            not each["findings"] for each in json.loads(korvet("lake", "verify", "--json", *place).stdout)
+            not item["findings"] for item in json.loads(korvet("lake", "verify", "--json", *place).stdout)
         )

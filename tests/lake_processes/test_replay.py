@@ -32,8 +32,8 @@ from tests.support.virtual_clock import VirtualClock
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Give a broker, with what tests of this module replay on it."""
-    with stage_in(tmp_path_factory.mktemp("broker")) as found:
-        yield found
+    with stage_in(tmp_path_factory.mktemp("broker")) as result:
+        yield result
 
 
 def numbered(stage: Stage, count: int, partitions: int = 1, **configs: str) -> SourceTopic:
@@ -67,12 +67,12 @@ def test_every_record_of_both_tiers_comes_once_and_in_order(
         # It is done: nothing comes a second time.
         assert stage.run(spec, transactional=transactional) == []
         done = stage.replay(spec, transactional=transactional)
-        assert [each.records for each in done.ranges] == [3 * 1520] * 2
+        assert [item.records for item in done.ranges] == [3 * 1520] * 2
         # And a group has its progress: the end.
         committed = stage.admin.offsets.committed(done.name)
-        assert {place: each.offset for place, each in committed.items()} == {
-            TopicPartition(source.name, at): stage.topics.bounds(each).high_watermark
-            for at, each in enumerate(source.partitions)
+        assert {place: item.offset for place, item in committed.items()} == {
+            TopicPartition(source.name, at): stage.topics.bounds(item).high_watermark
+            for at, item in enumerate(source.partitions)
         }
 
 
@@ -112,7 +112,7 @@ def test_an_empty_range_is_refused_and_changes_nothing(stage: Stage, *, transact
     sparse = stage.make("record")
     for value in (b"1", b"2"):
         stage.topics.produce(sparse.partitions[0], value)
-    first, last = (each[0] for each in stage.topics.produced[sparse.id, 0])
+    first, last = (item[0] for item in stage.topics.produced[sparse.id, 0])
     refused(sparse, ReplayEdge(offset=first + 1), ReplayEdge(offset=last))
     spec = ReplaySpec(source=sparse.name, target=target.name, start=ReplayEdge(offset=last))
     assert stage.run(spec, transactional=transactional) == [1]
@@ -205,12 +205,12 @@ def test_keys_choose_the_partition_as_kafkas_clients_let_them(stage: Stage) -> N
     ):
         stage.run(ReplaySpec(source=source.name, target=few.name))
     stage.run(ReplaySpec(source=source.name, target=target.name, partitioning="hash"))
-    produced = [(at, each) for at in (0, 1) for each in stage.produced(source, at)]
+    produced = [(at, item) for at in (0, 1) for item in stage.produced(source, at)]
     for place in range(5):
         assert stage.contents(target, place) == [
-            each
-            for at, each in produced
-            if (at if each[1] is None else (murmur2(each[1]) & 0x7FFFFFFF) % 5) == place
+            item
+            for at, item in produced
+            if (at if item[1] is None else (murmur2(item[1]) & 0x7FFFFFFF) % 5) == place
         ]
 
 
@@ -298,7 +298,7 @@ def test_a_record_that_is_refused_stops_a_replay_that_goes_on_when_it_is_taken(s
 def test_a_refused_batch_is_aborted_at_once_with_those_of_other_partitions(stage: Stage) -> None:
     source, target = stage.make(), stage.make("batch", 2, max_message_bytes="1000")
     # Of these keys each goes to a partition of its own.
-    keys = [next(b"%d" % each for each in range(99) if murmur2(b"%d" % each) % 2 == at) for at in (0, 1)]
+    keys = [next(b"%d" % item for item in range(99) if murmur2(b"%d" % item) % 2 == at) for at in (0, 1)]
     stage.topics.produce(source.partitions[0], Record(b"1", keys[0]), Record(b"2" * 2000, keys[1]))
     spec = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
     replay = stage.replay(spec, transactional=True)

@@ -30,8 +30,8 @@ END = "korvet.admin.producer:TransactionalProducer _renew"
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Give a broker whose keeper looks for producers to forget ten times a second."""
     directory = tmp_path_factory.mktemp("broker")
-    with stage_in(directory, "--set", "log.retention.check.interval.ms=100") as found:
-        yield found
+    with stage_in(directory, "--set", "log.retention.check.interval.ms=100") as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +83,13 @@ def test_a_killed_replay_loses_and_repeats_nothing(stage: Stage, source: SourceT
     killed(stage, spec, point)
     stage.run(spec)
     check(stage, source, target)
-    assert sum(each.records for each in stage.replay(spec).ranges) == 2 * PER_PARTITION
+    assert sum(item.records for item in stage.replay(spec).ranges) == 2 * PER_PARTITION
 
 
 def seen(stage: Stage, target: SourceTopic, isolation: str = "read_committed") -> list[list[bytes]]:
     """Return the keys that a consumer finds in each partition of a target now."""
-    found = reading.read_to_end(stage.broker.bootstrap, target.name, len(target.partitions), isolation)
-    return [[each.key or b"" for each in some] for some in found]
+    result = reading.read_to_end(stage.broker.bootstrap, target.name, len(target.partitions), isolation)
+    return [[item.key or b"" for item in some] for some in result]
 
 
 @pytest.mark.parametrize(
@@ -115,18 +115,18 @@ def test_of_a_killed_transactional_replay_readers_see_whole_commits(
     committed = stage.replay(spec, transactional=True).ranges
     there = seen(stage, target)
     # Committed is what the group says, and nothing of an open transaction.
-    assert sum(map(len, there)) == sum(each.records for each in committed) < 2 * PER_PARTITION
+    assert sum(map(len, there)) == sum(item.records for item in committed) < 2 * PER_PARTITION
     if partitioning == "keep":
-        assert [len(each) for each in there] == [each.records for each in committed]
+        assert [len(interval) for interval in there] == [item.records for item in committed]
     if point.startswith(f"after {BATCH}"):
         assert sum(map(len, seen(stage, target, "read_uncommitted"))) > sum(map(len, there))
     stage.run(spec, transactional=True)
     keys = [[key or b"" for _, key, _, _ in stage.produced(source, at)] for at in (0, 1)]
     if partitioning == "hash":
         both = keys[0] + keys[1]
-        keys = [[each for each in both if (murmur2(each) & 0x7FFFFFFF) % 2 == at] for at in (0, 1)]
+        keys = [[item for item in both if (murmur2(item) & 0x7FFFFFFF) % 2 == at] for at in (0, 1)]
     assert seen(stage, target) == keys
-    assert sum(each.records for each in stage.replay(spec, transactional=True).ranges) == 2 * PER_PARTITION
+    assert sum(item.records for item in stage.replay(spec, transactional=True).ranges) == 2 * PER_PARTITION
 
 
 def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stage) -> None:
@@ -148,7 +148,7 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
     assert stage.run(spec) == []
     for place in range(3):
         assert stage.contents(target, place) == stage.contents(whole, place)
-    assert [each.records for each in stage.replay(spec).ranges] == [30]
+    assert [item.records for item in stage.replay(spec).ranges] == [30]
 
 
 def test_replays_side_by_side_replay_each_record_once(stage: Stage, source: SourceTopic) -> None:

@@ -57,14 +57,14 @@ def broker(redis_url: str, tmp_path: Path) -> Iterator[Broker]:
 
 def first_value(client: Client) -> bytes | None:
     """Return the first value of topic `cold`, once the lake answers: no fetch waits for it longer than WAIT_MS."""
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
 
     def came() -> bool:
-        found.extend(values(client.fetch("cold").records))
-        return bool(found)
+        result.extend(values(client.fetch("cold").records))
+        return bool(result)
 
     processes.wait_until(came, "the lake is read")
-    return found[0]
+    return result[0]
 
 
 def trim(source: LakeSource, start: int) -> None:

@@ -32,8 +32,8 @@ def test_it_predicts_what_was_measured(masters: int) -> None:
         groups=0,
         topic_changes_s=0.0,
     )
-    found = predict(Site(workers=1, nodes=masters), load, "bench")
-    assert [found.worker_s, *found.node_s] == pytest.approx(measured, rel=0.35)
+    result = predict(Site(workers=1, nodes=masters), load, "bench")
+    assert [result.worker_s, *result.node_s] == pytest.approx(measured, rel=0.35)
 
 
 def test_keys_lie_where_their_slots_are() -> None:

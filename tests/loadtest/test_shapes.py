@@ -12,7 +12,7 @@ SECONDS, USERS = 100.0, 20
 def course(shape: str) -> list[int]:
     """Return the users of a shape at each tenth of a run."""
     users = [users_at(shape, SECONDS * tenth / 10, SECONDS, USERS) for tenth in range(10)]
-    return [each for each in users if each is not None]
+    return [user for user in users if user is not None]
 
 
 def test_steady_has_all_users_all_the_time() -> None:

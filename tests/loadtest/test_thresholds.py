@@ -25,10 +25,10 @@ def limits(
     return Limits(failure_ratio, p99_ms or {}, per_second or {}, process_growth_mib, 0.0)
 
 
-def broken(held: Limits, found: dict[str, Measured], total: Measured | None = None) -> list[str]:
+def broken(held: Limits, result: dict[str, Measured], total: Measured | None = None) -> list[str]:
     """Return what is broken."""
-    verdicts = thresholds.judge(held, total or Measured(100, 0, 1.0, 1.0), found)
-    return [each.what for each in verdicts if not each.kept]
+    verdicts = thresholds.judge(held, total or Measured(100, 0, 1.0, 1.0), result)
+    return [verdict.what for verdict in verdicts if not verdict.kept]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -95,7 +95,7 @@ def test_failures_are_held_against_all_operations() -> None:
 
 def test_an_error_in_a_user_breaks_a_run_of_whatever_limits() -> None:
     verdicts = thresholds.judge(limits(), Measured(100, 0, 1.0, 1.0), {}, errors=1)
-    assert [each.what for each in verdicts if not each.kept] == ["errors in users"]
+    assert [verdict.what for verdict in verdicts if not verdict.kept] == ["errors in users"]
 
 
 def test_a_run_in_which_nothing_happened_has_failed() -> None:
@@ -131,8 +131,8 @@ def test_limits_of_users_and_formats_that_a_run_has_not_are_not_held() -> None:
 
 def test_the_table_names_what_is_broken() -> None:
     held = limits(p99_ms={COMMIT: 50.0, JOIN: 9000.0})
-    found = {COMMIT: Measured(10, 0, 51.0, 1.0), JOIN: Measured(10, 0, 1.0, 1.0)}
-    summary = thresholds.summary(thresholds.judge(held, Measured(20, 0, 1.0, 1.0), found))
+    result = {COMMIT: Measured(10, 0, 51.0, 1.0), JOIN: Measured(10, 0, 1.0, 1.0)}
+    summary = thresholds.summary(thresholds.judge(held, Measured(20, 0, 1.0, 1.0), result))
     assert [line.split()[-1] for line in summary.splitlines()[1:]] == ["kept", "kept", "BROKEN", "kept"]
 
 

@@ -14,11 +14,11 @@ MIB = 1 << 20
 def of(mib: list[float], cpu_share: float = 0.5) -> Trend:
     """Return the trend of a process with this memory, a sample each ten seconds."""
     samples = [
-        Sample(number * 10.0, int(each * MIB), number * 10.0 * cpu_share) for number, each in enumerate(mib)
+        Sample(number * 10.0, int(item * MIB), number * 10.0 * cpu_share) for number, item in enumerate(mib)
     ]
-    found = trend_of(samples)
-    assert found is not None
-    return found
+    result = trend_of(samples)
+    assert result is not None
+    return result
 
 
 def test_a_process_that_warms_up_and_stays_does_not_grow() -> None:
@@ -36,14 +36,14 @@ def test_ups_and_downs_are_no_growth() -> None:
 
 def test_a_leak_is_seen_through_ups_and_downs() -> None:
     noise = random.Random(7)
-    found = of([80 + number / 10 + noise.uniform(-5, 5) for number in range(300)])
-    assert found.growth_mib == pytest.approx(20, abs=2)
+    result = of([80 + number / 10 + noise.uniform(-5, 5) for number in range(300)])
+    assert result.growth_mib == pytest.approx(20, abs=2)
 
 
 def test_memory_and_cpu_are_reported_as_measured() -> None:
-    found = of([40, 90, 60, 60, 60, 50], cpu_share=0.25)
-    assert (found.first_mib, found.last_mib, found.most_mib) == (40, 50, 90)
-    assert [found.cpu_first, found.cpu_last] == pytest.approx([0.25, 0.25])
+    result = of([40, 90, 60, 60, 60, 50], cpu_share=0.25)
+    assert (result.first_mib, result.last_mib, result.most_mib) == (40, 50, 90)
+    assert [result.cpu_first, result.cpu_last] == pytest.approx([0.25, 0.25])
 
 
 def test_few_samples_have_no_trend() -> None:

@@ -90,23 +90,23 @@ def interrupt(run: subprocess.Popen[str]) -> str:
 
 def await_own_broker(run: subprocess.Popen[str]) -> str:
     """Wait until a run has started its broker, and return where that listens."""
-    found: list[str] = []
+    result: list[str] = []
 
     def started() -> bool:
         for pid in processes.descendants(run.pid):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-                found.extend(word.removeprefix("listen=") for word in words if word.startswith("listen="))
-        return bool(found)
+                result.extend(word.removeprefix("listen=") for word in words if word.startswith("listen="))
+        return bool(result)
 
     processes.wait_until(started, "the run's own broker")
-    return found[0]
+    return result[0]
 
 
 def await_records(bootstrap: str) -> TopicPartition:
     """Wait until a partition of format record holds some, and return it with the offset behind them."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "log_level": 0})
-    found: list[TopicPartition] = []
+    result: list[TopicPartition] = []
 
     def there() -> bool:
         # Until the broker is up, and until it has the topic, this fails.
@@ -116,14 +116,14 @@ def await_records(bootstrap: str) -> TopicPartition:
                 partition = TopicPartition(name, 0)
                 _, partition.offset = consumer.get_watermark_offsets(partition, timeout=10, cached=False)
                 if partition.offset > 0:
-                    found.append(partition)
-        return bool(found)
+                    result.append(partition)
+        return bool(result)
 
     try:
         processes.wait_until(there, "records")
     finally:
         consumer.close()
-    return found[0]
+    return result[0]
 
 
 def test_a_run_with_every_user_passes_and_leaves_nothing(limits: Path, tmp_path: Path) -> None:

@@ -85,11 +85,11 @@ class CompactedLog:
         self.model.append(Held((ms << self.partition.bits) + sequence, key, value, ms))
 
     def plans(self, compactor: Compactor | None = None) -> list[CompactionPlan]:
-        found, errors = (compactor or self.compactor).plans(
+        result, errors = (compactor or self.compactor).plans(
             [(self.partition, self.topic.config)], lambda: None
         )
         assert not errors, errors
-        return found
+        return result
 
     def compact(
         self, compactor: Compactor | None = None, check: Callable[[], None] = lambda: None
@@ -118,7 +118,7 @@ class CompactedLog:
 
     def read(self, offset: int = 0, bytes_max: int = 2000) -> list[Held]:
         """Read on from `offset` as a consumer does, in small fetches, up to the high watermark."""
-        found: list[Held] = []
+        result: list[Held] = []
         while True:
             wanted = self.here.wanted(TOPIC, offset=offset, bytes_max=bytes_max)
             [answer] = self.here.fetch(wanted, bytes_max=bytes_max)
@@ -126,8 +126,8 @@ class CompactedLog:
             records = [record for record in batches.read(b"".join(answer.chunks)) if record.offset >= offset]
             if not records:
                 assert offset == answer.high_watermark
-                return found
-            found += [Held(each.offset, each.key, each.value, each.timestamp) for each in records]
+                return result
+            result += [Held(item.offset, item.key, item.value, item.timestamp) for item in records]
             offset = records[-1].offset + 1
 
     @property

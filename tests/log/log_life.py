@@ -137,8 +137,8 @@ class LogLife:
         if self.format == "batch":
             assert base == self.end
         self.records += [
-            Live(base + delta, each.timestamp, each.key, each.value, tuple(each.headers))
-            for delta, each in enumerate(records)
+            Live(base + delta, item.timestamp, item.key, item.value, tuple(item.headers))
+            for delta, item in enumerate(records)
         ]
         self.end = base + len(records)
 
@@ -188,11 +188,11 @@ class LogLife:
         if self.format == "batch":
             assert bounds.high_watermark == self.end
             return
-        found = self._read_all(self.end)
-        assert [(each.key, each.value) for each in found] == [
+        results = self._read_all(self.end)
+        assert [(result.key, result.value) for result in results] == [
             (fields.get("key"), fields.get("value")) for fields, _ in added
         ]
-        for record, (fields, old_id) in zip(found, added, strict=True):
+        for record, (fields, old_id) in zip(results, added, strict=True):
             if self.bench.partition.is_dense:
                 time_ms = int(old_id.split(b"-")[0])
                 if "timestamp" not in fields and not 0 < time_ms <= OFFSETS_END:
@@ -201,7 +201,7 @@ class LogLife:
             else:
                 time_ms = record.offset >> self._bits
             assert record.timestamp == int(fields.get("timestamp", time_ms))
-        self.records += found
+        self.records += results
         self.end = max(bounds.high_watermark, self.end)
 
     def delete_records(self, offset: int) -> None:
@@ -213,7 +213,7 @@ class LogLife:
 
     def _start_at(self, offset: int) -> None:
         self.start = offset
-        self.records = [each for each in self.records if each.offset >= offset]
+        self.records = [record for record in self.records if record.offset >= offset]
 
     def retain(self, policy: Policy) -> None:
         """Enforce retention: only what is over goes, and all of it that single records show."""
@@ -223,12 +223,12 @@ class LogLife:
         assert errors == []
         start = self.bench.bounds().log_start
         assert self.start <= start <= self.end
-        gone = [each for each in self.records if each.offset < start]
+        gone = [record for record in self.records if record.offset < start]
         self._start_at(start)
         if policy.retention_ms >= 0:
             expired_before = began_ms - policy.retention_ms
             if policy.retention_bytes < 0:
-                assert all(each.timestamp < expired_before for each in gone)
+                assert all(item.timestamp < expired_before for item in gone)
             if self.format == "record" and self.records:
                 assert not 0 <= self.records[0].timestamp < expired_before
         elif gone:
@@ -249,15 +249,19 @@ class LogLife:
                 assert self._lost_index
                 continue
             dirty_start = max(self.compacted_end, self.start)
-            latest = {each.key: each.offset for each in self.records if each.offset < done.compacted_end}
+            latest = {
+                record.key: record.offset for record in self.records if record.offset < done.compacted_end
+            }
             self.records = [
-                each
-                for each in self.records
-                if each.offset >= done.compacted_end
-                or each.offset == self.end - 1
+                record
+                for record in self.records
+                if record.offset >= done.compacted_end
+                or record.offset == self.end - 1
                 or (
-                    (each.key is not None and latest[each.key] == each.offset)
-                    and not (each.value is None and each.offset < dirty_start and not self._keep_tombstones)
+                    (record.key is not None and latest[record.key] == record.offset)
+                    and not (
+                        record.value is None and record.offset < dirty_start and not self._keep_tombstones
+                    )
                 )
             ]
             self.compacted_end = done.compacted_end
@@ -286,38 +290,38 @@ class LogLife:
             pass
 
     def _read_all(self, offset: int, count: int = 50) -> list[Live]:
-        found: list[Live] = []
+        result: list[Live] = []
         while True:
             fetched = self.bench.read(offset, count)
             records = records_of(fetched, offset)
             if not records:
                 assert not fetched.more
-                return found
-            found += [
-                Live(each.offset, each.timestamp, each.key, each.value, tuple(each.headers))
-                for each in records
+                return result
+            result += [
+                Live(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+                for record in records
             ]
-            offset = found[-1].offset + 1
+            offset = result[-1].offset + 1
 
     def _first_offset(self) -> int:
         return self.records[0].offset if self.records else self.end
 
     def look_up(self, timestamp: int) -> None:
         """Ask for the first record that is not older."""
-        expected = next((each for each in self.records if each.timestamp >= timestamp), None)
-        [found] = self.offsets.find([OffsetQuery(self.bench.partition, timestamp)])
-        assert isinstance(found, OffsetFound), found
+        expected = next((record for record in self.records if record.timestamp >= timestamp), None)
+        [result] = self.offsets.find([OffsetQuery(self.bench.partition, timestamp)])
+        assert isinstance(result, OffsetFound), result
         wanted = (-1, -1) if expected is None else (expected.offset, expected.timestamp)
-        assert (found.offset, found.timestamp) == wanted
+        assert (result.offset, result.timestamp) == wanted
 
     def look_up_largest(self) -> None:
         """Ask for the record with the largest timestamp, the first of them."""
-        largest = max((each.timestamp for each in self.records), default=-1)
-        expected = next((each.offset for each in self.records if each.timestamp == largest), -1)
-        [found] = self.offsets.find([OffsetQuery(self.bench.partition, MAX_TIMESTAMP)])
-        assert isinstance(found, OffsetFound), found
+        largest = max((record.timestamp for record in self.records), default=-1)
+        expected = next((record.offset for record in self.records if record.timestamp == largest), -1)
+        [result] = self.offsets.find([OffsetQuery(self.bench.partition, MAX_TIMESTAMP)])
+        assert isinstance(result, OffsetFound), result
         if largest >= 0:
-            assert (found.offset, found.timestamp) == (expected, largest)
+            assert (result.offset, result.timestamp) == (expected, largest)
 
     def count_from(self, offset: int) -> None:
         """Ask how many records there are from an offset on."""
@@ -328,7 +332,7 @@ class LogLife:
         assert isinstance(count, int), count
         if self._lost_index:
             return
-        expected = sum(each.offset >= offset for each in self.records)
+        expected = sum(record.offset >= offset for record in self.records)
         assert count == expected or (self._was_compacted and count > expected)
 
     def _look(self) -> LogStats:
@@ -374,8 +378,8 @@ class LogLife:
             for member, score in self._raw.zrange(self.bench.partition.index_key, 0, -1, withscores=True)
         ]
         for (begin, begun, *_), (end, records, _size, largest, interval) in pairwise(rows):
-            between = [each for each in self.records if begin <= each.offset < end]
-            below = [each for each in self.records if each.offset < end]
+            between = [record for record in self.records if begin <= record.offset < end]
+            below = [record for record in self.records if record.offset < end]
             assert records - begun >= len(between)
-            assert interval >= min(max((each.timestamp for each in between), default=-1), OFFSETS_END)
-            assert largest >= min(max((each.timestamp for each in below), default=-1), OFFSETS_END)
+            assert interval >= min(max((item.timestamp for item in between), default=-1), OFFSETS_END)
+            assert largest >= min(max((file.timestamp for file in below), default=-1), OFFSETS_END)

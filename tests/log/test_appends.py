@@ -39,7 +39,7 @@ def test_if_who_waits_for_an_append_is_stopped_the_others_get_theirs(bench: Benc
     waiting = [gevent.spawn(bench.append, value) for value in values(3)]
     turn()  # all of them are sent
     waiting[0].kill()
-    bases = [each.get() for each in waiting[1:]]
+    bases = [item.get() for item in waiting[1:]]
     assert bases == sorted(bases)
     assert bench.values() == [b"first", *values(3)]
 

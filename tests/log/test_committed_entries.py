@@ -23,7 +23,7 @@ def committed(log: TransactionalLog, begin: str = "-", count: int = 100) -> tupl
     """Return where to go on, and the values of the entries."""
     keys = (log.partition.stream, log.partition.state, log.partition.aborted)
     last, entries = log.raw.eval(SCRIPT, 3, *keys, begin, count)
-    return last.decode(), [dict(zip(each[::2], each[1::2], strict=True))[b"value"] for _, each in entries]
+    return last.decode(), [dict(zip(item[::2], item[1::2], strict=True))[b"value"] for _, item in entries]
 
 
 def test_only_committed_entries_are_returned(log: TransactionalLog) -> None:
@@ -54,10 +54,10 @@ def test_reading_in_pieces_returns_each_entry_once(log: TransactionalLog) -> Non
         log.end_transaction(ONE + number, commit=number % 2 == 0)
     values, begin = [], "-"
     while True:
-        last, found = committed(log, begin, 2)
+        last, result = committed(log, begin, 2)
         if not last:
             break
-        values += found
+        values += result
         begin = f"({last}"
     expected = []
     for number in range(5):

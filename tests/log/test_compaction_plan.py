@@ -172,9 +172,9 @@ def test_a_row_comes_every_2048_records_and_counts_what_follows_it() -> None:
     kept = RECORDS_PER_ROW * 5 // 2
     for offset in range(0, kept * 10, 10):  # each tenth record was kept
         rows.add(offset + 1, 1, 100, offset)
-    found, interval = rows.finish()
+    result, interval = rows.finish()
     ends = (RECORDS_PER_ROW, RECORDS_PER_ROW * 2)
-    assert found == [
+    assert result == [
         Row(end * 10 - 9, kept - end, (kept - end) * 100, end * 10 - 10, end * 10 - 10) for end in ends
     ]
     assert interval == kept * 10 - 10
@@ -184,8 +184,8 @@ def test_a_row_comes_every_512_kib() -> None:
     rows = RetainedRows(0)
     for offset in range(5):
         rows.add(offset + 1, 1, BYTES_PER_ROW // 2, offset)
-    found, interval = rows.finish()
-    assert [(row.offset, row.bytes) for row in found] == [
+    result, interval = rows.finish()
+    assert [(row.offset, row.bytes) for row in result] == [
         (2, 3 * BYTES_PER_ROW // 2),
         (4, BYTES_PER_ROW // 2),
     ]
@@ -196,8 +196,8 @@ def test_largest_timestamps_are_those_below_a_row_and_those_since_the_one_before
     rows = RetainedRows(0)
     for at, timestamp in enumerate([9, 50, 20, 10, 3]):
         rows.add(at + 1, 1, BYTES_PER_ROW, timestamp)
-    found, interval = rows.finish()
-    assert [(row.largest, row.interval) for row in found] == [(9, 9), (50, 50), (50, 20), (50, 10)]
+    result, interval = rows.finish()
+    assert [(row.largest, row.interval) for row in result] == [(9, 9), (50, 50), (50, 20), (50, 10)]
     assert interval == 3
 
 
@@ -219,10 +219,10 @@ def test_there_are_no_more_rows_than_one_script_may_write_and_none_of_their_time
     count = ROWS_MAX * 3
     for at in range(count):
         rows.add(at + 1, 1, BYTES_PER_ROW, (at * 7919) % count)
-    found, interval = rows.finish()
-    assert len(found) <= ROWS_MAX
+    result, interval = rows.finish()
+    assert len(result) <= ROWS_MAX
     after = 0
-    for row in found:
+    for row in result:
         assert row.interval == max((at * 7919) % count for at in range(after, row.offset))
         after = row.offset
     # Of what is left out at the end the row there speaks.

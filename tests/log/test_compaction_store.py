@@ -58,9 +58,9 @@ def test_a_pass_reads_the_compacted_part_and_then_the_log_up_to_its_end(
     bench.append(b"5")
     under_way = begun(store, bench, "next")
     bench.append(b"past its end")
-    found = entries_of(store, under_way, 0)
-    assert [entry_id for entry_id, _ in found][:2] == [before[0], before[3]]
-    assert len(found) == 3
+    result = entries_of(store, under_way, 0)
+    assert [entry_id for entry_id, _ in result][:2] == [before[0], before[3]]
+    assert len(result) == 3
     assert entries_of(store, under_way, under_way.compacted_end) == []
     assert store.entry_count(bench.partition) >= 2
 

@@ -43,11 +43,11 @@ class TransactionalLog(CompactedLog):
 
     def left(self) -> list[tuple[bytes, bytes | None]]:
         """Return the keys and values that the log holds, and b"marker" with its offset for each marker."""
-        found: list[tuple[bytes, bytes | None]] = []
+        result: list[tuple[bytes, bytes | None]] = []
         for segment in (*self.partition.compacted, self.partition.stream):
             for _, fields in self.raw.xrange(segment):
-                found += self._records(fields)
-        return found
+                result += self._records(fields)
+        return result
 
     def _records(self, fields: dict[bytes, bytes]) -> list[tuple[bytes, bytes | None]]:
         if self.partition.format == "record":

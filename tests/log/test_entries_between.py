@@ -62,11 +62,11 @@ def fetched(log: Both) -> list[tuple[int, bytes | None]]:
     records: list[tuple[int, bytes | None]] = []
     offset = START
     while offset < END:
-        [found] = log.worker.log.read([Read(log.partition, offset, 1)])
-        assert isinstance(found, Fetched)
-        records += [(record.offset, record.value) for record in records_of(found, offset)]
-        assert found.next_offset is not None
-        offset = found.next_offset
+        [result] = log.worker.log.read([Read(log.partition, offset, 1)])
+        assert isinstance(result, Fetched)
+        records += [(record.offset, record.value) for record in records_of(result, offset)]
+        assert result.next_offset is not None
+        offset = result.next_offset
     return records
 
 
@@ -75,7 +75,7 @@ def by_timestamp(log: Both) -> list[tuple[int, bytes | None]]:
     lookup = OffsetLookup(log.worker.log, IndexStore(log.worker.redis), NO_LAKE)
     answers = lookup.find([OffsetQuery(log.partition, timestamp) for timestamp in range(START, END)])
     assert all(isinstance(answer, OffsetFound) for answer in answers)
-    return [(each.offset, b"%d" % each.timestamp) for each in answers if isinstance(each, OffsetFound)]
+    return [(item.offset, b"%d" % item.timestamp) for item in answers if isinstance(item, OffsetFound)]
 
 
 def by_age(log: Both) -> list[tuple[int, bytes | None]]:

@@ -131,8 +131,8 @@ def elsewhere(own: Bench, server: str) -> Iterator[Elsewhere]:
         return made[-1]
 
     yield connected
-    for each in made:
-        each.redis.close()
+    for file in made:
+        file.redis.close()
 
 
 def test_workers_with_one_history_have_one_epoch_and_ask_once(own: Bench, server: str) -> None:
@@ -198,10 +198,10 @@ def test_workers_learn_of_another_history_while_the_first_slot_of_a_node_moves(*
     with started_cluster(masters=2) as cluster:
         source, to = cluster.nodes
         workers = [Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000) for _ in range(2)]
-        known = [LeaderEpochs(each, KEYS) for each in workers]
+        known = [LeaderEpochs(worker, KEYS) for worker in workers]
         for redis, epochs in zip(workers, known, strict=True):
             epochs.refresh_all(redis)
-        nodes = [each.node_named(source.address) for each in workers]
+        nodes = [worker.node_named(source.address) for worker in workers]
         first = known[0].known(nodes[0])
         cluster.begin_move(0, to)
         cluster.move_keys(source, to, source.call("CLUSTER", "GETKEYSINSLOT", 0, 10))
@@ -212,8 +212,8 @@ def test_workers_learn_of_another_history_while_the_first_slot_of_a_node_moves(*
             epochs.refresh_all(redis)
         [one, other] = [epochs.known(node) for epochs, node in zip(known, nodes, strict=True)]
         assert one == other > first > 0
-        for each in workers:
-            each.close()
+        for worker in workers:
+            worker.close()
 
 
 def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one(
@@ -226,7 +226,7 @@ def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one(
     before = redis.node_of(partition.stream)
     later = log.epochs.refresh(before, log.epochs.of(before) + 1000)
     assert log.check_epoch(partition, later) == later
-    to = next(each for each in redis_cluster.nodes if each.address != before.name)
+    to = next(node for node in redis_cluster.nodes if node.address != before.name)
     redis_cluster.move_slot(slot_of(partition.stream), to)
     assert redis.call("EXISTS", partition.state) == 0
     assert 0 < log.check_epoch(partition, -1) < later
@@ -247,8 +247,8 @@ def test_each_partition_has_the_epoch_of_its_node_and_one_request_has_one_answer
     node = redis.node_of(partitions[0].stream)
     later = log.epochs.refresh(node, log.epochs.of(node) + 1000)
     expected = [
-        later if redis.node_of(each.stream) is node else epoch
-        for each, epoch in zip(partitions, before, strict=True)
+        later if redis.node_of(item.stream) is node else epoch
+        for item, epoch in zip(partitions, before, strict=True)
     ]
     assert log.epochs.now().of(partitions) == tuple(expected)
     assert set(expected) & set(before)
@@ -307,13 +307,13 @@ def test_a_connection_to_the_master_that_was_replaced_is_closed() -> None:
             name.lead_to(new)
             reads.reconnect("for the test")
             assert logs.epochs.of(reads.nodes()[0]) == logs.epochs.of(appends.nodes()[0]) > first
-            histories = {each.nodes()[0].history for each in (appends, reads)}
+            histories = {item.nodes()[0].history for item in (appends, reads)}
             assert histories == {raw_new.info("replication")["master_replid"]}
             [outcome] = logs.append([bench.made(b"here")])
             assert isinstance(outcome, Appended)
             assert raw_new.xlen(bench.partition.stream) == 1
-        for each in (appends, reads):
-            each.close()
+        for item in (appends, reads):
+            item.close()
 
 
 def test_the_check_of_a_clients_epoch(own: Bench, server: str) -> None:
@@ -431,7 +431,7 @@ def test_a_worker_reports_once_that_redis_has_lost_records(
         assert not lost  # an append alone does not say where the log was cut
         bench.bounds()
         bench.read(0)
-        [line] = [each for each in caplog.records if "Redis has lost records" in each.getMessage()]
+        [line] = [record for record in caplog.records if "Redis has lost records" in record.getMessage()]
         assert line.levelname == "ERROR"
         text = str(vars(line))
         assert all(part in text for part in ("orders:0", str(cut), str(end)))

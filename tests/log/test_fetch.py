@@ -14,8 +14,8 @@ from tests.support.fetching import FetchResult
 LONG_MS = 30_000
 
 
-def values_of(found: FetchResult) -> list[bytes | None]:
-    return values(b"".join(found.chunks))
+def values_of(result: FetchResult) -> list[bytes | None]:
+    return values(b"".join(result.chunks))
 
 
 def filled(view: Domain, partitions: int, records: int, size: int, storage_format: str = "record") -> None:
@@ -49,16 +49,20 @@ def test_a_decision_that_is_none_is_an_error_of_its_partition(
         here.fetches.clients, "decide", lambda _client, _word, some: [("nonsense",)] * len(some)
     )
     with gevent.Timeout(10):
-        [found] = here.fetch(here.wanted("orders"))
-    assert found.error == ErrorCode.UNKNOWN_SERVER_ERROR
+        [result] = here.fetch(here.wanted("orders"))
+    assert result.error == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_errors_stand_beside_the_others(here: Domain) -> None:
     filled(here, 3, 1, 10)
     wanted = [here.wanted("orders", 0), here.wanted("orders", 1, offset=2**53), here.wanted("orders", 2)]
-    found = here.fetch(*wanted, wait_ms=LONG_MS, bytes_min=10_000)
-    assert [each.error for each in found] == [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE]
-    assert [len(values_of(each)) for each in found] == [1, 0, 1]
+    results = here.fetch(*wanted, wait_ms=LONG_MS, bytes_min=10_000)
+    assert [result.error for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.NONE,
+    ]
+    assert [len(values_of(result)) for result in results] == [1, 0, 1]
 
 
 def test_a_fetch_over_partitions_that_were_read_by_others_waits_for_the_right_one(
@@ -67,9 +71,11 @@ def test_a_fetch_over_partitions_that_were_read_by_others_waits_for_the_right_on
     filled(here, 5, 0, 0)
     wanted = [here.wanted("orders", partition) for partition in range(5)]
     for partition in (3, 0, 4):
-        ends = [here.fetch(each)[0].high_watermark for each in wanted]
+        ends = [here.fetch(item)[0].high_watermark for item in wanted]
         at_end = [here.wanted("orders", place, offset=end) for place, end in enumerate(ends)]
         waiting = here.begin_fetch(*at_end)
         there.append("orders", b"news", partition=partition)
-        found = waiting.get(timeout=30)
-        assert [len(values_of(each)) for each in found] == [int(place == partition) for place in range(5)]
+        results = waiting.get(timeout=30)
+        assert [len(values_of(result)) for result in results] == [
+            int(place == partition) for place in range(5)
+        ]

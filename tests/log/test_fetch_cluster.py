@@ -50,7 +50,7 @@ def waiting(view: Domain, *partitions: int) -> gevent.Greenlet[..., list[FetchRe
 
 def outcomes(fetching: gevent.Greenlet[..., list[FetchResult]]) -> list[Outcome]:
     """Return what a fetch finds in the end."""
-    return [(each.error, values(b"".join(each.chunks))) for each in fetching.get(timeout=60)]
+    return [(item.error, values(b"".join(item.chunks))) for item in fetching.get(timeout=60)]
 
 
 def test_a_fetch_waits_for_partitions_of_all_nodes(redis_cluster: RedisCluster, view: Domain) -> None:

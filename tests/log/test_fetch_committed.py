@@ -52,24 +52,24 @@ class Log(NamedTuple):
     ) -> FetchResult:
         wanted = self.view.wanted("orders", offset=offset, bytes_max=bytes_max)
         wanted = msgspec.structs.replace(wanted, committed=committed)
-        [found] = self.view.fetch(wanted, wait_ms=wait_ms)
-        assert found.error is ErrorCode.NONE
-        assert (found.aborted is not None) == committed or not found.chunks
-        return found
+        [result] = self.view.fetch(wanted, wait_ms=wait_ms)
+        assert result.error is ErrorCode.NONE
+        assert (result.aborted is not None) == committed or not result.chunks
+        return result
 
     def consume(self, offset: int = 0, *, committed: bool = True, bytes_max: int = 1 << 20) -> Consumed:
         """Fetch once; return what a consumer makes of it."""
-        found = self.fetch(offset, committed=committed, bytes_max=bytes_max)
-        return consumed(b"".join(found.chunks), offset, found.aborted or (), committed=committed)
+        result = self.fetch(offset, committed=committed, bytes_max=bytes_max)
+        return consumed(b"".join(result.chunks), offset, result.aborted or (), committed=committed)
 
     def consume_all(self, offset: int = 0, *, committed: bool = True, bytes_max: int = 1 << 20) -> Consumed:
         """Go on until nothing more comes."""
-        found: list[bytes | None] = []
+        result: list[bytes | None] = []
         while True:
             some, position = self.consume(offset, committed=committed, bytes_max=bytes_max)
             if position == offset:
-                return Consumed(found, offset)
-            found += some
+                return Consumed(result, offset)
+            result += some
             offset = position
 
     def append(self, *values: Record | bytes | None) -> int:
@@ -79,7 +79,7 @@ class Log(NamedTuple):
 @pytest.mark.parametrize("bytes_max", [1, 300, 2000, 1 << 20])
 def test_whatever_the_limits_a_committed_reader_gets_what_was_committed(log: Log, bytes_max: int) -> None:
     rng = random.Random(5)
-    producers = [TransactionalProducer(log.view, producer_id=each) for each in range(4)]
+    producers = [TransactionalProducer(log.view, producer_id=item) for item in range(4)]
     written: dict[int, list[bytes]] = {}
     committed: set[bytes] = set()
     order: list[bytes] = []
@@ -104,12 +104,12 @@ def test_whatever_the_limits_a_committed_reader_gets_what_was_committed(log: Log
     assert log.consume_all(committed=False, bytes_max=bytes_max).values == order
     stable = order.index(min((of[0] for of in written.values()), key=order.index))
     assert log.consume_all(bytes_max=bytes_max).values == [
-        each for each in order[:stable] if each in committed
+        item for item in order[:stable] if item in committed
     ]
     for at, of in written.items():
         producers[at].commit()
         committed.update(of)
-    expected = [each for each in order if each in committed]
+    expected = [item for item in order if item in committed]
     got, position = log.consume_all(bytes_max=bytes_max)
     assert got == expected
     assert position == log.fetch().high_watermark
@@ -123,8 +123,8 @@ def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log, raw_re
     TransactionalProducer(log.view, producer_id=7).write(b"b")
     values, position = log.consume()
     assert values == [b"a"]
-    found = log.fetch(position)
-    assert found.last_stable_offset == position
+    result = log.fetch(position)
+    assert result.last_stable_offset == position
     query = OffsetQuery(log.view.wanted("orders").partition, SpecialTimestamp.LATEST, committed=True)
     [latest] = log.view.offsets.find([query])
     assert isinstance(latest, OffsetFound)
@@ -133,7 +133,7 @@ def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log, raw_re
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 50])
 def test_of_many_aborted_transactions_some_are_read_at_once(log: Log, rows: int) -> None:
-    held, other = (TransactionalProducer(log.view, producer_id=each) for each in (6, 7))
+    held, other = (TransactionalProducer(log.view, producer_id=item) for item in (6, 7))
     expected: list[bytes | None] = []
     for n in range(30):
         if n == 10:
@@ -144,7 +144,7 @@ def test_of_many_aborted_transactions_some_are_read_at_once(log: Log, rows: int)
         other.abort()
         expected.append(b"%d" % n)
         log.append(expected[-1])
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
     offset = steps = 0
     while True:
         spec = msgspec.structs.replace(log.view.wanted("orders", offset=offset), committed=True)
@@ -152,10 +152,10 @@ def test_of_many_aborted_transactions_some_are_read_at_once(log: Log, rows: int)
         assert isinstance(read, Fetched)
         if not len(read):
             break
-        aborted = [AbortedTransaction(*each) for each in read.aborted]
+        aborted = [AbortedTransaction(*item) for item in read.aborted]
         values, position = consumed(wire(read), offset, aborted, committed=True)
         assert read.more == (position < read.stable_offset)
-        found += values
+        result += values
         offset, steps = position, steps + 1
-    assert found == expected
+    assert result == expected
     assert (steps == 1) == (rows == 50)

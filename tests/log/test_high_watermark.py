@@ -51,9 +51,9 @@ class Setup(NamedTuple):
 
     def fetch(self, topic: str = "orders", offset: int = 0) -> FetchResult:
         """Fetch without waiting for more."""
-        [found] = self.worker.fetch(self.worker.wanted(topic, offset=offset))
-        assert found.error is ErrorCode.NONE
-        return found
+        [result] = self.worker.fetch(self.worker.wanted(topic, offset=offset))
+        assert result.error is ErrorCode.NONE
+        return result
 
     def shown(self, topic: str = "orders", offset: int = 0) -> list[bytes | None]:
         return values(b"".join(self.fetch(topic, offset).chunks))
@@ -122,8 +122,8 @@ def test_only_a_read_past_what_is_known_asks_the_replicas(setup: Setup) -> None:
 def test_logs_whose_topics_want_no_replicas_ask_nobody(setup: Setup) -> None:
     with commands_of(setup.raw) as ran, domain(setup.worker.url) as worker:
         worker.append("orders", b"two")
-        [found] = worker.fetch(worker.wanted("orders"))
-        assert values(b"".join(found.chunks)) == [b"one", b"two"]
+        [result] = worker.fetch(worker.wanted("orders"))
+        assert values(b"".join(result.chunks)) == [b"one", b"two"]
     assert not ran["wait"]
 
 
@@ -170,8 +170,8 @@ def test_a_consumer_far_behind_learns_of_a_later_end_without_waiting(
     view = setup.worker
     first = setup.fetch().high_watermark
     view.append("orders", b"two")
-    [found] = view.fetch(view.wanted("orders", bytes_max=1))
-    assert values(b"".join(found.chunks)) == [b"one"]
+    [result] = view.fetch(view.wanted("orders", bytes_max=1))
+    assert values(b"".join(result.chunks)) == [b"one"]
 
     def moved() -> bool:
         [later] = view.fetch(view.wanted("orders", bytes_max=1))
@@ -205,9 +205,9 @@ def test_the_end_of_a_log_is_known_at_once_after_a_failover(
         partition = view.topics.get("orders").partition(0)
         with setup.replica_cut_off():
             with commands_of(setup.raw) as ran:
-                [found] = view.log.visible_bounds([partition])
-            assert isinstance(found, Bounds)
-            assert found.high_watermark == -1
+                [result] = view.log.visible_bounds([partition])
+            assert isinstance(result, Bounds)
+            assert result.high_watermark == -1
             assert ran["hmget"] == 1
         setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
         assert view.log.visible_bounds([partition]) == view.log.bounds([partition])
@@ -247,8 +247,8 @@ def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None
         view.append("orders", b"two")
         until(lambda: core.take_fetch_noted()[2])  # it was woken and has read, and waits on
         assert not waiting.dead
-    [found] = waiting.get(timeout=60)
-    assert values(b"".join(found.chunks)) == [b"two"]
+    [result] = waiting.get(timeout=60)
+    assert values(b"".join(result.chunks)) == [b"two"]
 
 
 def test_a_replica_that_hangs_is_waited_for_once(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,20 +289,20 @@ def test_nodes_that_are_masters_no_more_are_forgotten() -> None:
         gone, to, other = cluster.nodes
 
         def of(node: ClusterNode) -> Partition:
-            return next(each for each in logs if cluster.node_of(each.stream) is node)
+            return next(item for item in logs if cluster.node_of(item.stream) is node)
 
         watermarks.begin([of(gone), of(to)])
         slots = [*next(iter(gone.known()[gone.id]))]
         for node in cluster.nodes:
             node.call("CLUSTER", "DELSLOTSRANGE", *slots)
         to.call("CLUSTER", "ADDSLOTSRANGE", *slots)
-        wait_until(lambda: all(each.known() == to.known() for each in cluster.nodes), "the slots are moved")
+        wait_until(lambda: all(item.known() == to.known() for item in cluster.nodes), "the slots are moved")
         left = KEYS.epoch_of(tag_of(slots[0]))
         until(lambda: not reads.call("GET", left) and len(reads.known_nodes()) == 1)
         watermarks.begin([of(other)])
         assert {node.name for node in watermarks._nodes} == {to.address, other.address}
-        for each in clients:
-            each.close()
+        for client in clients:
+            client.close()
 
 
 @pytest.mark.usefixtures("patient")
@@ -328,16 +328,16 @@ def test_a_transaction_is_open_as_long_as_replicas_lack_its_end(
             producer.commit()
         else:
             producer.abort()
-        [found] = view.fetch(wanted)
-        assert values(b"".join(found.chunks)) == [b"one"]
-        assert found.last_stable_offset == stable() <= opened
-        [found] = view.fetch(msgspec.structs.replace(wanted, offset=found.last_stable_offset, bytes_max=1))
-        assert found.chunks == []
+        [result] = view.fetch(wanted)
+        assert values(b"".join(result.chunks)) == [b"one"]
+        assert result.last_stable_offset == stable() <= opened
+        [result] = view.fetch(msgspec.structs.replace(wanted, offset=result.last_stable_offset, bytes_max=1))
+        assert result.chunks == []
         assert setup.shown() == [b"one", b"two", b"three"]
     wait_until(lambda: setup.shown()[3:] != [], "the marker is shown")
-    [found] = view.fetch(wanted)
-    assert found.last_stable_offset == found.high_watermark == stable()
-    data, aborted = b"".join(found.chunks), found.aborted or ()
+    [result] = view.fetch(wanted)
+    assert result.last_stable_offset == result.high_watermark == stable()
+    data, aborted = b"".join(result.chunks), result.aborted or ()
     assert len(aborted) == int(not commit)
     two = [b"two"] if commit else []
     assert consumed(data, 0, aborted, committed=True).values == [b"one", *two, b"three"]
@@ -353,5 +353,5 @@ def test_a_small_read_below_the_high_watermark_waits_for_the_end_of_its_transact
     assert len(setup.shown()) == 5
     producer.commit()
     wanted = view.wanted("orders", offset=offset, bytes_max=1)
-    [found] = view.fetch(msgspec.structs.replace(wanted, committed=True))
-    assert values(b"".join(found.chunks)) == [b"two"]
+    [result] = view.fetch(msgspec.structs.replace(wanted, committed=True))
+    assert values(b"".join(result.chunks)) == [b"two"]

@@ -50,7 +50,7 @@ def rising(bench: Bench) -> list[int]:
     return fill(bench, list(range(BATCHES * RECORDS)))
 
 
-def found(index: IndexStore, bench: Bench, timestamp: int, offset: int = -1) -> SearchResult:
+def searched(index: IndexStore, bench: Bench, timestamp: int, offset: int = -1) -> SearchResult:
     [outcome] = index.find([Search(bench.partition, timestamp, offset)])
     assert isinstance(outcome, SearchResult), outcome
     return outcome
@@ -76,10 +76,10 @@ def test_a_timestamp_lies_in_one_interval_of_a_log_in_order(bench: Bench, index:
     offsets = rising(bench)
     assert bench.raw.zcard(bench.partition.index_key) >= 9
     for number in range(0, len(offsets), 777):
-        [(first, end), *_] = found(index, bench, number).intervals
+        [(first, end), *_] = searched(index, bench, number).intervals
         assert first <= offsets[number] < end
         assert bench_distance(offsets, first, end) <= RECORDS_PER_ROW + RECORDS
-    assert found(index, bench, len(offsets)).intervals == []
+    assert searched(index, bench, len(offsets)).intervals == []
 
 
 def bench_distance(offsets: list[int], first: int, end: int) -> int:
@@ -92,7 +92,7 @@ def test_all_intervals_are_returned_one_search_after_the_other(bench: Bench, ind
     looked = -1
     searches = 0
     while not pieces or looked < offsets[-1] + 1:
-        step = found(index, bench, 9, looked)
+        step = searched(index, bench, 9, looked)
         pieces += step.intervals
         looked = step.searched
         searches += 1
@@ -106,11 +106,11 @@ def test_what_lies_below_the_start_is_not_looked_for(bench: Bench, index: IndexS
     offsets = rising(bench)
     for number in (1, 4000, 4096, 5000, 19_999):
         set_start(bench, offsets[number])
-        step = found(index, bench, 0)
+        step = searched(index, bench, 0)
         assert (step.start, step.end) == (offsets[number], offsets[-1] + 1)
         assert step.intervals[0][0] == offsets[number]
     set_start(bench, offsets[-1] + 1)
-    assert found(index, bench, 0).intervals == []
+    assert searched(index, bench, 0).intervals == []
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -122,7 +122,7 @@ def test_where_rows_are_missing_the_rest_of_the_log_is_one_interval(
     bench.raw.zremrangebyrank(key, kept, -1)
     change_log(bench.raw, bench.partition.state, interval=-1)
     last = int(bench.raw.zrange(key, -1, -1, withscores=True)[0][1]) if kept else 0
-    assert found(index, bench, 19_000).intervals == [(last, offsets[-1] + 1)]
+    assert searched(index, bench, 19_000).intervals == [(last, offsets[-1] + 1)]
     assert index.intervals(bench.partition)[-1] == Interval(last, offsets[-1] + 1, TIMESTAMP_MAX)
 
 
@@ -149,7 +149,7 @@ def test_a_compacted_part_is_counted_where_it_lies(record_bench: Bench) -> None:
 def test_many_logs_are_answered_in_their_order(bench: Bench, index: IndexStore) -> None:
     one, two, three = bench.partitions
     bases = [
-        bench.append(*[b"v"] * count, partition=each) for count, each in ((1, one), (2, two), (3, three))
+        bench.append(*[b"v"] * count, partition=item) for count, item in ((1, one), (2, two), (3, three))
     ]
     stranger = bench.at(0, topic_id="another-id")
     places = ((two, bases[1]), (stranger, 0), (three, bases[2] + 1), (one, -1), (one, bases[0] + 1))
@@ -188,13 +188,13 @@ def first_timestamps(bench: Bench, *offsets: int) -> list[tuple[int, int]]:
     before = now_ms(bench.raw)
     lags = IndexStore(bench.redis).lags([LogPosition(bench.partition, offset) for offset in offsets])
     after = now_ms(bench.raw)
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for lag in lags:
         assert isinstance(lag, Lag), lag
         # Redis' clock went on by so much meanwhile; timestamps of these tests are further apart.
-        found.append((lag.records, round((before - lag.age_ms) / STEP) * STEP))
-        assert before - lag.age_ms <= found[-1][1] <= after - lag.age_ms
-    return found
+        result.append((lag.records, round((before - lag.age_ms) / STEP) * STEP))
+        assert before - lag.age_ms <= result[-1][1] <= after - lag.age_ms
+    return result
 
 
 STEP = 1_000_000
@@ -249,8 +249,8 @@ def test_the_compacted_part_comes_first(bench: Bench) -> None:
     raw.xadd(partition.compacted[1], entries[2][1], id=entries[2][0])
     raw.hset(partition.state, mapping={"clean": "1", "clean_end": offsets[4]})
     raw.xdel(partition.stream, *(entry_id for entry_id, _ in entries[:4]))
-    found = [timestamp for _, timestamp in first_timestamps(bench, offsets[0], offsets[3], offsets[5])]
-    assert found == [AT + 2 * STEP, AT + 4 * STEP, AT + 5 * STEP]
+    result = [timestamp for _, timestamp in first_timestamps(bench, offsets[0], offsets[3], offsets[5])]
+    assert result == [AT + 2 * STEP, AT + 4 * STEP, AT + 5 * STEP]
 
 
 def test_a_time_that_lies_ahead_is_a_negative_age_and_none_is_no_age(bench: Bench) -> None:

@@ -78,13 +78,13 @@ class Upkeep:
         return answer
 
     def intervals(self, timestamp: int) -> list[tuple[int, int]]:
-        [found] = self.index.find([Search(self.partition, timestamp)])
-        assert not isinstance(found, Exception)
-        return found.intervals
+        [result] = self.index.find([Search(self.partition, timestamp)])
+        assert not isinstance(result, Exception)
+        return result.intervals
 
     def rows(self) -> list[tuple[bytes, float]]:
-        found: list[tuple[bytes, float]] = self.raw.zrange(self.partition.index_key, 0, -1, withscores=True)
-        return found
+        result: list[tuple[bytes, float]] = self.raw.zrange(self.partition.index_key, 0, -1, withscores=True)
+        return result
 
     @property
     def counters(self) -> PackedLog:

@@ -158,7 +158,7 @@ class Life(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "log"):
             self.log.check()
-            for timestamp in {each.timestamp for each in self.log.records} | {0, 61 * TICK_MS}:
+            for timestamp in {record.timestamp for record in self.log.records} | {0, 61 * TICK_MS}:
                 if timestamp >= 0:
                     self.log.look_up(timestamp)
             self.log.look_up_largest()
@@ -223,7 +223,7 @@ def test_retention_goes_on_past_an_interval_of_which_every_record_is_over(
     # What is left of it fits the steps in which records are read: 1, 8, then 64 at once.
     log.delete_records(log.records[1 + 5000 - (1 + 8 + 10 * 64)].offset)
     log.retain(log.older_than(35 * TICK_MS))
-    assert [each.value for each in log.records] == [b"late"]
+    assert [record.value for record in log.records] == [b"late"]
     log.close()
 
 

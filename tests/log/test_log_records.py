@@ -17,9 +17,9 @@ BITS = 10
 
 
 def records_of(entries: list[Entry]) -> list[StoredRecord]:
-    found = read(entries, BITS)
-    assert found.damaged is None, "a value is damaged"
-    return found.records()
+    result = read(entries, BITS)
+    assert result.damaged is None, "a value is damaged"
+    return result.records()
 
 
 def one_by_one(entries: list[Entry]) -> list[StoredRecord]:

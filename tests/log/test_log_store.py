@@ -113,13 +113,13 @@ def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
 
 
 def test_partitions_of_both_formats_travel_together(redis: Redis, raw_redis: Any) -> None:
-    lines, whole = (Bench(redis, raw_redis, each, topic=each) for each in ("record", "batch"))
+    lines, whole = (Bench(redis, raw_redis, item, topic=item) for item in ("record", "batch"))
     first, second = lines.logs.append([lines.made(b"a"), whole.made(b"b")])
     assert isinstance(first, Appended)
     assert isinstance(second, Appended)
     assert second.base_offset == 0
-    found = lines.logs.read([Read(whole.partition, 0, 5), Read(lines.partition, 0, 5)])
-    values = [[record.value for record in records_of(one, 0)] for one in found if isinstance(one, Fetched)]
+    result = lines.logs.read([Read(whole.partition, 0, 5), Read(lines.partition, 0, 5)])
+    values = [[record.value for record in records_of(one, 0)] for one in result if isinstance(one, Fetched)]
     assert values == [[b"b"], [b"a"]]
     bounds = lines.all_bounds(whole.partition, lines.partition)
     base = first.base_offset
@@ -131,7 +131,7 @@ def test_the_append_that_writes_a_row_of_the_index_says_so(bench: Bench) -> None
     for _ in range(5):
         outcomes += bench.logs.append([bench.made(b"v" * 150_000, config=at_rest("none"))])
     appended = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
-    assert [bool(each.row_bytes) for each in appended] == [False, False, False, True, False]
+    assert [bool(item.row_bytes) for item in appended] == [False, False, False, True, False]
     assert appended[3].row_bytes * 5 == log_of(bench.raw, bench.partition.state).size_bytes * 4
     assert bench.raw.zcard(bench.partition.index_key) == 2  # with that of the log's begin
 
@@ -188,8 +188,8 @@ def test_a_lost_redis_is_the_outcome_of_every_append_and_raised_by_reads(bench: 
     bench.redis.close()
     appends = [bench.made(b"a"), bench.made(b"a", partition=bench.partitions[1])]
     outcomes = bench.logs.append(appends)
-    assert [isinstance(each, StorageUnavailableError) for each in outcomes] == [True] * 2
-    assert not any(isinstance(each, AppendUnknownError) for each in outcomes)
+    assert [isinstance(outcome, StorageUnavailableError) for outcome in outcomes] == [True] * 2
+    assert not any(isinstance(outcome, AppendUnknownError) for outcome in outcomes)
     with pytest.raises(StorageUnavailableError):
         bench.logs.read([Read(bench.partition, 0, 5)])
     with pytest.raises(StorageUnavailableError):
@@ -223,7 +223,7 @@ def test_an_append_whose_reply_is_lost_has_no_known_outcome(distant: tuple[Bench
 
 
 def test_a_log_has_grown_where_something_came_in_and_in_doubt(bench: Bench) -> None:
-    ends = [LogPosition(each, 0) for each in bench.partitions]
+    ends = [LogPosition(partition, 0) for partition in bench.partitions]
     assert bench.logs.have_grown(ends) == [False] * 3
     offset = bench.append(b"v", partition=bench.partitions[1])
     assert bench.logs.have_grown(ends) == [False, True, False]

@@ -30,9 +30,9 @@ def test_an_external_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> 
     entry_id = bench.raw.xadd(bench.partition.stream, {"value": "hello", "unit": "C"}).decode()
     ms, sequence = (int(part) for part in entry_id.split("-"))
     offset = (ms << BITS) + sequence
-    found = bench.read(0)
-    assert (found.log_start, found.first_offset, found.high_watermark) == (0, offset, offset + 1)
-    assert (found.records(), found.more) == ([(offset, ms, None, b"hello", [("unit", b"C")])], False)
+    result = bench.read(0)
+    assert (result.log_start, result.first_offset, result.high_watermark) == (0, offset, offset + 1)
+    assert (result.records(), result.more) == ([(offset, ms, None, b"hello", [("unit", b"C")])], False)
     assert bench.bounds() == Bounds(0, offset, offset + 1, ms)
 
 

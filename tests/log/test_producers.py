@@ -33,10 +33,10 @@ def test_each_partition_has_its_own_producers_by_their_ids(bench: Bench, rows: P
     for producer_id, epoch, sequences in ((70, 0, (0, 2)), (7, 3, (0,))):
         for sequence in sequences:
             bench.append(b"a", b"b", producer=producer_id, epoch=epoch, sequence=sequence)
-    found, none, _ = rows.read(bench.partitions)
-    assert isinstance(found, list)
-    assert [each[:3] for each in found] == [(7, 3, 1), (70, 0, 3)]
-    assert all(before <= each.last_ms <= bench.raw.time()[0] * 1000 + 1000 for each in found)
+    results, none, _ = rows.read(bench.partitions)
+    assert isinstance(results, list)
+    assert [result[:3] for result in results] == [(7, 3, 1), (70, 0, 3)]
+    assert all(before <= result.last_ms <= bench.raw.time()[0] * 1000 + 1000 for result in results)
     assert none == []
 
 
@@ -45,8 +45,8 @@ def test_many_producers_are_read_in_steps_each_once(
 ) -> None:
     made = {str(n): ProducerRow(2, n + 1, n, batches=(KeptBatch(1, 0),)).pack() for n in range(5000)}
     raw_redis.hset(STATE, mapping=made)
-    [found] = rows.read([record_bench.partition])
-    assert found == [ActiveProducer(n, 2, n, n) for n in range(5000)]
+    [result] = rows.read([record_bench.partition])
+    assert result == [ActiveProducer(n, 2, n, n) for n in range(5000)]
 
 
 def test_more_partitions_than_one_round_trip_holds_are_answered_in_order(
@@ -88,9 +88,9 @@ def test_answers_are_in_the_order_of_the_question(
     here.topics.create(TopicSpec(name="orders", partitions=2))
     set_producer(raw_redis, STATE, 7, ProducerRow(1, 4, 5, batches=(KeptBatch(4, 0),)))
     places = [("orders", 2), ("orders", 0), ("other", 0), ("orders", 1), ("orders", 0), ("orders", -1)]
-    beyond, found, other, none, again, negative = active.read(places)
-    assert found == again == [ActiveProducer(7, 1, 3, 5)]
+    beyond, result, other, none, again, negative = active.read(places)
+    assert result == again == [ActiveProducer(7, 1, 3, 5)]
     assert none == []
-    assert {error_of(each).code for each in (beyond, other, negative)} == {
+    assert {error_of(item).code for item in (beyond, other, negative)} == {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }

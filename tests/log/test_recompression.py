@@ -24,8 +24,8 @@ def test_a_batch_is_stored_in_the_topics_codec_or_its_producers(
     with domain(redis_url, Settings(storage_format="batch")) as here:
         here.topics.create(TopicSpec(name="orders", configs={"compression.type": codec}))
         here.append("orders", *VALUES, codec=sent)
-        [found] = here.fetch(here.wanted("orders"))
-    assert values(b"".join(found.chunks)) == VALUES
+        [result] = here.fetch(here.wanted("orders"))
+    assert values(b"".join(result.chunks)) == VALUES
     [(_, fields)] = raw_redis.xrange("korvet:orders:0")
     stored = Codec(BatchHeader.read(fields[b"batch"]).codec).name
     assert stored == {"uncompressed": "none", "producer": Codec(sent).name}.get(codec, codec)

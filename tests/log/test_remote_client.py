@@ -45,9 +45,9 @@ def service(lake: Path) -> Iterator[LakeService]:
 
 @pytest.fixture
 def client(service: LakeService) -> Iterator[RemoteClient]:
-    found = RemoteClient(service.socket)
-    yield found
-    found.close()
+    result = RemoteClient(service.socket)
+    yield result
+    result.close()
 
 
 def read_request(offset: int, *, archived: int = RECORDS, bytes_max: int = 1 << 20) -> RemoteRequest:
@@ -66,8 +66,8 @@ def test_archived_records_are_read(client: RemoteClient) -> None:
 
 def test_many_requests_share_one_connection_and_each_gets_its_own_answer(client: RemoteClient) -> None:
     calls = [(offset, client.send(read_request(offset, bytes_max=1))) for offset in range(0, RECORDS, 10)]
-    for offset, each in reversed(calls):
-        assert [record.offset for record in read(each.finish(SECONDS).data)] == [offset]
+    for offset, item in reversed(calls):
+        assert [record.offset for record in read(item.finish(SECONDS).data)] == [offset]
 
 
 def test_an_error_of_the_lake_fails_that_request_only(client: RemoteClient) -> None:

@@ -24,7 +24,7 @@ def read(tiers: Both, now_ms: int = NOW_MS, reader: LakeLagReader | None = None)
     reader.begin_round()
     lags, errors = reader.read(tiers.topic.partitions, now_ms)
     assert errors == []
-    [lag] = [each for each in lags if each.partition == 0]
+    [lag] = [item for item in lags if item.partition == 0]
     return lag
 
 
@@ -82,7 +82,7 @@ def test_in_format_batch_the_age_counts_from_when_the_reader_saw_the_record(
         age_ms = read(tiers, 9000, reader).age_ms
         assert age_ms is not None
         assert 9000 - 5000 - 1000 <= age_ms <= 9000 - 5000 - 900
-        assert [each.lag_ms for each in status(tiers.source)] == [None, 0]
+        assert [item.lag_ms for item in status(tiers.source)] == [None, 0]
 
 
 def test_a_record_whose_time_is_still_to_come_lags_since_the_reader_saw_it(

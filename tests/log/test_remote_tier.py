@@ -173,7 +173,7 @@ def test_no_answer_is_larger_than_the_limit_whatever_a_fetch_allows(
 def test_searches_by_time_of_many_partitions_have_one_time_out(store: _Counting, tier: RemoteTier) -> None:
     tier.use(Settings(remote_list_offsets_request_timeout_ms=50))
     answers = tier.timestamps([search_request(PARTITION, WHOLE, 1500)] * 100)
-    assert [type(each) for each in answers] == [KafkaError] * 100
+    assert [type(answer) for answer in answers] == [KafkaError] * 100
     assert store.sent == TIMESTAMPS_AT_ONCE
 
 

@@ -74,13 +74,13 @@ class Writer:
         self._redis.call("SET", "written", value)
         [node] = self._redis.nodes()
         done = Appended(0, 0, duplicate=False, history=node.history, node=node.name)
-        appended = [done._replace(replicas=each) for each in replicas]
+        appended = [done._replace(replicas=item) for item in replicas]
         refused = KafkaError(ErrorCode.INVALID_RECORD, "of no interest to replicas")
         *outcomes, other = self._replicas.confirm([*appended, refused])
         assert other is refused
-        codes = {each.code for each in outcomes if isinstance(each, KafkaError)}
+        codes = {item.code for item in outcomes if isinstance(item, KafkaError)}
         assert codes <= {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
-        return [outcome is each for outcome, each in zip(outcomes, appended, strict=True)]
+        return [outcome is item for outcome, item in zip(outcomes, appended, strict=True)]
 
     def change(self) -> None:
         """Make a change of topics, which is confirmed."""
@@ -112,7 +112,7 @@ def test_a_node_whose_first_slot_moves_away_confirms_on(redis_cluster: RedisClus
     assert of.wait(of.begin(0)).confirms(node.connect(), 0)
     # Nothing else is in these slots, so nothing but the mark finds out.
     for slot in range(3):
-        redis_cluster.move_slot(slot, next(each for each in redis_cluster.nodes if each.address != node.name))
+        redis_cluster.move_slot(slot, next(item for item in redis_cluster.nodes if item.address != node.name))
         assert of.wait(of.begin(0)).confirms(node.history, 0)
     for client in clients:
         client.close()
@@ -126,7 +126,7 @@ def test_a_node_confirms_on_while_its_first_slot_is_on_its_way() -> None:
         node = client.node_of(f"{{{tag_of(0)}}}")
         of = replicas.of(node)
         assert of.wait(of.begin(0)).confirms(node.connect(), 0)
-        [to] = [each for each in cluster.nodes if each.address != node.name]
+        [to] = [item for item in cluster.nodes if item.address != node.name]
         source = cluster.begin_move(0, to)
         cluster.move_keys(source, to, source.call("CLUSTER", "GETKEYSINSLOT", 0, 10))
         for _ in range(2):

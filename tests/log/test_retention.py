@@ -80,16 +80,16 @@ def test_by_size_goes_what_leaves_enough(kept_bytes: int, start: int | None) -> 
 
 
 def test_the_limit_that_lets_go_more_decides() -> None:
-    found = extent((10, ago(9)), (20, ago(8)), (30, ago(1)))
-    assert due(found, Policy(7 * DAY_MS, 3000), NOW_MS) == Trimming(20, "time")
-    assert due(found, Policy(7 * DAY_MS, 1000), NOW_MS) == Trimming(30, "size")
-    assert due(found, Policy(-1, -1), NOW_MS) is None
+    result = extent((10, ago(9)), (20, ago(8)), (30, ago(1)))
+    assert due(result, Policy(7 * DAY_MS, 3000), NOW_MS) == Trimming(20, "time")
+    assert due(result, Policy(7 * DAY_MS, 1000), NOW_MS) == Trimming(30, "size")
+    assert due(result, Policy(-1, -1), NOW_MS) is None
 
 
 def test_where_there_may_be_more_rows_the_end_is_not_asked() -> None:
-    found = extent((10, ago(9)), tail=ago(9), more_rows=True)
-    assert due(found, WEEK, NOW_MS) == Trimming(10, "time")
-    assert due(found, Policy(retention_bytes=0), NOW_MS) == Trimming(10, "size")
+    result = extent((10, ago(9)), tail=ago(9), more_rows=True)
+    assert due(result, WEEK, NOW_MS) == Trimming(10, "time")
+    assert due(result, Policy(retention_bytes=0), NOW_MS) == Trimming(10, "size")
 
 
 def test_sizes_that_compaction_made_wrong_let_nothing_go() -> None:
@@ -109,8 +109,8 @@ def test_nothing_goes_that_the_cold_tier_does_not_hold() -> None:
 def test_a_record_from_the_future_keeps_nothing_in_redis_that_is_archived(tail: int) -> None:
     local = Policy(7 * DAY_MS, -1, archived_only=True)
     rows = [(10, ago(-100)), (20, ago(9)), (30, ago(-(2**33)))]
-    found = due(extent(*rows, archived=1000, tail=tail), local, NOW_MS)
-    assert found == Trimming(1000 if tail < NOW_MS else 20, "time")
+    result = due(extent(*rows, archived=1000, tail=tail), local, NOW_MS)
+    assert result == Trimming(1000 if tail < NOW_MS else 20, "time")
 
 
 REMOTE = {"remote.storage.enable": "true"}
@@ -134,9 +134,9 @@ REMOTE = {"remote.storage.enable": "true"}
     ],
 )
 def test_a_topics_configuration_is_a_policy(configs: dict[str, str], policy: Policy) -> None:
-    found = policy_of(topic_config.effective(configs, Settings()))
-    assert found == policy
-    assert found.limited == (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
+    result = policy_of(topic_config.effective(configs, Settings()))
+    assert result == policy
+    assert result.limited == (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
 
 
 class Log:

@@ -124,14 +124,14 @@ ONE_DIRECTORY = pytest.mark.embedded
 @pytest.fixture
 def log_dir(here: Domain) -> Describe:
     def describe(partitions: Sequence[Partition] = ()) -> LogDirUsage:
-        [found] = LogDirs(here.redis).describe(partitions)
-        return found
+        [result] = LogDirs(here.redis).describe(partitions)
+        return result
 
     return describe
 
 
-def sizes_of(found: LogDirUsage) -> list[int | None]:
-    return [size for _, size in found.sizes]
+def sizes_of(result: LogDirUsage) -> list[int | None]:
+    return [size for _, size in result.sizes]
 
 
 @pytest.fixture
@@ -211,6 +211,6 @@ def test_where_redis_is_away_there_is_no_size_and_the_room_is_not_known(
 ) -> None:
     topic = made(here, "record")
     here.redis.close()
-    found = log_dir(topic.partitions)
-    assert (found.sizes, found.space) == ((), LogDirSpace(-1, -1))
-    assert found.error
+    result = log_dir(topic.partitions)
+    assert (result.sizes, result.space) == ((), LogDirSpace(-1, -1))
+    assert result.error

@@ -60,8 +60,8 @@ def offset_of(made: Tiers, number: int) -> int:
     """Return the offset of a record by its number, and for their count the end of the log."""
     known = _offsets.get(made.topic_id)
     if known is None:
-        [found] = made.worker.fetch(made.worker.wanted(TOPIC))
-        known = _offsets[made.topic_id] = [record.offset for record in read(b"".join(found.chunks))]
+        [result] = made.worker.fetch(made.worker.wanted(TOPIC))
+        known = _offsets[made.topic_id] = [record.offset for record in read(b"".join(result.chunks))]
         known.append(known[-1] + 1)
     return known[number]
 
@@ -71,9 +71,9 @@ def numbers_from(made: Tiers, offset: int, bytes_max: int = 1 << 20) -> list[int
     got: list[int] = []
     end = offset_of(made, BATCHES * PER_BATCH)
     while offset < end:
-        [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=offset, bytes_max=bytes_max))
-        assert found.error is ErrorCode.NONE
-        records = [record for record in read(b"".join(found.chunks)) if record.offset >= offset]
+        [result] = made.worker.fetch(made.worker.wanted(TOPIC, offset=offset, bytes_max=bytes_max))
+        assert result.error is ErrorCode.NONE
+        records = [record for record in read(b"".join(result.chunks)) if record.offset >= offset]
         assert records, f"nothing at {offset}"
         got += [int((record.value or b"").split()[1]) for record in records]
         assert [record.timestamp - 1000 for record in records] == got[-len(records) :]
@@ -91,23 +91,23 @@ def test_a_consumer_reads_both_tiers_without_a_seam(two: Tiers) -> None:
 def test_every_fetch_returns_the_bounds_of_the_whole_log(two: Tiers) -> None:
     end = offset_of(two, BATCHES * PER_BATCH)
     for first in (0, 160, 300):
-        [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, first)))
-        assert (found.log_start, found.high_watermark) == (offset_of(two, 0), end)
+        [result] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, first)))
+        assert (result.log_start, result.high_watermark) == (offset_of(two, 0), end)
     for outside in (offset_of(two, 0) - 1, end + 1):
-        [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=outside))
-        assert found == FetchResult(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        [result] = two.worker.fetch(two.worker.wanted(TOPIC, offset=outside))
+        assert result == FetchResult(error=ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
 def find(made: Tiers, timestamp: int) -> OffsetFound:
-    [found] = made.worker.offsets.find([OffsetQuery(made.partition, timestamp)])
-    assert not isinstance(found, KafkaError)
-    return found
+    [result] = made.worker.offsets.find([OffsetQuery(made.partition, timestamp)])
+    assert not isinstance(result, KafkaError)
+    return result
 
 
 def test_offsets_are_found_by_time_in_both_tiers(two: Tiers) -> None:
     for number in (0, 1, 149, 150, 199, 200, 299):
-        found = find(two, 1000 + number)
-        assert (found.offset, found.timestamp) == (offset_of(two, number), 1000 + number)
+        result = find(two, 1000 + number)
+        assert (result.offset, result.timestamp) == (offset_of(two, number), 1000 + number)
     assert find(two, 5).offset == offset_of(two, 0)
     assert find(two, 5000) == OffsetFound()
     largest = find(two, SpecialTimestamp.MAX_TIMESTAMP)
@@ -140,7 +140,7 @@ def test_the_largest_timestamp_may_be_in_the_lake(redis_url: str, reader: LakeSe
 
 
 def test_the_special_offsets_tell_the_tiers_apart(two: Tiers) -> None:
-    asked = {each: find(two, each).offset for each in SpecialTimestamp}
+    asked = {item: find(two, item).offset for item in SpecialTimestamp}
     assert asked[SpecialTimestamp.EARLIEST] == offset_of(two, 0)
     assert asked[SpecialTimestamp.EARLIEST_LOCAL] == offset_of(two, 150)
     assert asked[SpecialTimestamp.LATEST_TIERED] == offset_of(two, 200) - 1
@@ -157,8 +157,8 @@ def test_deleted_records_are_gone_from_both_tiers(two: Tiers, number: int) -> No
     assert deletion.delete([LogPosition(two.partition, offset)]) == [offset]
     assert find(two, SpecialTimestamp.EARLIEST).offset == offset
     assert numbers_from(two, offset) == list(range(number, BATCHES * PER_BATCH))
-    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset - 1))
-    assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
+    [result] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset - 1))
+    assert result.error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert find(two, 5).offset == (offset if number < 300 else -1)
 
 
@@ -181,8 +181,8 @@ def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, read
         deletion = RecordDeletion(made.log, RemoteOffsetStore(redis), trimmer, BackgroundTrims())
         assert deletion.delete([LogPosition(made.partition, 150)]) == [150]
         assert find(made, SpecialTimestamp.EARLIEST).offset == 150
-        [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=149))
-        assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
+        [result] = made.worker.fetch(made.worker.wanted(TOPIC, offset=149))
+        assert result.error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_a_gap_between_the_tiers_is_passed_over_if_what_follows_fits(
@@ -193,8 +193,8 @@ def test_a_gap_between_the_tiers_is_passed_over_if_what_follows_fits(
         made.archive(first + 1)
         last = made.worker.append(TOPIC, Record(b"b"))
         made.trim(last)
-        [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=first + 1))
-        assert [record.offset for record in read(b"".join(found.chunks))] == [last]
+        [result] = made.worker.fetch(made.worker.wanted(TOPIC, offset=first + 1))
+        assert [record.offset for record in read(b"".join(result.chunks))] == [last]
         made.worker.topics.create(TopicSpec(name="other", partitions=1))
         archived_first = made.worker.append("other", Record(b"a"))
         Tiers(made.worker, made.lake, "other").archive(archived_first + 1)
@@ -219,13 +219,13 @@ def test_a_consumer_reaches_the_end_of_an_archived_log_whose_last_offset_has_no_
         assert RemoteOffsetStore(made.worker.redis).mirror([Archived(made.partition, end, first)])
         made.trim(end)
         wanted = made.worker.wanted(TOPIC, offset=first + 1)
-        [found] = made.worker.fetch(wanted)
-        [header] = headers_of(b"".join(found.chunks))
+        [result] = made.worker.fetch(wanted)
+        [header] = headers_of(b"".join(result.chunks))
         assert (header.base_offset, header.last_offset_delta) == (end - 1, 0)
         assert header.attributes & CONTROL_BIT
         following = made.worker.append(TOPIC, Record(b"c"))
-        [found] = made.worker.fetch(wanted)
-        assert [record.offset for record in read(b"".join(found.chunks))] == [following]
+        [result] = made.worker.fetch(wanted)
+        assert [record.offset for record in read(b"".join(result.chunks))] == [following]
 
 
 def test_what_redis_holds_is_served_where_all_files_expire_meanwhile(two: Tiers) -> None:
@@ -233,8 +233,8 @@ def test_what_redis_holds_is_served_where_all_files_expire_meanwhile(two: Tiers)
     assert table is not None
     # Redis is not asked again between the look at the log and that at the table.
     table.replace(table.files(), [], 1)
-    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, 10)))
-    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 150)
+    [result] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, 10)))
+    assert read(b"".join(result.chunks))[0].offset == offset_of(two, 150)
 
 
 def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tiers) -> None:
@@ -244,11 +244,11 @@ def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tier
     other.archive(last_offset)
     other.trim(last_offset)
     cold = two.worker.wanted(TOPIC, offset=offset_of(two, 0), bytes_max=500)
-    found, without = two.worker.fetch(cold, two.worker.wanted("other", offset=first_offset, bytes_max=50))
-    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 0)
+    result, without = two.worker.fetch(cold, two.worker.wanted("other", offset=first_offset, bytes_max=50))
+    assert read(b"".join(result.chunks))[0].offset == offset_of(two, 0)
     assert (without.error, without.chunks) == (ErrorCode.NONE, [])
-    [found] = two.worker.fetch(two.worker.wanted("other", offset=first_offset, bytes_max=50))
-    assert read(b"".join(found.chunks))[0].offset == first_offset
+    [result] = two.worker.fetch(two.worker.wanted("other", offset=first_offset, bytes_max=50))
+    assert read(b"".join(result.chunks))[0].offset == first_offset
 
 
 def test_what_is_archived_and_still_in_redis_is_read_there(redis_url: str, reader: LakeService) -> None:
@@ -294,15 +294,15 @@ def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, r
             assert (alone.error, alone.chunks) == (ErrorCode.NONE, [])
         got: list[int] = []
         while not got:
-            [found] = made.worker.fetch(cold_wish)
-            got = [record.offset for record in read(b"".join(found.chunks))]
+            [result] = made.worker.fetch(cold_wish)
+            got = [record.offset for record in read(b"".join(result.chunks))]
         assert got[0] == 0
 
 
 def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> None:
     first = offset_of(two, 0)
-    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=first, bytes_max=0), bytes_max=0)
-    assert [record.offset for record in read(b"".join(found.chunks))] == [first]
+    [result] = two.worker.fetch(two.worker.wanted(TOPIC, offset=first, bytes_max=0), bytes_max=0)
+    assert [record.offset for record in read(b"".join(result.chunks))] == [first]
 
 
 def test_a_re_created_topic_inherits_nothing(two: Tiers) -> None:
@@ -311,8 +311,8 @@ def test_a_re_created_topic_inherits_nothing(two: Tiers) -> None:
     two.worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
     assert find(two, SpecialTimestamp.EARLIEST).offset == 0
     two.worker.append(TOPIC, b"new")
-    [found] = two.worker.fetch(two.worker.wanted(TOPIC))
-    assert [(record.offset, record.value) for record in read(b"".join(found.chunks))] == [(0, b"new")]
+    [result] = two.worker.fetch(two.worker.wanted(TOPIC))
+    assert [(record.offset, record.value) for record in read(b"".join(result.chunks))] == [(0, b"new")]
     two.archive(1)
     assert before != two.table
     assert before.exists()

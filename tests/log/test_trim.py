@@ -59,15 +59,15 @@ def test_an_extent_is_what_a_log_holds(bench: Bench, store: TrimStore) -> None:
     end = bench.bounds().high_watermark
     set_rows(bench, (offsets[1], -1), (offsets[3], 12))
     before_ms = int(time.time() * 1000)
-    now_ms, [found, other] = store.states([bench.partition, bench.partitions[1]], 10)
+    now_ms, [result, other] = store.states([bench.partition, bench.partitions[1]], 10)
     assert before_ms - 1000 <= now_ms <= int(time.time() * 1000) + 1000
     rows = [Row(offsets[1], 1, 1000, 9, -1), Row(offsets[3], 2, 2000, 9, 12)]
-    assert isinstance(found, TrimState)
+    assert isinstance(result, TrimState)
     assert isinstance(other, TrimState)
-    assert found[1:] == (rows, False, False)
+    assert result[1:] == (rows, False, False)
     assert other[1:] == ([], False, False)
     named = operator.attrgetter("start", "end", "bytes", "start_bytes", "interval", "archived", "reindex")
-    assert named(found.totals) == (0, end, 9000, 10, 77, 3, True)
+    assert named(result.totals) == (0, end, 9000, 10, 77, 3, True)
     assert named(other.totals) == (0, 0, 0, 0, -1, 0, False)
 
 

@@ -59,8 +59,8 @@ def test_on_a_live_channel_a_watch_listens_from_its_first_moment(
 def test_a_lost_connection_wakes_for_all_places(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
     with Watch(subscriptions, ["a", "b"]) as watch:
         watch.listen()
-        for each in servers_of(raw_redis):
-            each.client_kill_filter(_type="pubsub")
+        for server in servers_of(raw_redis):
+            server.client_kill_filter(_type="pubsub")
         woken: set[int] = set()
         while woken != {0, 1}:
             news = watch.wait(LONG)

@@ -38,7 +38,7 @@ def check(program: str, bootstrap: str, topic: str) -> None:
     reading.create_topic(bootstrap, topic, PARTITIONS)
     configure(bootstrap, topic, share_auto_offset_reset="earliest")
     for partition in range(PARTITIONS):
-        send(bootstrap, topic, [str(each) for each in range(partition, RECORDS, PARTITIONS)], partition)
+        send(bootstrap, topic, [str(item) for item in range(partition, RECORDS, PARTITIONS)], partition)
     # The second one finds that nothing of the first is left.
     for wanted in (list(range(RECORDS)), [RECORDS]):
         command = [program, bootstrap, topic, topic, str(len(wanted))]

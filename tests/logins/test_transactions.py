@@ -82,9 +82,9 @@ def test_each_record_is_copied_once(
         started(*command),
         reading.consumer(broker.bootstrap, target, range(PARTITIONS), **COMMITTED) as running,
     ):
-        found = reading.read(running, RECORDS)
+        results = reading.read(running, RECORDS)
     copied = {
-        partition: [int(each.value or b"") for each in found if each.partition == partition]
+        partition: [int(result.value or b"") for result in results if result.partition == partition]
         for partition in range(PARTITIONS)
     }
     assert copied == {partition: list(range(partition, RECORDS, PARTITIONS)) for partition in copied}

@@ -117,7 +117,7 @@ class Log:
     ) -> list[Appended | redis.ResponseError]:
         """Append batches by one call; return what became of each, one AGAIN if nothing was done."""
         keys = [STREAM, STATE, INDEX]
-        if any(each.is_transactional for each in batches):
+        if any(batch.is_transactional for batch in batches):
             keys += TRANSACTIONS
         answer = Answer.read(
             run(self.client, self.script, keys, call_args(topic_id, leader_epoch, self.bits, batches))
@@ -201,13 +201,13 @@ class Log:
 
     def offsets(self) -> list[int]:
         """Return the offsets of all entries; fails where an id is none."""
-        found = []
+        result = []
         for entry_id, _ in self.client.xrange(STREAM):
             end = end_of_id(entry_id, self.bits)
             assert end is not None
-            found.append(end - 1)
-        assert all(offset < OFFSETS_END for offset in found)
-        return found
+            result.append(end - 1)
+        assert all(offset < OFFSETS_END for offset in result)
+        return result
 
     def values(self) -> list[str]:
         return [fields[b"value"].decode() for _, fields in self.client.xrange(STREAM)]
@@ -254,12 +254,12 @@ class BatchLog(Log):
         ]
 
     def offsets(self) -> list[int]:
-        found: list[int] = []
+        result: list[int] = []
         for entry_id, values in self.batches():
             ms, end = entry_id.split(b"-")
             assert ms == b"0"
-            found += range(int(end) - len(values), int(end))
-        return found
+            result += range(int(end) - len(values), int(end))
+        return result
 
     def values(self) -> list[str]:
         return [value for _, values in self.batches() for value in values]

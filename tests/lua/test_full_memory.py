@@ -136,7 +136,7 @@ COMMITTED = f'{{"offset":99,"epoch":1,"metadata":"abc","topic_id":"{TOPIC_ID}","
 def test_a_commit_replaces_what_is_no_shorter(raw_redis: Any, row: str, outcome: int) -> None:
     def commit(*rows: str) -> Any:
         head = ["g", raw_redis.time()[0] * 1000, -1, "", "", 0, 0, 1]
-        parts = [part for at, each in enumerate(rows) for part in (of_partition(STREAM, at), TOPIC_ID, each)]
+        parts = [part for at, item in enumerate(rows) for part in (of_partition(STREAM, at), TOPIC_ID, item)]
         return run(raw_redis, "group/commit", EVERY_KEY, [*head, *parts])
 
     assert commit(COMMITTED) == [1]

@@ -348,7 +348,7 @@ CASES: dict[str, list[Callable[[Any], Step]]] = {
 }
 
 
-@pytest.mark.parametrize(("key", "prepare"), [(key, each) for key in CASES for each in CASES[key]])
+@pytest.mark.parametrize(("key", "prepare"), [(key, item) for key in CASES for item in CASES[key]])
 def test_a_script_does_the_same_while_its_slot_moves_or_nothing(
     redis_cluster: RedisCluster, key: str, prepare: Callable[[Any], Step]
 ) -> None:
@@ -359,11 +359,11 @@ def test_a_script_does_the_same_while_its_slot_moves_or_nothing(
     before = outcome(client, lambda: None)[1]
     with moving(redis_cluster, key):
         try:
-            found = outcome(client, step)
+            result = outcome(client, step)
         except redis.exceptions.TryAgainError:
             assert outcome(client, lambda: None)[1] == before
         else:
-            assert found == expected
+            assert result == expected
 
 
 def test_a_broker_is_registered_while_the_slot_moves(redis_cluster: RedisCluster) -> None:

@@ -163,8 +163,8 @@ class Layers:
 
     def _overlay(self, name: str, lower: str) -> Path:
         root, upper, work = (self._directory / f"{name}{part}" for part in ("", "-upper", "-work"))
-        for each in (root, upper, work):
-            each.mkdir()
+        for item in (root, upper, work):
+            item.mkdir()
         options = f"lowerdir={lower},upperdir={upper},workdir={work}"
         call("mount", "-t", "overlay", "overlay", "-o", options, root)
         self._cleanup.callback(call, "umount", "--lazy", root)

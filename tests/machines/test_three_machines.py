@@ -46,8 +46,8 @@ class Block(NamedTuple):
 
 def blocks(title: str) -> Iterator[Block]:
     """Yield the blocks of a section. Each of several machines, or a client, is named by the first line."""
-    for found in _BLOCK.finditer(section_of(PAGE, title)):
-        for text in re.split(r"\n\n(?=# )", re.sub(r"^ {4}", "", found[0], flags=re.MULTILINE).strip()):
+    for result in _BLOCK.finditer(section_of(PAGE, title)):
+        for text in re.split(r"\n\n(?=# )", re.sub(r"^ {4}", "", result[0], flags=re.MULTILINE).strip()):
             where, _, commands = text.partition("\n")
             named = re.findall("one|two|three|client", where)
             assert where.startswith("# "), text
@@ -78,7 +78,7 @@ class Cluster:
     def copy_keys(self) -> None:
         """Do what scp does."""
         for name in ("two", "three"):
-            source, to = (self.machines[each].root / "srv/cluster" for each in ("one", name))
+            source, to = (self.machines[item].root / "srv/cluster" for item in ("one", name))
             shutil.copytree(source, to)
 
     def values(self) -> Counter[str]:
@@ -95,8 +95,8 @@ def _steps(commands: str) -> Iterator[tuple[str, str | None]]:
     if not commands.startswith("$ "):
         yield commands, None
         return
-    for each in re.split(r"^\$ ", commands, flags=re.MULTILINE)[1:]:
-        command, _, printed = each.partition("\n")
+    for item in re.split(r"^\$ ", commands, flags=re.MULTILINE)[1:]:
+        command, _, printed = item.partition("\n")
         yield command, printed
 
 
@@ -109,7 +109,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     redis, korvet, *numbers = blocks("Install")
     # Redis is on machine three too, and unused there: what is installed is one layer under all machines.
     install = f"{redis.commands}\n{korvet.commands}"
-    assert [each.where for each in numbers] == [[name] for name in ADDRESSES]
+    assert [number.where for number in numbers] == [[name] for name in ADDRESSES]
     (directory / "layers").mkdir()
     groups = control_groups()
     with booted(directory / "layers", ADDRESSES, archive, install) as (machines, network):

@@ -37,8 +37,8 @@ def test_a_killed_controller_costs_no_change(tmp_path: Path, redis_url: str) -> 
 
         def is_known() -> bool:
             # A second question may reach the other broker, which does not know yet.
-            found = admin.cluster.describe().controller
-            known.extend([] if found is None else [found])
+            result = admin.cluster.describe().controller
+            known.extend([] if result is None else [result])
             return bool(known)
 
         wait_until(is_known, "a controller")

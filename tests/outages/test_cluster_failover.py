@@ -39,11 +39,11 @@ def test_the_loss_of_a_master_costs_an_idempotent_producer_only_time(
             def wait_for_more(*, of_gone: bool) -> None:
                 begun = len(load.acknowledged)
 
-                def found() -> int:
+                def result() -> int:
                     since = load.acknowledged[begun:]
                     return sum((masters[partition] is gone) == of_gone for partition, _ in since)
 
-                processes.wait_until(lambda: found() > _MORE, f"more is acknowledged ({of_gone=})", 60.0)
+                processes.wait_until(lambda: result() > _MORE, f"more is acknowledged ({of_gone=})", 60.0)
 
             wait_for_more(of_gone=True)
             # Without its master until the others are seen to go on, however slow the machine.

@@ -45,7 +45,7 @@ def brokers(tmp_path: Path, redis_url: str) -> Iterator[list[Broker]]:
 def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
     brokers: list[Broker], kind: str, assignor: str
 ) -> None:
-    bootstrap = ",".join(each.bootstrap for each in brokers)
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
     load = Load(bootstrap, TOPIC, PARTITIONS, pause_ms=PAUSE_MS)
     load.start()
     with (
@@ -69,7 +69,7 @@ def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
             processes.kill(pid)
             wait_until(lambda: len(kept.worker_pids()) == 2 and pid not in kept.worker_pids(), "another")  # noqa: B023 - called before the loop goes on
             go_on_as_before()
-        watch.brokers = [each for each in brokers if each is not kept]
+        watch.brokers = [broker for broker in brokers if broker is not kept]
         children = processes.children(kept.pid)
         kept.kill()
         wait_until(lambda: not any(processes.alive(pid) for pid in children), "all its processes are gone")

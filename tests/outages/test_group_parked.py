@@ -47,7 +47,7 @@ def cluster(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def brokers(cluster: list[Broker]) -> list[Broker]:
     """Give the brokers with all their workers, though a test has killed some."""
-    wait_until(lambda: all(all_accept(each) for each in cluster), "all workers accept")
+    wait_until(lambda: all(all_accept(item) for item in cluster), "all workers accept")
     return cluster
 
 
@@ -84,7 +84,7 @@ class Seen:
 @pytest.fixture
 def seen(request: pytest.FixtureRequest, cluster_redis: str) -> Iterator[Seen]:
     """Give a group that has no members yet."""
-    group = "".join(each if each.isalnum() else "-" for each in request.node.name)
+    group = "".join(item if item.isalnum() else "-" for item in request.node.name)
     with redis.Redis.from_url(cluster_redis) as client:
         yield Seen(client, group)
 
@@ -268,10 +268,10 @@ def test_a_real_member_parked_on_a_worker_that_is_killed_comes_to_its_part(
     brokers: list[Broker], seen: Seen, kind: str, parked: str
 ) -> None:
     group = seen.group
-    bootstrap = ",".join(each.bootstrap for each in brokers)
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
     reading.create_topic(bootstrap, group, PARTITIONS)
     kept = coordinator(brokers, group)
-    [elsewhere] = [each for each in brokers if each is not kept]
+    [elsewhere] = [broker for broker in brokers if broker is not kept]
     with Client(elsewhere.address) as client, Crowd(bootstrap, group, session_ms=30_000) as crowd:
         leader = Member(client, group, protocols={"range": subscription(group)})
         leader.join()

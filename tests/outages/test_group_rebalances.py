@@ -40,7 +40,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, brokers: list[Broker]) -> str:
     """Give a topic of the test's own, whose name is also its group's."""
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
+    name = "".join(item if item.isalnum() else "-" for item in request.node.name)
     reading.create_topic(brokers[0].bootstrap, name, PARTITIONS)
     return name
 
@@ -55,7 +55,7 @@ def load(brokers: list[Broker], topic: str) -> Iterator[Load]:
 
 
 def bootstrap(brokers: list[Broker]) -> str:
-    return ",".join(each.bootstrap for each in brokers)
+    return ",".join(broker.bootstrap for broker in brokers)
 
 
 def end_sessions(brokers: list[Broker], group: str, *members: str) -> None:

@@ -53,7 +53,7 @@ def brokers(tmp_path: Path, server: DurableServer) -> Iterator[list[Broker]]:
 def test_members_carry_on_where_redis_dies_and_comes_back(
     brokers: list[Broker], server: DurableServer, kind: str, assignor: str
 ) -> None:
-    bootstrap = ",".join(each.bootstrap for each in brokers)
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
     load = Load(bootstrap, TOPIC, PARTITIONS, pause_ms=PAUSE_MS)
     load.start()
     with (
@@ -92,11 +92,11 @@ def code_of(answer: Any) -> ErrorCode:
 
 def committed(client: Client, group: str) -> int:
     """Return what is committed, asked again where the broker had not yet found that its connection to Redis is cut."""
-    found = None
-    while found is None or found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
-        [found] = client.ask(apis.OffsetFetch, 8, groups=[{"group_id": group, "topics": None}]).groups
-    assert found.error_code == ErrorCode.NONE
-    [[partition]] = [topic.partitions for topic in found.topics]
+    result = None
+    while result is None or result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        [result] = client.ask(apis.OffsetFetch, 8, groups=[{"group_id": group, "topics": None}]).groups
+    assert result.error_code == ErrorCode.NONE
+    [[partition]] = [topic.partitions for topic in result.topics]
     offset: int = partition.committed_offset
     return offset
 

@@ -149,8 +149,8 @@ def test_a_commit_in_the_buffer_does_not_take_back_one_that_another_broker_ackno
     commit(client, "billing", "commits", 10)
     gone = Client(broker.address)
     with stopped(broker):
-        for each in (client, gone):
-            each.send(commit_request("billing", "commits", 20), COMMIT)
+        for item in (client, gone):
+            item.send(commit_request("billing", "commits", 20), COMMIT)
         port = hang_up(gone)
         commit(other, "billing", "commits", 60)
     answer = client.receive(OffsetCommitResponse, COMMIT)
@@ -247,7 +247,7 @@ def test_a_client_that_only_sends_no_more_gets_its_answers(
     assert produced.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     [described] = client.receive(MetadataResponse, METADATA).topics
     assert described.error_code == ErrorCode.LEADER_NOT_AVAILABLE
-    [[fetched]] = [each.partitions for each in client.receive(FetchResponse, FETCH).responses]
+    [[fetched]] = [response.partitions for response in client.receive(FetchResponse, FETCH).responses]
     assert values(fetched.records) == read(other, "half") == [b"a"]
     assert other.described("half-new").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -60,19 +60,19 @@ def consumer_of(broker: Broker, reset: str) -> Consumer:
 
 def read(consumer: Consumer, count: int) -> list[bytes]:
     """Read records; an error of the partition ends it, as what it says."""
-    found: list[bytes] = []
+    result: list[bytes] = []
 
     def more() -> bool:
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
-            found.append(message.value() or b"")
+            result.append(message.value() or b"")
         elif message is not None and (error := message.error()) is not None:
             assert error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION), error
-            found.append(b"truncated")
-        return len(found) >= count or b"truncated" in found
+            result.append(b"truncated")
+        return len(result) >= count or b"truncated" in result
 
     wait_until(more, f"{count} records")
-    return found
+    return result
 
 
 def fetched(client: Client, offset: int, *, version: int = 11, **fields: Any) -> Any:
@@ -81,27 +81,27 @@ def fetched(client: Client, offset: int, *, version: int = 11, **fields: Any) ->
     A worker has several connections to it, and each rests for itself after an attempt in vain: one may be back, and
     the one that reads not yet.
     """
-    found: list[Any] = []
+    result: list[Any] = []
 
     def answered() -> bool:
         answer = client.call(fetch_request(TOPIC, offset, **fields), version)
-        found[:] = [] if answer.error_code else [answer.responses[0].partitions[0]]
-        return bool(found) and found[0].error_code != ErrorCode.KAFKA_STORAGE_ERROR
+        result[:] = [] if answer.error_code else [answer.responses[0].partitions[0]]
+        return bool(result) and result[0].error_code != ErrorCode.KAFKA_STORAGE_ERROR
 
     wait_until(answered, "Redis is back")
-    return found[0]
+    return result[0]
 
 
 def epoch_end(client: Client, epoch: int, current: int) -> tuple[int, int, int]:
     """Return what OffsetForLeaderEpoch answers, asked again in the same way."""
-    found: list[tuple[int, int, int]] = []
+    result: list[tuple[int, int, int]] = []
 
     def answered() -> bool:
-        found[:] = [client.epoch_end(TOPIC, epoch, current=current)]
-        return found[0][0] != ErrorCode.KAFKA_STORAGE_ERROR
+        result[:] = [client.epoch_end(TOPIC, epoch, current=current)]
+        return result[0][0] != ErrorCode.KAFKA_STORAGE_ERROR
 
     wait_until(answered, "Redis is back")
-    return found[0]
+    return result[0]
 
 
 def lose_the_tail(broker: Broker, server: DurableServer, consumer: Consumer) -> None:

@@ -64,15 +64,15 @@ def client(broker: Broker) -> Iterator[Client]:
 
 def answered(call: Callable[[], Any], is_right: Callable[[Any], object]) -> Any:
     """Return an answer once it is right: a worker's lease ends when the clock is set, for a moment."""
-    found: list[Any] = []
+    result: list[Any] = []
 
     def holds() -> bool:
         with contextlib.suppress(AssertionError):
-            found[:] = [call()]
-        return bool(found and is_right(found[0]))
+            result[:] = [call()]
+        return bool(result and is_right(result[0]))
 
     wait_until(holds, "the answer is right")
-    return found[0]
+    return result[0]
 
 
 def join_classic_group(client: Client) -> Callable[[], bool]:
@@ -139,7 +139,7 @@ def open_transaction(client: Client) -> Callable[[], bool]:
 
     def is_added(answer: Any) -> bool:
         [topic] = answer.results_by_topic_v3_and_below
-        return not any(each.partition_error_code for each in topic.results_by_partition)
+        return not any(result.partition_error_code for result in topic.results_by_partition)
 
     answered(lambda: client.ask(apis.AddPartitionsToTxn, 3, **adding), is_added)
 

@@ -56,7 +56,7 @@ def test_an_outage_of_redis_costs_an_idempotent_producer_and_a_consumer_nothing(
         with reading.consumer(broker.bootstrap, load.topic, range(PARTITIONS)) as running:
 
             def consume() -> int:
-                received.extend(reading.as_received(each) for each in running.consume(5000, timeout=0.1))
+                received.extend(reading.as_received(item) for item in running.consume(5000, timeout=0.1))
                 return len(received)
 
             load.start()

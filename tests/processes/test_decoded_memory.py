@@ -43,7 +43,9 @@ def test_many_small_records_in_one_request_take_bounded_memory(
         before = psutil.Process(pid).memory_info().rss
         client.socket.settimeout(300)  # millions of records are decoded
         [answer] = client.call(request, 8).responses
-        assert {each.error_code for each in answer.partition_responses} == {ErrorCode.NONE}
+        assert {partition_response.error_code for partition_response in answer.partition_responses} == {
+            ErrorCode.NONE
+        }
         # The largest ever, of which the system keeps account.
         [peak] = [
             int(line.split()[1]) * 1024

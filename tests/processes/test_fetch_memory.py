@@ -97,8 +97,8 @@ def test_consumers_at_full_speed_leave_redis_its_memory(broker: Broker, server: 
     with redis.Redis.from_url(server) as stored, Client(broker.address) as producer:
 
         def info(field: str) -> int:
-            found: dict[str, Any] = stored.info("memory")
-            return int(found[field])
+            result: dict[str, Any] = stored.info("memory")
+            return int(result[field])
 
         producer.create(f"beside-{topic}")
         # Producers are refused from 95 % of it on.
@@ -107,11 +107,11 @@ def test_consumers_at_full_speed_leave_redis_its_memory(broker: Broker, server: 
         codes = []
         with highest(lambda: info("mem_clients_normal")) as peak, ThreadPoolExecutor(CONSUMERS) as pool:
             consumed = [pool.submit(consume, broker, topic) for _ in range(CONSUMERS)]
-            while not all(each.done() for each in consumed):
+            while not all(item.done() for item in consumed):
                 answer = producer.call(produce_request(f"beside-{topic}", batch(b"a record")), 8)
                 codes.append(answer.responses[0].partition_responses[0].error_code)
         stored.config_set("maxmemory", 0)
-        assert all(each.result() > 50_000 for each in consumed)
+        assert all(item.result() > 50_000 for item in consumed)
         assert set(codes) == {ErrorCode.NONE}
         assert 0 < peak[0] < READS_BYTES_MAX
 

@@ -58,8 +58,8 @@ def test_it_gets_its_secrets_where_nobody_else_reads_them(tmp_path: Path) -> Non
         for name in ("cmdline", "environ"):
             assert b"hush" not in Path(f"/proc/{pid}/{name}").read_bytes()
         assert "hush" not in broker.output() + broker.log()
-        held = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
-        assert not any("lock" in each for each in held), held
+        held = [str(item.readlink()) for item in Path(f"/proc/{pid}/fd").iterdir()]
+        assert not any("lock" in item for item in held), held
         [socket] = Path(tempfile.gettempdir()).glob(f"korvet-*-{broker.address[1]}/lake.sock")
         assert broker.stop() == 0
         assert not socket.exists()

@@ -164,7 +164,7 @@ def sessions(planted: Planted) -> dict[str, str]:
             for kind, name in resources
         ]
         described = admin.call(DescribeConfigsRequest(resources=asked, include_synonyms=True), 4)
-        assert all(each.error_code == 0 for each in described.results)
+        assert all(result.error_code == 0 for result in described.results)
     good, late = provider.token(), provider.token(exp=1)
     tries = [
         ("SCRAM-SHA-256", "alice", secrets["password of SCRAM"], ErrorCode.NONE),
@@ -187,7 +187,7 @@ def sessions(planted: Planted) -> dict[str, str]:
         # A client without a handshake, whose first bytes are its password.
         client.send_bytes(f"\0\0\0\x40\0carol\0{secrets['password of PLAIN']}".encode().ljust(68, b"\0"))
         client.receive_frame()
-    return {f"token {number}": each.rpartition(".")[2] for number, each in enumerate((good, late))}
+    return {f"token {number}": item.rpartition(".")[2] for number, item in enumerate((good, late))}
 
 
 def page(planted: Planted, path: str, token: str) -> str:
@@ -216,7 +216,7 @@ def said_of_sentinels(planted: Planted) -> str:
     url = f"redis+sentinel://127.0.0.1:1/master?sentinel_username=korvet&sentinel_password={secret}"
     config.write_text(toml({"redis.url": url}))
     done = [korvet(*command, "--config", str(config)) for command in (("config",), ("doctor",))]
-    return "".join(each.stdout + each.stderr for each in done)
+    return "".join(item.stdout + item.stderr for item in done)
 
 
 def stored(client: Any) -> str:
@@ -280,14 +280,14 @@ def test_planted_secrets_are_nowhere(planted: Planted) -> None:
         "output": broker.output(),
     }
     assert "user=carol" in shown["log"]
-    found = [
+    result = [
         f"{what} in {where}"
         for what, secret in planted.secrets.items()
         for where, text in shown.items()
         for form in forms(secret)
         if form in text
     ]
-    assert found == []
+    assert result == []
 
 
 def test_no_process_leaves_a_core(tmp_path: Path) -> None:

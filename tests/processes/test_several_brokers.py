@@ -29,7 +29,7 @@ def rows(client: Any) -> dict[int, dict[str, Any]]:
 def brokers_of(broker: Broker) -> list[int]:
     """Return the ids of the brokers that clients of this one get."""
     with Client(broker.address) as client:
-        return [each.node_id for each in client.call(MetadataRequest(topics=[]), 12).brokers]
+        return [item.node_id for item in client.call(MetadataRequest(topics=[]), 12).brokers]
 
 
 def refusal(broker: Broker) -> str:
@@ -112,8 +112,8 @@ def test_a_reload_keeps_the_broker_registered_with_its_new_address(
         broker.signal(signal.SIGHUP)
 
         def address() -> tuple[str, int]:
-            found = rows(raw_redis)[0]  # never without a row: the clients of another broker would see it
-            return found["host"], found["port"]
+            result = rows(raw_redis)[0]  # never without a row: the clients of another broker would see it
+            return result["host"], result["port"]
 
         processes.wait_until(lambda: address() == ("two.example", 2), "the new address is registered")
         assert broker.child_pids("keeper") != keeper

@@ -82,9 +82,14 @@ def _read(frame: bytes) -> str:
     fields += [request.session_id, request.session_epoch, len(request.topics)]
     for topic in request.topics:
         fields += [_name(topic, version), len(topic.partitions)]
-        for each in topic.partitions:
-            fields += [each.partition, each.current_leader_epoch, each.fetch_offset, each.last_fetched_epoch]
-            fields.append(each.partition_max_bytes)
+        for partition in topic.partitions:
+            fields += [
+                partition.partition,
+                partition.current_leader_epoch,
+                partition.fetch_offset,
+                partition.last_fetched_epoch,
+            ]
+            fields.append(partition.partition_max_bytes)
     fields.append(len(request.forgotten_topics_data))
     for forgotten in request.forgotten_topics_data:
         fields += [_name(forgotten, version), len(forgotten.partitions), *forgotten.partitions]
@@ -156,8 +161,8 @@ def _partition(rng: Random, version: int) -> tuple[PartitionData, list[int]]:
     )
     row = numbers + ([0] if diverging is None else [1, diverging.epoch, diverging.end_offset])
     row.append(-1 if aborted is None else len(aborted))
-    for each in aborted or ():
-        row += [each.producer_id, each.first_offset]
+    for item in aborted or ():
+        row += [item.producer_id, item.first_offset]
     return data, [*row, len(sizes), *sizes]
 
 

@@ -54,7 +54,7 @@ class Plain:
         if isinstance(kind, PartOf):
             return self.part(value)
         if isinstance(kind, ListOf):
-            return self.length(value, "i") + b"".join(self.value(kind.element, each) for each in value or ())
+            return self.length(value, "i") + b"".join(self.value(kind.element, item) for item in value or ())
         assert isinstance(kind, Sized)
         content = value.encode() if isinstance(value, str) else value
         return self.length(content, "h" if kind.kind == "string" else "i") + bytes(content or b"")

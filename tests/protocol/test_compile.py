@@ -207,8 +207,8 @@ def test_a_part_may_be_given_as_its_bytes(version: int) -> None:
     address = Address(host="broker.example", port=9092)
     in_bytes: Any = encode_part(address, ThingRequest, version)
     plain, given = (
-        ThingRequest(kept=1, address=each, tagged_part=each if version == 3 else None)
-        for each in (address, in_bytes)
+        ThingRequest(kept=1, address=item, tagged_part=item if version == 3 else None)
+        for item in (address, in_bytes)
     )
     assert bytes_of(given, version) == bytes_of(plain, version)
 
@@ -260,9 +260,9 @@ def test_greenlets_decode_and_encode_in_turns_and_one_may_be_killed_meanwhile() 
     killed = greenlet.greenlet(come_back)
     done = {number: running[number].switch(messages[number]) for number in running}
     for turn in range(700):
-        for number, each in running.items():
-            if not each.dead:
-                done[number] = each.switch()
+        for number, entry in running.items():
+            if not entry.dead:
+                done[number] = entry.switch()
         if turn < 400:
             killed.switch(*[messages[0]] * (turn == 0))
     killed.throw()

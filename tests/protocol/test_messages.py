@@ -15,15 +15,15 @@ from korvet.protocol.schema import Message
 
 def declared() -> dict[str, list[type[Message]]]:
     """Return the messages that each file of the directory declares."""
-    found: dict[str, list[type[Message]]] = {}
+    result: dict[str, list[type[Message]]] = {}
     for module in pkgutil.iter_modules(messages.__path__):
         held = vars(importlib.import_module(f"{messages.__name__}.{module.name}")).values()
-        found[module.name] = [
-            each
-            for each in held
-            if isinstance(each, type) and issubclass(each, Message) and each.__module__ != Message.__module__
+        result[module.name] = [
+            item
+            for item in held
+            if isinstance(item, type) and issubclass(item, Message) and item.__module__ != Message.__module__
         ]
-    return found
+    return result
 
 
 def test_the_list_holds_every_message_of_the_directory_once() -> None:

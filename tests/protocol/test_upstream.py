@@ -35,9 +35,9 @@ def test_the_compared_bytes_carry_no_default(cls: type[Message]) -> None:
             assert value != row.default or row.required, (row.name, version)
             held = value if isinstance(value, list) else [value]
             assert held
-            for each in held:
-                if isinstance(each, Part):
-                    check(each, version)
+            for item in held:
+                if isinstance(item, Part):
+                    check(item, version)
 
     for version in versions(cls):
         check(sample(cls, version), version)

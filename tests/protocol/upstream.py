@@ -108,9 +108,11 @@ def compare(cls: type[Part], upstream: list[dict[str, Any]], served: Sequence[in
     `served` are the versions that hold a `cls` in this place: a struct says nothing about others.
     """
     wanted = [field for field in upstream if describe_field(field, served)["versions"]]
-    found = [row for row in fields(cls) if describe_row(row, served)["versions"]]
-    assert [describe_row(row, served) for row in found] == [describe_field(field, served) for field in wanted]
-    for row, field in zip(found, wanted, strict=True):
+    result = [row for row in fields(cls) if describe_row(row, served)["versions"]]
+    assert [describe_row(row, served) for row in result] == [
+        describe_field(field, served) for field in wanted
+    ]
+    for row, field in zip(result, wanted, strict=True):
         if row.required:
             assert "default" not in field, f"{cls.__name__}.{row.name} has a default upstream"
         else:
@@ -133,7 +135,7 @@ def to_oracle(part: Part, data_class: Any) -> Any:
         if isinstance(inner, PartOf) and value is not None:
             nested = data_class.fields[row.name].data_class
             is_list = isinstance(row.kind, ListOf)
-            value = [to_oracle(each, nested) for each in value] if is_list else to_oracle(value, nested)
+            value = [to_oracle(element, nested) for element in value] if is_list else to_oracle(value, nested)
         elif row.kind == Fixed("16s"):
             # There the zero id is None, as a value and as a default.
             value = None if value == ZERO_UUID else UUID(bytes=value)

@@ -116,7 +116,7 @@ def test_a_connection_that_was_lost_is_made_again(connection: Redis, raw_redis: 
     own = connection.call("CLIENT", "ID")
     blocked = connection.begin_pipeline([("BLPOP", "nothing", 0)])
     wait_until(
-        lambda: any(each["cmd"] == "blpop" for each in raw_redis.client_list()), "the request is there"
+        lambda: any(item["cmd"] == "blpop" for item in raw_redis.client_list()), "the request is there"
     )
     raw_redis.client_kill_filter(_id=str(own))
     with pytest.raises(OutcomeUnknownError, match="the outcome of the request is unknown"):
@@ -225,7 +225,7 @@ def test_requests_go_to_the_nodes_that_have_their_slots(redis_cluster: RedisClus
     assert connection.pipeline([("SET", key, key) for key in keys]) == [b"OK"] * 50
     assert len(connection.known_nodes()) == 3
     source = redis_cluster.owner(slot_of(keys[0]))
-    to = next(each for each in redis_cluster.masters() if each is not source)
+    to = next(master for master in redis_cluster.masters() if master is not source)
     redis_cluster.move_slot(slot_of(keys[0]), to)
     assert connection.pipeline([("GET", key) for key in keys]) == [key.encode() for key in keys]
     assert connection.node_of(keys[0]).name == to.address

@@ -51,8 +51,8 @@ A, B, C = range(3)
 )
 def test_tags_spread_evenly_over_the_masters_that_have_slots(masters: list[int | None]) -> None:
     def counts(tags: list[str]) -> list[int]:
-        found = Counter(masters[slot_of(f"{{{tag}}}")] for tag in tags)
-        return sorted(found[each] for each in (A, B, C))
+        result = Counter(masters[slot_of(f"{{{tag}}}")] for tag in tags)
+        return sorted(result[item] for item in (A, B, C))
 
     tags: list[str] = []
     for more in (7, 1, 0, 100):
@@ -83,8 +83,8 @@ def test_a_pipeline_goes_to_the_nodes_of_its_keys(client: Redis, redis_cluster: 
     assert sum(sizes) == len(STREAMS)
     assert all(sizes)
     reads = [command for key in STREAMS for command in (("MULTI",), ("GET", key), ("TYPE", key), ("EXEC",))]
-    found = client.pipeline([("TIME",), *reads])
-    assert found[4::4] == [[key.encode(), b"string"] for key in STREAMS]
+    result = client.pipeline([("TIME",), *reads])
+    assert result[4::4] == [[key.encode(), b"string"] for key in STREAMS]
     raw = client.begin_raw([pack_command(command) for command in reads]).result()
     replies = [bytes(reply) for reply in raw[3::4] if isinstance(reply, RawReply)]
     assert replies == [b"*2\r\n$%d\r\n%s\r\n+string\r\n" % (len(key), key.encode()) for key in STREAMS]
@@ -93,7 +93,7 @@ def test_a_pipeline_goes_to_the_nodes_of_its_keys(client: Redis, redis_cluster: 
 def test_scripts_go_to_the_nodes_of_their_keys(client: Redis) -> None:
     lease = scripts.get("keeper/lease")
     keys = [(f"{{{stream}}}:lease", f"{{{stream}}}:fence") for stream in STREAMS]
-    taken = client.scripts([(lease, each, ("me", 10_000)) for each in keys])
+    taken = client.scripts([(lease, item, ("me", 10_000)) for item in keys])
     assert taken == [[1, b"1"]] * len(STREAMS)
 
 
@@ -125,7 +125,7 @@ def test_a_change_that_follows_its_slot_is_known_to_have_gone_to_the_node_that_t
     client = connect(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
     keys = ("{x}:lease", "{x}:fence")
     old = client.node_of(keys[0])
-    new = next(each for each in redis_cluster.nodes if each.address != old.name)
+    new = next(item for item in redis_cluster.nodes if item.address != old.name)
     redis_cluster.move_slot(slot_of(keys[0]), new)
     asked: list[str] = []
     with client.before_writes(lambda node: asked.append(node.name)) as writes:

@@ -37,9 +37,9 @@ def contract_faults(script: scripts.Script) -> list[str]:
     purpose = " ".join(head).split("KEYS")[0].strip()
     if not purpose.endswith("."):
         faults.append("opens with no sentence that says what it is for")
-    found = [word for line in head for word in wanted if re.match(rf"{word}\b", line, re.IGNORECASE)]
-    if found != list(wanted):
-        faults.append(f"its head has the parts {found}, not {list(wanted)} in this order")
+    result = [word for line in head for word in wanted if re.match(rf"{word}\b", line, re.IGNORECASE)]
+    if result != list(wanted):
+        faults.append(f"its head has the parts {result}, not {list(wanted)} in this order")
     return faults
 
 
@@ -96,7 +96,7 @@ def test_every_file_of_the_repository_is_loaded() -> None:
 
 def test_every_script_opens_with_its_contract() -> None:
     faults = {script.name: contract_faults(script) for script in scripts.all_scripts()}
-    assert {name: found for name, found in faults.items() if found} == {}
+    assert {name: result for name, result in faults.items() if result} == {}
 
 
 def test_a_script_without_a_contract_would_be_noticed(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_script_that_knows_full_memory_has_a_second_text_for_it() -> None:
     assert commit.when_full is not None
     assert commit.source.startswith("#!lua\n")
     assert commit.when_full.source.startswith("#!lua flags=allow-oom\n")
-    assert [each.source.count("local memory_is_full = true") for each in (commit, commit.when_full)] == [0, 1]
+    assert [item.source.count("local memory_is_full = true") for item in (commit, commit.when_full)] == [0, 1]
     assert commit.when_full.leased
     append = scripts.get("log/append_record")
     assert append.when_full is not None

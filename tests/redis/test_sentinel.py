@@ -144,9 +144,9 @@ def test_the_documented_permissions_at_sentinels_suffice(setup: Watched, connect
         redis_check.check_kind(Settings(redis_url=url))
         with connected(Settings(redis_url=url)) as masters:
             assert masters.of("any").ping()
-        assert any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
+        assert any("no permissions" in finding.said for finding in examine(parse_url(url), Settings()))
         sentinel.client.execute_command(f"ACL SETUSER korvet {doctor}")
-        assert not any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
+        assert not any("no permissions" in finding.said for finding in examine(parse_url(url), Settings()))
 
 
 def test_sentinels_and_the_master_are_reached_by_tls(setup: Watched, connect: Connect) -> None:

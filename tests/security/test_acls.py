@@ -17,7 +17,7 @@ ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
 ANY = 1
-OPERATIONS = [each for each in AclOperation if each > AclOperation.ALL]
+OPERATIONS = [item for item in AclOperation if item > AclOperation.ALL]
 
 # Few of each, so that they meet.
 names = st.sampled_from(["*", "a", "ab", "abc", "b", "hardcode"])
@@ -117,7 +117,7 @@ def test_a_right_on_any_resource_is_one_that_some_allowed_pattern_still_has(
         and acl.rule.principal in {principal, "User:*"}
         and fnmatchcase(host, acl.rule.host)
     ]
-    denied = [each.resource for each in about if each.rule.permission is DENY]
+    denied = [item.resource for item in about if item.rule.permission is DENY]
 
     def covers(wide: ResourcePattern, narrow: ResourcePattern) -> bool:
         if (wide.pattern, wide.name) == (LITERAL, "*"):
@@ -128,12 +128,12 @@ def test_a_right_on_any_resource_is_one_that_some_allowed_pattern_still_has(
             return narrow.name.startswith(wide.name)
         return wide == narrow
 
-    found = any(
-        not any(covers(wide, each.resource) for wide in denied)
-        for each in about
-        if each.rule.permission is ALLOW
+    result = any(
+        not any(covers(wide, item.resource) for wide in denied)
+        for item in about
+        if item.rule.permission is ALLOW
     )
-    assert AclIndex(given_acls).decide_any(principal, host, operation, kind) is found
+    assert AclIndex(given_acls).decide_any(principal, host, operation, kind) is result
 
 
 def test_a_literal_star_is_every_resource_and_a_prefixed_star_is_not() -> None:

@@ -106,9 +106,9 @@ def test_acls_have_limits(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None
     authorizer = an_authorizer(redis)
     assert authorizer.add([READ_ORDERS]) == [None]
     others = [READ_ORDERS._replace(resource=ORDERS._replace(name=f"more-{n}")) for n in range(2)]
-    assert all(isinstance(each, KafkaError) for each in authorizer.add(others))
-    rules = [READ_ORDERS._replace(rule=READ_ORDERS.rule._replace(principal=f"User:{each}")) for each in "abc"]
-    assert [type(each) for each in authorizer.add(rules)] == [KafkaError] * 3
+    assert all(isinstance(item, KafkaError) for item in authorizer.add(others))
+    rules = [READ_ORDERS._replace(rule=READ_ORDERS.rule._replace(principal=f"User:{item}")) for item in "abc"]
+    assert [type(item) for item in authorizer.add(rules)] == [KafkaError] * 3
     assert authorizer.list_acls(AclFilter()) == [READ_ORDERS]
 
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_is_listed_and_deleted_but_nothing_is_added_to_it(
     raw_redis.hset(KEYS.acls, str(ORDERS), b"{")
     authorizer = an_authorizer(redis)
     refusals = authorizer.add([READ_ORDERS])
-    assert [each.code for each in refusals if each is not None] == [ErrorCode.INVALID_REQUEST]
+    assert [refusal.code for refusal in refusals if refusal is not None] == [ErrorCode.INVALID_REQUEST]
     denies = Acl(ORDERS, Rule("User:*", "*", AclOperation.ALL, AclPermissionType.DENY))
     assert authorizer.remove(AclFilter(principal="User:alice")) == ([], None)
     assert authorizer.list_acls(AclFilter()) == [denies]
@@ -215,9 +215,9 @@ def test_the_cache_is_bounded(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "DECISIONS_MAX", 10)
     monkeypatch.setattr(module, "CALLERS_MAX", 5)
     authorizer = an_authorizer(redis)
-    for each in range(100):
-        authorizer.rights(Session(f"10.0.0.{each}:1"), "Fetch").allows(READ, TOPIC, f"t{each}")
-        may(authorizer, topic=f"t{each}")
+    for number in range(100):
+        authorizer.rights(Session(f"10.0.0.{number}:1"), "Fetch").allows(READ, TOPIC, f"t{number}")
+        may(authorizer, topic=f"t{number}")
         cached = authorizer._decisions.values()
         assert sum(map(len, cached)) <= 10
         assert len(cached) <= 6
@@ -228,8 +228,8 @@ def test_long_names_of_a_clients_choice_do_not_fill_the_cache(
 ) -> None:
     monkeypatch.setattr(module, "DECISIONS_MAX", 100)
     authorizer = an_authorizer(redis)
-    for each in range(100):
-        may(authorizer, topic=f"{each}".ljust(10_000))
+    for number in range(100):
+        may(authorizer, topic=f"{number}".ljust(10_000))
         cached = [key[2] or "" for decisions in authorizer._decisions.values() for key in decisions]
         assert sum(map(len, cached)) <= 100 * module.DECISION_CHARS + 10_000
 
@@ -285,7 +285,7 @@ def about(topic: str, pattern: PatternType = PatternType.LITERAL, principal: str
 
 def test_a_change_among_many_acls_is_all_that_others_read(redis: Redis, network: Proxy) -> None:
     here = an_authorizer(redis)
-    assert set(here.add([about(f"topic-{each}") for each in range(2000)])) == {None}
+    assert set(here.add([about(f"topic-{item}") for item in range(2000)])) == {None}
     far = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
     there = an_authorizer(far)
     before = network.bytes_to_client

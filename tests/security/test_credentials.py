@@ -58,9 +58,9 @@ def test_a_user_is_known_to_another_worker_once_it_refreshes(redis: Redis) -> No
 def test_redis_holds_no_password_and_nothing_that_logs_in(redis: Redis, raw_redis: Any) -> None:
     add(users_of(redis))
     salted = salt_password(SHA_256, PASSWORD, b"salt", 4096)
-    [row] = [each for name, each in raw_redis.hgetall(KEYS.users).items() if name == b"alice"]
+    [row] = [item for name, item in raw_redis.hgetall(KEYS.users).items() if name == b"alice"]
     assert set(json.loads(row)["SCRAM-SHA-256"]) == {"salt", "stored_key", "server_key", "iterations"}
-    stored = b"".join(each for pair in raw_redis.hgetall(KEYS.users).items() for each in pair)
+    stored = b"".join(item for pair in raw_redis.hgetall(KEYS.users).items() for item in pair)
     assert PASSWORD.encode() not in stored
     assert salted not in stored
     assert salted.hex().encode() not in stored

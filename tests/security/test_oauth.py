@@ -207,11 +207,11 @@ def test_a_provider_that_hangs_holds_up_nobody_else(provider: Provider) -> None:
     waiting = [clock.spawn(refused, own, unknown) for _ in range(20)]
     clock.run_until(lambda: provider.requests == 2)
     assert own.validate(provider.token())[0] == "alice"
-    assert not any(each.dead for each in waiting)
+    assert not any(waiter.dead for waiter in waiting)
     clock.jump(JWKS_SECONDS_MAX)
     gevent.joinall(waiting, raise_error=True)
     assert provider.requests == 2
-    assert {each.value for each in waiting} == {"the token is signed with an unknown key"}
+    assert {waiter.value for waiter in waiting} == {"the token is signed with an unknown key"}
     provider.released.set()
 
 

@@ -43,12 +43,12 @@ def test_of_all_quotas_that_match_the_most_specific_one_counts(present: tuple[bo
         ({"user": "alice", "client-id": "other"}, 1002),
         ({"user": None, "client-id": "other"}, 1003),
     ]
-    found = table(*((names, bound) for (names, _), bound in levels), *others).limit(RATE, "alice", "app")
+    result = table(*((names, bound) for (names, _), bound in levels), *others).limit(RATE, "alice", "app")
     if not levels:
-        assert found is None
+        assert result is None
     else:
         (_, shared_by), bound = levels[0]
-        assert found == Limit(bound, *shared_by)
+        assert result == Limit(bound, *shared_by)
 
 
 def test_a_client_without_an_id_belongs_to_users_alone() -> None:
@@ -57,9 +57,9 @@ def test_a_client_without_an_id_belongs_to_users_alone() -> None:
 
 
 def test_quotas_of_one_kind_say_nothing_about_another() -> None:
-    found = table(({"user": "alice"}, 5.0))
-    assert found.quotas == {RATE}
-    assert found.limit(Quota.CONSUMER_BYTE_RATE, "alice", "app") is None
+    result = table(({"user": "alice"}, 5.0))
+    assert result.quotas == {RATE}
+    assert result.limit(Quota.CONSUMER_BYTE_RATE, "alice", "app") is None
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_quotas_of_one_kind_say_nothing_about_another() -> None:
 def test_an_address_has_its_own_rate_or_the_default_one(address: str, rate: float) -> None:
     connections = Quota.CONNECTION_CREATION_RATE
     given = {"::ffff:10.0.0.1": 5.0, "2001:DB8:0::1": 6.0, None: 7.0}
-    found = QuotaTable({(("ip", name),): {connections: value} for name, value in given.items()})
-    assert found.address_limit(address) == rate
+    result = QuotaTable({(("ip", name),): {connections: value} for name, value in given.items()})
+    assert result.address_limit(address) == rate
     assert QuotaTable({}).address_limit(address) is None
 
 
@@ -139,14 +139,14 @@ def test_values_that_no_request_could_set_do_not_count_and_are_logged_once(
     rows = ('{"user":"alice"}', row, '{"user":"carol"}', '{"consumer_byte_rate":0.5}')
     redis.call("HSET", Keys("korvet").quotas, *rows)
     quotas.alter(parse_entity([("user", "bob")]), {RATE: 1.0})
-    assert [dict(each) for each in sorted(quotas.table.entities)] == [{"user": "alice"}, {"user": "bob"}]
+    assert [dict(entity) for entity in sorted(quotas.table.entities)] == [{"user": "alice"}, {"user": "bob"}]
     Mutations(quotas, "alice", "app", strict=False).take(10)
     assert quotas.charge(RATE, "alice", "app", 12_000) == 2000
     assert quotas.charge(Quota.REQUEST_PERCENTAGE, "alice", "app", 500) == 0
     # A change leaves the others as they are stored: another version may know them.
     quotas.alter(parse_entity([("user", "alice")]), {RATE: 2000.0})
     assert "later_rate" in str(redis.call("HGET", Keys("korvet").quotas, '{"user":"alice"}'))
-    said = [each.getMessage().partition(": ")[2] for each in caplog.records]
+    said = [record.getMessage().partition(": ")[2] for record in caplog.records]
     assert sorted(said) == [
         "Invalid configuration key later_rate",
         "Quota controller_mutation_rate must be greater than 0",

@@ -55,11 +55,11 @@ def test_what_is_taken_back_was_never_used() -> None:
 def test_the_throttle_brings_the_rate_down_to_its_bound(value: int, bound: int, throttle_ms: float) -> None:
     usage = table().worker(0)
     usage.record(KEY, value, BEGIN)
-    found = usage.rate(KEY, BEGIN).throttle_ms(bound)
-    assert found == throttle_ms
+    result = usage.rate(KEY, BEGIN).throttle_ms(bound)
+    assert result == throttle_ms
     if 0 < throttle_ms < math.inf:
         # After the wait, with nothing else used, the rate is the bound: O * W / (W + X) = T.
-        assert usage.rate(KEY, BEGIN).value * 10_000 / (10_000 + found) == pytest.approx(bound)
+        assert usage.rate(KEY, BEGIN).value * 10_000 / (10_000 + result) == pytest.approx(bound)
 
 
 def test_workers_share_a_rate_and_keep_their_own_entries() -> None:
@@ -85,7 +85,7 @@ def test_another_process_sees_what_is_used() -> None:
 
 def test_a_full_bucket_gives_the_place_of_the_entry_that_was_used_longest_ago() -> None:
     usage = table().worker(0)
-    keys = [KEY % BUCKETS + BUCKETS * each for each in range(1, WAYS + 2)]
+    keys = [KEY % BUCKETS + BUCKETS * item for item in range(1, WAYS + 2)]
     for at, key in enumerate(keys):
         usage.record(key, 10, BEGIN + at)
         usage.record(keys[0], 10, BEGIN + at)
@@ -104,12 +104,12 @@ def test_names_that_share_a_bucket_by_their_public_hash_do_not_share_it_here() -
         return int.from_bytes(digest, sys.byteorder, signed=True) % BUCKETS
 
     numbered = (f"user-{number}" for number in itertools.count())
-    names = list(itertools.islice((each for each in numbered if bucket(each) == 7), 2 * WAYS))
+    names = list(itertools.islice((item for item in numbered if bucket(item) == 7), 2 * WAYS))
     usage = table().worker(0)
     for at, name in enumerate(names):
         usage.record(entry_key("producer_byte_rate", name, ""), 10, BEGIN + at)
     now = BEGIN + len(names)
-    assert all(usage.rate(entry_key("producer_byte_rate", each, ""), now).value for each in names)
+    assert all(usage.rate(entry_key("producer_byte_rate", item, ""), now).value for item in names)
 
 
 def test_a_bucket_lends_tokens_once_and_then_refills() -> None:
@@ -166,7 +166,7 @@ def test_connections_of_a_worker_that_ended_count_no_more_and_what_it_used_does(
 
 def test_a_worker_counts_all_of_its_own_addresses_even_if_its_row_is_full() -> None:
     usage = table().worker(0)
-    addresses = [512 * each for each in range(1, 40)]
+    addresses = [512 * item for item in range(1, 40)]
     for address in addresses * 2:
         usage.connect(0, address, 1)
     assert {usage.address_connections(address) for address in addresses} == {2}

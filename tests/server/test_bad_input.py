@@ -60,7 +60,7 @@ def assert_closed(broker: Broker, client: WireClient, reason: str = "") -> None:
 
 def assert_logged(broker: Broker, client: WireClient, reason: str = "") -> None:
     # Those of the audit log are about its requests.
-    [line] = [each for each in lines_about(broker, client) if "administrative request" not in each]
+    [line] = [item for item in lines_about(broker, client) if "administrative request" not in item]
     assert reason in line
     with WireClient(broker.address) as other:
         assert other.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
@@ -159,12 +159,12 @@ def test_a_thousand_connections_that_come_and_go_leave_nothing(broker: Broker) -
     before = descriptors()
     for _ in range(5):
         crowd = [socket.create_connection(broker.address) for _ in range(200)]
-        for number, each in enumerate(crowd):
+        for number, item in enumerate(crowd):
             if number % 3 == 0:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+                item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
             if number % 3 == 1:
-                each.sendall(b"\0\0")
-            each.close()
+                item.sendall(b"\0\0")
+            item.close()
     processes.wait_until(lambda: descriptors() <= before, "the descriptors of the connections")
     with WireClient(broker.address) as other:
         assert other.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
@@ -228,7 +228,9 @@ def test_a_request_whose_batches_together_are_huge_is_taken_in_a_few_at_a_time(
         acks=1, timeout_ms=0, topic_data=[TopicProduceData(name="bombs", partition_data=data)]
     )
     [answer] = client.call(request, 8).responses
-    assert [each.error_code for each in answer.partition_responses] == [ErrorCode.NONE] * 80
+    assert [partition_response.error_code for partition_response in answer.partition_responses] == [
+        ErrorCode.NONE
+    ] * 80
     assert max(memory_peak_bytes(pid) for pid in broker.worker_pids()) < MEMORY_BYTES_MAX
 
 

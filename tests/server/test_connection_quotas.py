@@ -41,13 +41,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @contextmanager
 def one_of_each_worker(broker: Broker) -> Iterator[tuple[Client, Client]]:
     """Give the only connections, one to each worker."""
-    pids, found = broker.worker_pids(), dict[int, Client]()
-    while len(found) < 2:
+    pids, result = broker.worker_pids(), dict[int, Client]()
+    while len(result) < 2:
         client = Client(broker.address)
-        if found.setdefault(worker_of(client, pids), client) is not client:
+        if result.setdefault(worker_of(client, pids), client) is not client:
             client.close()
     processes.wait_until(lambda: ops.total(broker, "korvet_connections") == 2, "the end of all others")
-    one, other = found.values()
+    one, other = result.values()
     with one, other:
         yield one, other
 
@@ -100,10 +100,10 @@ def test_all_workers_together_have_as_many_connections_as_the_broker_may(
     served = [connect() for _ in range(4)]
     assert all(map(is_served, served))
     waiting = [connect() for _ in range(4)]
-    assert all(each.is_silent(0.2) for each in waiting)
+    assert all(waiter.is_silent(0.2) for waiter in waiting)
     assert broker.log().count("no room for another connection") in (1, 2), "one line of each worker"
-    for each in served:
-        each.close()
+    for item in served:
+        item.close()
     assert all(map(is_served, waiting))
     assert ops.samples(broker, "korvet_accept_wait_seconds_total").keys() >= {("connections",)}
 
@@ -217,8 +217,8 @@ def accepting(redis: Redis, **settings: Any) -> Iterator[Accepting]:
     try:
         yield made
     finally:
-        for each in made.clients:
-            each.close()
+        for client in made.clients:
+            client.close()
         made.acceptor.close()
         made.acceptor.drain(60)
 
@@ -298,5 +298,7 @@ def test_a_process_without_descriptors_tries_again_and_says_so_once(
             assert full.attempts == attempts
             clock.advance(listener.PAUSE_SECONDS)
         acceptor.close()
-    [line] = [vars(each)["korvet_fields"] for each in caplog.records if "cannot accept" in each.getMessage()]
+    [line] = [
+        vars(record)["korvet_fields"] for record in caplog.records if "cannot accept" in record.getMessage()
+    ]
     assert line == {"listener": "PLAINTEXT", "reason": "[Errno 24] Too many open files"}

@@ -84,7 +84,7 @@ def test_a_refusal_and_its_cause_do_not_outlive_the_answer(redis: Redis) -> None
     gc.disable()
     try:
         answer(serving(redis, refused), REQUEST, 2)
-        assert [each() for each in raised] == [None, None]
+        assert [item() for item in raised] == [None, None]
     finally:
         gc.enable()
 
@@ -97,7 +97,7 @@ def test_a_request_does_not_outlive_its_answer(redis: Redis) -> None:
     gc.disable()
     try:
         answer(serving(redis, served), REQUEST, 2)
-        assert not [each for each in gc.get_objects() if isinstance(each, dispatch._Serving)]
+        assert not [item for item in gc.get_objects() if isinstance(item, dispatch._Serving)]
     finally:
         gc.enable()
 
@@ -209,13 +209,13 @@ def test_a_long_request_lets_others_run_at_every_step(redis: Redis, monkeypatch:
     def handle(request: OffsetForLeaderEpochRequest, *_: object) -> OffsetForLeaderEpochResponse:
         seen.append(had)
         [topic] = request.topics
-        found = [EpochEndOffset(partition=each.partition) for each in topic.partitions]
+        result = [EpochEndOffset(partition=partition.partition) for partition in topic.partitions]
         seen.append(had)
-        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="", partitions=found)])
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="", partitions=result)])
 
     api = OffsetForLeaderEpochRequest
     handler = Handler(api, handle, handle)
-    asked = [OffsetForLeaderPartition(partition=each, leader_epoch=0) for each in range(1000)]
+    asked = [OffsetForLeaderPartition(partition=item, leader_epoch=0) for item in range(1000)]
     frame = request_frame(api(topics=[OffsetForLeaderTopic(topic="", partitions=asked)]), 4)
     with received(frame) as here:
         others = gevent.spawn(run)
@@ -230,12 +230,12 @@ def test_a_response_of_very_many_parts_is_sent_in_few(redis: Redis) -> None:
     api, count = OffsetForLeaderEpochRequest, 4 * CHUNKS_MAX
 
     def handle(_request: OffsetForLeaderEpochRequest, *_: object) -> OffsetForLeaderEpochResponse:
-        found = [OffsetForLeaderTopicResult(topic=str(each), partitions=[]) for each in range(count)]
-        return OffsetForLeaderEpochResponse(topics=found)
+        result = [OffsetForLeaderTopicResult(topic=str(number), partitions=[]) for number in range(count)]
+        return OffsetForLeaderEpochResponse(topics=result)
 
     handlers = {api.api.key: Handler(api, handle, handle)}
     with received(request_frame(api(topics=[]), 4)) as frame:
         chunks = dispatcher(redis, handlers).serve(frame, Present(Session("peer:1"))).chunks
     assert len(chunks) < 50
     answered = decode_response(OffsetForLeaderEpochResponse, 4, b"".join(chunks)[4:])
-    assert [each.topic for each in answered.topics] == [str(each) for each in range(count)]
+    assert [topic.topic for topic in answered.topics] == [str(number) for number in range(count)]

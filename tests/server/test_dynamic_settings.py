@@ -37,15 +37,15 @@ ALL = ""
 
 def delete_altered(client: Client, *names: str) -> None:
     for name in names:
-        found = configs_of(client, BROKER, name).items()
-        altered = [key for key, each in found if each.config_source < STATIC]
+        result = configs_of(client, BROKER, name).items()
+        altered = [key for key, item in result if item.config_source < STATIC]
         change(client, BROKER, name, dict.fromkeys(altered))
 
 
 def counting(client: Client) -> list[tuple[str | None, int]]:
     """Return the value of message.max.bytes that counts and the next one, with their sources."""
-    found = chain(config(client, BROKER, "0", "message.max.bytes", synonyms=True))
-    return [(text, source) for _name, text, source in found[:2]]
+    result = chain(config(client, BROKER, "0", "message.max.bytes", synonyms=True))
+    return [(text, source) for _name, text, source in result[:2]]
 
 
 def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(

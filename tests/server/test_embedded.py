@@ -47,7 +47,7 @@ def test_its_malloc_keeps_what_is_freed_at_hand_and_the_rest_of_the_environment_
     with started(tmp_path, before):
         environment = seen.read_text().splitlines()
     tunables = "tcache_count=2000", "trim_threshold=1099511627776", "mmap_threshold=33554432"
-    assert f"GLIBC_TUNABLES={':'.join(f'glibc.malloc.{each}' for each in tunables)}" in environment
+    assert f"GLIBC_TUNABLES={':'.join(f'glibc.malloc.{tunable}' for tunable in tunables)}" in environment
     assert "KORVET_TEST_MARK=kept" in environment
 
 

@@ -50,7 +50,7 @@ COMMITTED = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, 
         (IncrementalAlterConfigsRequest(resources=[COMPACTED_TOO], validate_only=False), 1),
         (DeleteGroupsRequest(groups_names=["billing"]), 2),
     ],
-    ids=lambda each: type(each).__name__ if isinstance(each, Message) else "",
+    ids=lambda item: type(item).__name__ if isinstance(item, Message) else "",
 )
 def test_a_change_that_came_to_redis_after_the_lease_is_done_by_a_second_try(
     network: Proxy, raw_redis: Any, change: Message, version: int
@@ -78,9 +78,9 @@ def test_a_change_that_came_to_redis_after_the_lease_is_done_by_a_second_try(
 
 def failed(answered: Message) -> list[int]:
     """Return the errors anywhere in an answer."""
-    found = repr(answered).split("error_code=")[1:]
-    assert found
-    return [code for each in found if (code := int(each.split(",")[0].strip(")]")))]
+    results = repr(answered).split("error_code=")[1:]
+    assert results
+    return [code for result in results if (code := int(result.split(",")[0].strip(")]")))]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_may_be_done_in_part_is_not_tried_again(first: KafkaError | None, *
         with pytest.raises(LeaseEndedError):
             each_done(items, do, lambda _, error: error)
     else:
-        assert [type(each) for each in each_done(items, do, lambda _, error: error)] == [
+        assert [type(item) for item in each_done(items, do, lambda _, error: error)] == [
             type(first),
             LeaseEndedError,
         ]

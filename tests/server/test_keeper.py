@@ -252,9 +252,9 @@ def test_a_round_publishes_how_far_logs_with_a_remote_tier_are_archived(
     keeper = Keeper(settings, tmp_path)
     assert keeper.lease.renew()
     keeper.round()
-    found = read(tmp_path / LakeLagSnapshot.FILE, LakeLagSnapshot)
-    assert found is not None
-    assert {(lag.topic, lag.partition, lag.records) for lag in found.lags} == {
+    result = read(tmp_path / LakeLagSnapshot.FILE, LakeLagSnapshot)
+    assert result is not None
+    assert {(lag.topic, lag.partition, lag.records) for lag in result.lags} == {
         ("archived", 0, 0),
         ("archived", 1, 1),
     }
@@ -285,9 +285,9 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     keeper = Keeper(settings, tmp_path)
     assert keeper.lease.renew()
     keeper.round()
-    found = read(tmp_path / PipelinesSnapshot.FILE, PipelinesSnapshot)
-    assert found is not None
-    lagging, other = found.pipelines
+    result = read(tmp_path / PipelinesSnapshot.FILE, PipelinesSnapshot)
+    assert result is not None
+    lagging, other = result.pipelines
     # A partition that the pipeline has not seen yet counts whole.
     assert (lagging.pipeline, lagging.state, lagging.records, lagging.lag_records) == ("a", "running", 1, 5)
     assert (lagging.batch_ended_ms, lagging.batch_ms) == (2000, 300)
@@ -295,7 +295,7 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     assert (other.dead_letters, other.restarts, other.unread_fields, other.unmet) == (3, 2, 9, 6)
     assert other.batch_ended_ms is None
     # Each partition is there before it has lost anything.
-    lost_offsets = [(loss.pipeline, loss.topic, loss.partition, loss.offsets) for loss in found.losses]
+    lost_offsets = [(loss.pipeline, loss.topic, loss.partition, loss.offsets) for loss in result.losses]
     assert lost_offsets == [("a", "orders", 0, 7), ("b", "orders", 0, 0), ("b", "gone", 0, 0)]
 
 
@@ -303,7 +303,7 @@ def test_the_more_partitions_there_are_the_longer_the_pause_between_collections(
     keeper: Keeper, settings: Settings, tmp_path: Path
 ) -> None:
     [interval_ms] = [
-        each.interval_ms for each in keeper_tasks.every(settings, tmp_path) if each.name == "figures"
+        item.interval_ms for item in keeper_tasks.every(settings, tmp_path) if item.name == "figures"
     ]
     topics = keeper.context.topics
     topics.create(TopicSpec(name="many", partitions=1498))  # and orders has two

@@ -57,11 +57,11 @@ def logs_of(
     here: Domain, cluster: RedisCluster, node: ClusterNode
 ) -> tuple[list[Partition], list[Partition]]:
     """Return the logs on other nodes, and those on this one."""
-    found: tuple[list[Partition], list[Partition]] = ([], [])
+    result: tuple[list[Partition], list[Partition]] = ([], [])
     for partition in here.topics.get("orders").partitions:
-        found[cluster.node_of(partition.stream) is node].append(partition)
-    assert all(found)
-    return found
+        result[cluster.node_of(partition.stream) is node].append(partition)
+    assert all(result)
+    return result
 
 
 def wait_for_a_turn(cluster: RedisCluster, partition: Partition) -> None:
@@ -94,13 +94,13 @@ def test_a_node_that_is_away_costs_a_round_its_own_logs(
             assert log_of(client, partition.state).start > 0
         published = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
         assert published is not None
-        assert {each.partition for each in published.logs} == {partition.index for partition in kept}
+        assert {log.partition for log in published.logs} == {partition.index for partition in kept}
         # One line for each task on the node, none for each of its logs.
         lines = [line.__dict__["korvet_fields"] for line in caplog.records]
         # What pipelines report is in one key, which may be there too.
-        lines = [each for each in lines if each.get("task") != "pipelines"]
-        assert {each["node"] for each in lines} == {gone.address}
-        tasks = sorted(str(each.get("task")) for each in lines)
+        lines = [item for item in lines if item.get("task") != "pipelines"]
+        assert {item["node"] for item in lines} == {gone.address}
+        tasks = sorted(str(item.get("task")) for item in lines)
         assert tasks == ["None", "expire_producers", "reindex", "retention", "take_in"]
 
 

@@ -38,8 +38,8 @@ def filled(here: Domain, name: str, keys: int = 2, policy: str = "compact", **co
 
 
 def left(here: Domain, name: str) -> list[bytes | None]:
-    [found] = here.fetch(here.wanted(name))
-    return values(b"".join(found.chunks))
+    [result] = here.fetch(here.wanted(name))
+    return values(b"".join(result.chunks))
 
 
 def passes(outcome: str) -> float:
@@ -70,8 +70,8 @@ def test_retention_and_compaction_of_one_topic_leave_what_both_do(keeper: Keeper
     filled(here, "compacted", retention_ms="3600000")
     offset = here.append("both", Record(b"now", b"key-0", int(time.time() * 1000)))
     keeper.round()
-    [found] = here.fetch(here.wanted("both", offset=offset))
-    assert (values(b"".join(found.chunks)), found.log_start) == ([b"now"], offset)
+    [result] = here.fetch(here.wanted("both", offset=offset))
+    assert (values(b"".join(result.chunks)), result.log_start) == ([b"now"], offset)
     assert left(here, "compacted") == [b"18", b"19"]
 
 

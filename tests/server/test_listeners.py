@@ -70,14 +70,14 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
             [result] = client.call(CreateTopicsRequest(topics=[topic]), 7).topics
             assert result.error_code == 0, result.error_message
         yield started
-        assert all("Traceback" not in each.log() for each in started)
+        assert all("Traceback" not in process.log() for process in started)
 
 
 @pytest.fixture(scope="module")
 def addresses(brokers: list[Broker]) -> dict[str, dict[int, Address]]:
     """Give what each listener has for addresses, by the brokers' ids."""
     inside = {0: brokers[0].at(INSIDE), 1: brokers[1].at(INSIDE), 2: brokers[2].address}
-    return {INSIDE: inside, OUTSIDE: {each: brokers[each].at(OUTSIDE) for each in (0, 1)}}
+    return {INSIDE: inside, OUTSIDE: {item: brokers[item].at(OUTSIDE) for item in (0, 1)}}
 
 
 @pytest.fixture(params=[(INSIDE, 0), (INSIDE, 1), (INSIDE, 2), (OUTSIDE, 0), (OUTSIDE, 1)])
@@ -92,7 +92,7 @@ def listener(
 
 def nodes(answer: Any, key: str) -> dict[int, Address]:
     """Return the brokers of an answer: id -> address."""
-    return {getattr(each, key): (each.host, each.port) for each in answer.brokers}
+    return {getattr(broker, key): (broker.host, broker.port) for broker in answer.brokers}
 
 
 def test_brokers_are_those_of_the_callers_listener_at_its_addresses(
@@ -107,7 +107,9 @@ def test_brokers_are_those_of_the_callers_listener_at_its_addresses(
     assert nodes(answer, "broker_id") == addresses[name]
     assert answer.controller_id in addresses[name]
     answer = client.call(ListConfigResourcesRequest(resource_types=[ResourceType.BROKER]), 1)
-    assert [int(each.resource_name) for each in answer.config_resources] == list(addresses[name])
+    assert [int(config_resource.resource_name) for config_resource in answer.config_resources] == list(
+        addresses[name]
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,10 +127,13 @@ def test_a_leader_without_the_listener_is_none_as_in_kafka(
     name, client = listener
     [topic] = client.call(request_, version).topics
     assert topic.error_code == 0
-    found = [(each.error_code, each.leader_id, each.offline_replicas) for each in topic.partitions]
+    result = [
+        (partition.error_code, partition.leader_id, partition.offline_replicas)
+        for partition in topic.partitions
+    ]
     last = (0, 2, []) if name == INSIDE else (missing, -1, [2])
-    assert found == [(0, 0, []), (0, 1, []), last]
-    assert [each.replica_nodes for each in topic.partitions] == ASSIGNED
+    assert result == [(0, 0, []), (0, 1, []), last]
+    assert [partition.replica_nodes for partition in topic.partitions] == ASSIGNED
     assert topic.partitions[2].isr_nodes == [2, 0]
 
 
@@ -139,7 +144,7 @@ def test_a_coordinator_is_at_the_callers_listener_or_not_available(
     keys = [f"group-{n}" for n in range(12)]
     with Client(brokers[2].address) as inside:
         known = inside.call(FindCoordinatorRequest(coordinator_keys=keys), 4).coordinators
-    kept_by = {each.key: each.node_id for each in known}
+    kept_by = {statistic.key: statistic.node_id for statistic in known}
     assert set(kept_by.values()) == {0, 1, 2}
     for one in client.call(FindCoordinatorRequest(coordinator_keys=keys), 4).coordinators:
         alone = client.call(FindCoordinatorRequest(key=one.key), 3)
@@ -147,8 +152,8 @@ def test_a_coordinator_is_at_the_callers_listener_or_not_available(
         if len(expected) == 2:
             expected = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
             assert one.error_message == alone.error_message == "broker 2 has no listener OUTSIDE"
-        for each in (one, alone):
-            assert (each.error_code, each.node_id, each.host, each.port) == expected
+        for item in (one, alone):
+            assert (item.error_code, item.node_id, item.host, item.port) == expected
 
 
 def test_every_listener_is_announced_registered_and_may_be_ipv6(

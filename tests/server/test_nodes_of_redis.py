@@ -49,16 +49,16 @@ def broker(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def partitions_of(cluster: RedisCluster) -> dict[ClusterNode, set[int]]:
     """Return the partitions of each node."""
-    found: dict[ClusterNode, set[int]] = {}
+    result: dict[ClusterNode, set[int]] = {}
     for index in range(PARTITIONS):
-        found.setdefault(cluster.node_of(KEYS.stream("orders", index)), set()).add(index)
-    assert len(found) == 3
-    return found
+        result.setdefault(cluster.node_of(KEYS.stream("orders", index)), set()).add(index)
+    assert len(result) == 3
+    return result
 
 
 def other_than_the_registry(cluster: RedisCluster) -> ClusterNode:
     registry = [cluster.node_of(key) for key in (KEYS.topics, KEYS.brokers)]
-    return next(each for each in cluster.nodes if each not in registry)
+    return next(node for node in cluster.nodes if node not in registry)
 
 
 def refused(client: Client, reason: str = "maxmemory is") -> set[int]:
@@ -70,16 +70,20 @@ def refused(client: Client, reason: str = "maxmemory is") -> set[int]:
     topics = [TopicProduceData(name="orders", partition_data=data)]
     response = client.call(ProduceRequest(acks=-1, timeout_ms=0, topic_data=topics), 8)
     [answer] = response.responses
-    failed = [each for each in answer.partition_responses if each.error_code]
-    assert all(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in failed)
-    assert all(reason in each.error_message for each in failed)
+    failed = [
+        partition_response
+        for partition_response in answer.partition_responses
+        if partition_response.error_code
+    ]
+    assert all(failure.error_code == ErrorCode.KAFKA_STORAGE_ERROR for failure in failed)
+    assert all(reason in failure.error_message for failure in failed)
     assert not failed or response.throttle_time_ms == 0
-    return {each.index for each in failed}
+    return {failure.index for failure in failed}
 
 
 def log_dirs(client: Client, topics: list[DescribableLogDirTopic] | None = None) -> dict[str, Any]:
     answer = client.call(DescribeLogDirsRequest(topics=topics), 4)
-    return {each.log_dir: each for each in answer.results}
+    return {result.log_dir: result for result in answer.results}
 
 
 def readiness(broker: Broker) -> tuple[int, Any]:
@@ -93,11 +97,13 @@ def test_each_node_is_a_log_directory(client: Client, cluster: RedisCluster) -> 
     client.append("orders", b"x" * 100, partition=5)
     one = cluster.nodes[0]
     one.client.config_set("maxmemory", 1 << 30)
-    found = log_dirs(client)
+    results = log_dirs(client)
     one.client.config_set("maxmemory", 0)
     for node, partitions in partitions_of(cluster).items():
-        result = found.pop(f"redis://{node.address}/0")
-        sizes = {each.partition_index: each.partition_size for each in result.topics[0].partitions}
+        result = results.pop(f"redis://{node.address}/0")
+        sizes = {
+            partition.partition_index: partition.partition_size for partition in result.topics[0].partitions
+        }
         assert (result.error_code, set(sizes)) == (ErrorCode.NONE, partitions)
         assert 5 not in sizes or sizes[5] > 100
         assert result.total_bytes == (1 << 30 if node is one else -1)
@@ -105,8 +111,10 @@ def test_each_node_is_a_log_directory(client: Client, cluster: RedisCluster) -> 
         topic = AlterReplicaLogDirTopic(name="orders", partitions=list(range(PARTITIONS)))
         moves = [AlterReplicaLogDir(path=result.log_dir, topics=[topic])]
         [answer] = client.call(AlterReplicaLogDirsRequest(dirs=moves), 2).results
-        assert {each.partition_index for each in answer.partitions if not each.error_code} == partitions
-    assert not found
+        assert {
+            partition.partition_index for partition in answer.partitions if not partition.error_code
+        } == partitions
+    assert not results
 
 
 def test_a_full_node_refuses_what_is_for_its_partitions(client: Client, cluster: RedisCluster) -> None:
@@ -153,8 +161,8 @@ def test_a_broker_is_ready_while_a_node_is_away_and_names_it(
     assert (status, content["ready"]) == (200, True)
     assert content["redis"] == f"{away.address}: Connection refused"
     # Also by a broker that leads no partition there.
-    for found in (log_dirs(client), log_dirs(client, [])):
-        assert {place for place, each in found.items() if each.error_code} == {f"redis://{away.address}/0"}
+    for result in (log_dirs(client), log_dirs(client, [])):
+        assert {place for place, item in result.items() if item.error_code} == {f"redis://{away.address}/0"}
     for node in cluster.living():
         node.kill()
     status, content = readiness(broker)

@@ -120,8 +120,8 @@ def test_restarts_are_counted_and_dead_workers_are_not_among_the_accepting(tmp_p
 
 
 def row(client: redis.Redis) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cast("bytes", client.hget("korvet:brokers", "0")))
-    return found
+    result: dict[str, Any] = json.loads(cast("bytes", client.hget("korvet:brokers", "0")))
+    return result
 
 
 def test_a_stopping_broker_is_unregistered_at_once_and_serves_on_for_its_drain_delay(tmp_path: Path) -> None:

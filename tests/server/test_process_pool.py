@@ -30,9 +30,9 @@ class Watched:
         self.now = 1000.0
         self.table = ProcessTable()
         self.workers = [Child(100 + index, index, f"worker-{index}") for index in range(2)]
-        for each in self.workers:
-            self.table.start(each.row)
-            self.table.beat(each.row)
+        for worker in self.workers:
+            self.table.start(worker.row)
+            self.table.beat(worker.row)
         self.watch = HangWatch(self.table, self.now)
 
     def check(self, *beating: int, after: float = HANG_CHECK_SECONDS) -> list[str]:
@@ -49,9 +49,9 @@ def watched() -> Watched:
 
 
 def test_a_hung_worker_is_found_once_and_the_other_never(watched: Watched) -> None:
-    found = [watched.check(1) for _ in range(3 * HANG_CHECKS)]
+    result = [watched.check(1) for _ in range(3 * HANG_CHECKS)]
     # The others are compared with the first check.
-    assert found == [["worker-0"] if number == HANG_CHECKS else [] for number in range(3 * HANG_CHECKS)]
+    assert result == [["worker-0"] if number == HANG_CHECKS else [] for number in range(3 * HANG_CHECKS)]
 
 
 def test_one_that_beats_again_is_healthy_again(watched: Watched) -> None:

@@ -76,7 +76,7 @@ def feel(client: Client, holds: Any, version: int = 8) -> Any:
 
 
 def partition(answer: Any) -> Any:
-    [[response]] = [each.partition_responses for each in answer.responses]
+    [[response]] = [item.partition_responses for item in answer.responses]
     return response
 
 
@@ -111,11 +111,15 @@ def test_just_before_the_limit_every_partition_that_is_there_is_refused_and_noth
     for version in (3, 8, 12):
         answer = client.call(ProduceRequest(acks=-1, timeout_ms=0, topic_data=topics), version)
         assert answer.throttle_time_ms == 20
-        assert [each.name for each in answer.responses] == ["topic", "unknown"]
-        [there, *missing] = [each for topic in answer.responses for each in topic.partition_responses]
+        assert [response.name for response in answer.responses] == ["topic", "unknown"]
+        [there, *missing] = [
+            partition_response
+            for topic in answer.responses
+            for partition_response in topic.partition_responses
+        ]
         assert (there.error_code, there.base_offset) == (REFUSED, -1)
         assert version < 8 or "maxmemory is" in there.error_message
-        assert {each.error_code for each in missing} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert {package.error_code for package in missing} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert stored.xlen("korvet:topic:0") == length
 
 

@@ -24,6 +24,7 @@ from korvet.telemetry import metrics
 from tests.handlers.scene import Scene
 from tests.support.batches import batch
 from tests.support.dispatching import Present, connected, received
+from tests.support.messages import message
 from tests.support.proxy import until
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client, fetch_request, produce_request
@@ -63,6 +64,9 @@ class LocalClient:
         with received(request_frame(request, version, client_id=self._client_id)) as frame:
             chunks, self.muted_ms, _ = self._worker.dispatcher.serve(frame, Present(self._session))
         return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])
+
+    def ask(self, kind: type[Message], version: int, **fields: Any) -> Any:
+        return self.call(message(kind, fields, version), version)
 
     def produce(self, size: int) -> Any:
         """Return the core's answer."""
@@ -144,7 +148,7 @@ def test_a_consumer_gets_no_more_at_once_than_its_quota_allows_and_is_muted(
     filled(other)
     worker.limit(consumer_byte_rate=RATE)
     first = limited.fetch(1 << 20)
-    [[of_first]] = [each.partitions for each in first.responses]
+    [[of_first]] = [response.partitions for response in first.responses]
     assert 0 < len(of_first.records) <= WINDOWS
     assert first.throttle_time_ms == 0
     second = limited.fetch(WINDOWS * 45 // 100)
@@ -161,7 +165,7 @@ def test_a_member_of_a_share_group_gets_no_more_at_once_than_its_quota_allows_an
     filled(other)
     worker.limit(consumer_byte_rate=RATE)
     first = consumer.send()
-    [[of_first]] = [each.partitions for each in first.responses]
+    [[of_first]] = [response.partitions for response in first.responses]
     assert 0 < len(of_first.records) <= WINDOWS
     assert first.throttle_time_ms == 0
     assert consumer.send().throttle_time_ms > 0

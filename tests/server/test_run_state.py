@@ -39,7 +39,7 @@ def test_two_brokers_with_one_port_have_a_directory_each(base: Path) -> None:
         with directory_for(ADDRESS) as other, directory_for(ADDRESS) as third:
             assert len({one, other, third}) == 3
         assert list(base.iterdir()) == [one]
-        assert [each.name for each in one.iterdir()] == ["counter.db"]
+        assert [item.name for item in one.iterdir()] == ["counter.db"]
 
 
 def test_a_broker_starts_while_another_one_removes_the_directory(base: Path) -> None:

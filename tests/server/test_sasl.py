@@ -90,7 +90,7 @@ def client(broker: Broker) -> Iterator[SaslClient]:
 
 def audited(broker: Broker, client: Client) -> str:
     refused = "authentication refused"
-    [line] = [each for each in lines_about(broker, client, refused) if refused in each]
+    [line] = [item for item in lines_about(broker, client, refused) if refused in item]
     return line
 
 

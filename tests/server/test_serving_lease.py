@@ -105,7 +105,7 @@ def test_a_node_that_hangs_ends_the_lease_of_no_other_one() -> None:
         redis = Redis(cluster.url, timeout_ms=60_000, connect_timeout_ms=60_000)
         lease = ServingLease(redis, LEASE_MS)
         lease.renew()
-        hung, other = (redis.node_named(each.address) for each in cluster.nodes)
+        hung, other = (redis.node_named(node.address) for node in cluster.nodes)
         cluster.nodes[0].freeze()
         keeping = gevent.spawn(lease.keep)
         end = hung.lease_end_ms
@@ -148,8 +148,8 @@ class ClockNode:
             half = SLOTS // len(self.others)
             rows = (
                 f"*3\r\n:{place * half}\r\n:{(place + 1) * half - 1}\r\n"
-                f"*3\r\n$9\r\n127.0.0.1\r\n:{each.server.server_port}\r\n$2\r\nid\r\n"
-                for place, each in enumerate(self.others)
+                f"*3\r\n$9\r\n127.0.0.1\r\n:{item.server.server_port}\r\n$2\r\nid\r\n"
+                for place, item in enumerate(self.others)
             )
             return f"*{len(self.others)}\r\n{''.join(rows)}".encode()
         return b"+OK\r\n"
@@ -158,15 +158,15 @@ class ClockNode:
 @contextlib.contextmanager
 def two_clocks(seconds_apart: int = 0) -> Iterator[tuple[Redis, ClockNode, ClockNode]]:
     first, second = nodes = [ClockNode(), ClockNode()]
-    for each in nodes:
-        each.others = nodes
+    for node in nodes:
+        node.others = nodes
     second.seconds = seconds_apart
     url = f"redis+cluster://127.0.0.1:{first.server.server_port}"
     redis = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
     yield redis, first, second
     redis.close()
-    for each in nodes:
-        each.server.stop()
+    for node in nodes:
+        node.server.stop()
 
 
 def test_a_node_that_is_always_slower_than_another_keeps_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:

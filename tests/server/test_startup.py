@@ -269,9 +269,9 @@ def test_an_embedded_server_that_loads_its_data_reports_how_far_it_is() -> None:
         with ThreadPoolExecutor(1) as threads:
             reloaded = threads.submit(debug, "DEBUG", "RELOAD")
             processes.wait_until(lambda: embedded._loading(path), "it loads its data")
-            found = embedded._loading(path)
+            result = embedded._loading(path)
             reloaded.result()
-        assert re.fullmatch(r"[0-9.]+ %, about [0-9]+ s to go", found or "")
+        assert re.fullmatch(r"[0-9.]+ %, about [0-9]+ s to go", result or "")
         assert embedded._loading(path) == ""
     assert embedded._loading(path) is None
 
@@ -398,7 +398,7 @@ def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
     assert len(first.cluster_id) == 22
     assert redis_check.prepare(settings).cluster_id == first.cluster_id
     assert raw_redis.get("korvet:cluster-id") == first.cluster_id.encode()
-    assert all(each.info("memory")["number_of_cached_scripts"] for each in servers_of(raw_redis))
+    assert all(server.info("memory")["number_of_cached_scripts"] for server in servers_of(raw_redis))
 
 
 def test_a_given_cluster_id_is_kept_and_another_refused(redis_url: str) -> None:
@@ -447,8 +447,8 @@ WILDCARD = Listener("PLAINTEXT", Address("0.0.0.0", 9092))  # noqa: S104 - the c
 def test_a_wildcard_is_not_advertised() -> None:
     with pytest.raises(ConfigError, match=r"listen 0\.0\.0\.0:9092 .* set advertised "):
         ports.bind_listeners(Settings(), [WILDCARD])
-    [found] = ports.bind_listeners(Settings(advertised="broker:9"), [WILDCARD])
-    assert found == Bound("PLAINTEXT", WILDCARD.address, Address("broker", 9))
+    [result] = ports.bind_listeners(Settings(advertised="broker:9"), [WILDCARD])
+    assert result == Bound("PLAINTEXT", WILDCARD.address, Address("broker", 9))
 
 
 def test_a_named_wildcard_is_not_advertised_either() -> None:
@@ -477,9 +477,9 @@ def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_freed
 def test_the_port_of_any_listener_is_refused_to_ops() -> None:
     with ExitStack() as cleanup:
         held = ports.reserve_listeners(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
-        for name, each in held.items():
-            with pytest.raises(ConfigError, match=f"listeners {name}://{each.address} has that port"):
-                ports.bind_alone("ops.listen ", each.address, held.values())
+        for name, item in held.items():
+            with pytest.raises(ConfigError, match=f"listeners {name}://{item.address} has that port"):
+                ports.bind_alone("ops.listen ", item.address, held.values())
 
 
 def test_a_host_that_does_not_exist_is_refused_by_name() -> None:

@@ -18,7 +18,7 @@ def listening(address: Address) -> socket.socket:
     return sock
 
 
-def accepted(sock: socket.socket, found: set[int]) -> set[int]:
+def accepted(sock: socket.socket, result: set[int]) -> set[int]:
     """Accept what is queued, and return the clients' ports with those found before.
 
     The queue may be behind: a client is connected before the listener has its connection.
@@ -27,9 +27,9 @@ def accepted(sock: socket.socket, found: set[int]) -> set[int]:
         try:
             connection, (_, port) = sock.accept()
         except BlockingIOError:
-            return found
+            return result
         connection.close()
-        found.add(port)
+        result.add(port)
 
 
 def own_ports(clients: list[socket.socket]) -> set[int]:

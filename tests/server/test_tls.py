@@ -111,7 +111,7 @@ def test_records_go_in_and_out_by_tls_whatever_their_size(site: Site) -> None:
         records = [bytes([number]) * size for number, size in enumerate((10, 20_000, 900_000))]
         for value in records:
             client.append("sizes", value)
-        fetched = [each.fetch("sizes").records for each in (client, plain)]
+        fetched = [item.fetch("sizes").records for item in (client, plain)]
         assert fetched[0] == fetched[1]
         assert values(fetched[0]) == records
 

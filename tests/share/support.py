@@ -66,16 +66,16 @@ class Part:
     ) -> Acquired | KafkaError | None:
         """Acquire once of what was read, or of what is read `at` an offset."""
         readable = readable or self.readable(self.next() if at is None else at)
-        [found] = self.store.acquire(
+        [result] = self.store.acquire(
             [Acquire(self.partition, GROUP, member, readable, count, exact, self.policy, goes_on)]
         )
-        return found
+        return result
 
     def asked(self, *args: Any, **options: Any) -> Acquired:
         """Do so, expect that to succeed."""
-        found = self.ask(*args, **options)
-        assert isinstance(found, Acquired), found
-        return found
+        result = self.ask(*args, **options)
+        assert isinstance(result, Acquired), result
+        return result
 
     def next(self) -> int:
         """Return where the store says that there is something to read, else the end."""
@@ -87,17 +87,17 @@ class Part:
         """Acquire what there is, reading where the store says; return offsets and delivery counts."""
         got: list[tuple[int, int]] = []
         while count > len(got):
-            found = self.asked(member, count - len(got))
-            if not found.ranges:
+            result = self.asked(member, count - len(got))
+            if not result.ranges:
                 break
-            got += offsets_in(found)
+            got += offsets_in(result)
         return got
 
     def acknowledge(
         self, *ranges: AckRange | int | tuple[int, int], member: str = "m1", type_: int = ACCEPT
     ) -> Acknowledged | KafkaError:
         """Acknowledge offsets, or ranges of them, in their order."""
-        given = [each if isinstance(each, AckRange) else _range(each, type_) for each in ranges]
+        given = [item if isinstance(item, AckRange) else _range(item, type_) for item in ranges]
         [done] = self.store.acknowledge([Acknowledgement(self.partition, GROUP, member, given, self.policy)])
         return done
 
@@ -152,9 +152,9 @@ class Part:
         assert isinstance(done, Trimmed), done
 
     def offsets(self) -> ShareOffsets:
-        [found] = self.store.offsets(GROUP, [self.partition])
-        assert isinstance(found, ShareOffsets), found
-        return found
+        [result] = self.store.offsets(GROUP, [self.partition])
+        assert isinstance(result, ShareOffsets), result
+        return result
 
     def state(self) -> tuple[int, int, int]:
         """Return start, next and how many are in flight."""

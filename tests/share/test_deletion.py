@@ -25,14 +25,16 @@ def test_the_parts_of_a_group_are_deleted_in_every_topic(redis_url: str) -> None
             made.topics.create(
                 TopicSpec(name=topic, partitions=2, configs={"storage.format": storage_format})
             )
-        partitions = [each for topic in ("queue", "log") for each in made.topics.get(topic).partitions]
+        partitions = [
+            partition for topic in ("queue", "log") for partition in made.topics.get(topic).partitions
+        ]
         asks = [
-            Begin(each, group, 0, each.format == "record", POLICY)
+            Begin(partition, group, 0, partition.format == "record", POLICY)
             for group in ("mine", "another")
-            for each in partitions[:3]
+            for partition in partitions[:3]
         ]
         assert None not in store.begin(asks)
         offsets.delete_all("mine")
         assert store.offsets("mine", partitions) == [None] * 4
         kept = store.offsets("another", partitions)
-        assert [each is None for each in kept] == [False, False, False, True]
+        assert [kept_file is None for kept_file in kept] == [False, False, False, True]

@@ -87,15 +87,15 @@ class Member:
 
     def poll(self, wait_ms: int = 0, records: int = 500, **limits: int) -> list[tuple[Record, int]]:
         """Return the records that one fetch acquires, each with how often it was delivered."""
-        found = []
-        for each in self.fetch(wait_ms, records, **limits).values():
-            assert each.error is None
-            held = {record.offset: record for record in read(b"".join(each.chunks))}
-            for first, last, count in each.acquired:
+        result = []
+        for item in self.fetch(wait_ms, records, **limits).values():
+            assert item.error is None
+            held = {record.offset: record for record in read(b"".join(item.chunks))}
+            for first, last, count in item.acquired:
                 offsets = [offset for offset in held if first <= offset <= last]
                 assert offsets
-                found += [(held[offset], count) for offset in offsets]
-        return found
+                result += [(held[offset], count) for offset in offsets]
+        return result
 
     def values(self, wait_ms: int = 0, records: int = 500, **limits: int) -> list[bytes | None]:
         return [record.value for record, _ in self.poll(wait_ms, records, **limits)]
@@ -108,7 +108,7 @@ class Member:
         return fetching
 
     def acknowledge(self, records: list[tuple[Record, int]], kind: int = ACCEPT) -> None:
-        ranges = [AckRange(each.offset, each.offset, [kind]) for each, _ in records]
+        ranges = [AckRange(item.offset, item.offset, [kind]) for item, _ in records]
         ref = PartitionRef(TopicRef("orders"), 0, ranges)
         assert self.worker.acknowledger.acknowledge(GROUP, self.ask.member, self.policy, [ref]) == [None]
 
@@ -135,9 +135,9 @@ def test_a_lock_that_ends_wakes_who_waits(worker: Worker) -> None:
 def test_released_records_are_delivered_before_new_ones(worker: Worker) -> None:
     worker.append(4)
     one, two = worker.member(), worker.member()
-    found = one.poll(records=2)
+    result = one.poll(records=2)
     assert two.values(records=1) == [b"2"]
-    one.acknowledge(found, RELEASE)
+    one.acknowledge(result, RELEASE)
     assert two.values() == [b"0", b"1", b"3"]
 
 
@@ -168,12 +168,12 @@ def test_members_of_a_worker_read_what_others_have_not_acquired(worker: Worker) 
     members = [worker.member() for _ in range(4)]
     worker.append(41)
     members[0].values(records=1)
-    for each in members:
-        each.values(records=1)
+    for member in members:
+        member.values(records=1)
     requests = requests_of(worker.view.redis)
-    fetching = [worker.clock.spawn(each.values, LONG_MS, 9) for each in members]
-    found = [each.get(timeout=SECONDS_MAX) for each in fetching]
-    assert Counter(itertools.chain(*found)) == Counter(b"%d" % number for number in range(5, 41))
+    fetching = [worker.clock.spawn(member.values, LONG_MS, 9) for member in members]
+    result = [item.get(timeout=SECONDS_MAX) for item in fetching]
+    assert Counter(itertools.chain(*result)) == Counter(b"%d" % number for number in range(5, 41))
     # One after the other: none has read in vain.
     assert len(requests) == 2 * len(members)
 
@@ -183,11 +183,11 @@ def test_what_is_in_flight_is_bounded_and_an_acknowledgement_makes_room(worker: 
     one, two = worker.member(policy=policy), worker.member(policy=policy)
     worker.append(5)
     assert two.values(records=1) == [b"0"]
-    found = one.poll()
-    assert [record.value for record, _ in found] == [b"1", b"2"]
+    result = one.poll()
+    assert [record.value for record, _ in result] == [b"1", b"2"]
     assert two.values() == []
     waiting = two.waiting()
-    one.acknowledge(found)
+    one.acknowledge(result)
     assert waiting.get(timeout=SECONDS_MAX) == [b"3", b"4"]
 
 
@@ -202,7 +202,7 @@ def test_records_near_their_last_delivery_come_in_ever_smaller_numbers(worker: W
         worker.positions.set(
             GROUP, one.set.parts[0], None
         )  # the next one is the lowest, as for another worker
-    counts = [Counter(count for _, count in found) for found in polled]
+    counts = [Counter(count for _, count in result) for result in polled]
     assert counts == [{1: 8}, {2: 8}, {3: 8}, {4: 4}, {5: 2}, {6: 1}]
 
 
@@ -212,10 +212,10 @@ def test_records_that_have_left_the_log_are_passed_over(worker: Worker, raw_redi
     partition = worker.view.topics.get("orders").partition(0)
     ids = [entry_id for entry_id, _ in raw_redis.xrange(partition.stream)]
     raw_redis.xdel(partition.stream, *ids[1:3])
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
     while values := one.values():
-        found += values
-    assert found == [b"0", b"3"]
+        result += values
+    assert result == [b"0", b"3"]
 
 
 def test_what_other_clients_write_is_found_at_the_end_of_a_wait(
@@ -262,16 +262,16 @@ def test_an_error_that_the_client_knows_of_does_not_end_the_wait(worker: Worker,
     raw_redis.hset(worker.view.topics.get("orders").partition(1).share_groups, f"h:{GROUP}", "garbage")
     one.set.parts[1].due = True
     worker.positions.set(GROUP, one.set.parts[1], None)
-    found = one.fetch(LONG_MS)
-    assert [place for place, each in found.items() if each.error] == [1]
+    result = one.fetch(LONG_MS)
+    assert [place for place, item in result.items() if item.error] == [1]
     one.set.parts[1].failed = True
     waiting = worker.clock.spawn(one.fetch, LONG_MS)
     worker.clock.run_until_idle()
     assert not waiting.dead
     worker.view.append("orders", b"1")
-    found = waiting.get(timeout=SECONDS_MAX)
-    assert {place: each.error is None for place, each in found.items()} == {0: True, 1: False}
-    assert [place for place, each in one.fetch().items() if each.error] == [1]
+    result = waiting.get(timeout=SECONDS_MAX)
+    assert {place: item.error is None for place, item in result.items()} == {0: True, 1: False}
+    assert [place for place, item in one.fetch().items() if item.error] == [1]
 
 
 def test_a_worker_that_stops_during_a_look_answers_too(

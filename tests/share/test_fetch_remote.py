@@ -39,27 +39,27 @@ def two(request: pytest.FixtureRequest, redis_url: str, reader: LakeService) -> 
 
 
 def drained(member: Member, **limits: int) -> list[tuple[Record, int]]:
-    found: list[tuple[Record, int]] = []
+    result: list[tuple[Record, int]] = []
     while some := member.poll(0, 7, **limits):
         assert len(some) <= 7
-        found += some
-    return found
+        result += some
+    return result
 
 
 def test_a_group_gets_both_tiers_without_a_seam(two: Tiers) -> None:
-    found = drained(Worker(two.worker, VirtualClock()).member())
-    assert [record.value for record, _ in found] == [b"%d" % number for number in range(COUNT)]
+    result = drained(Worker(two.worker, VirtualClock()).member())
+    assert [record.value for record, _ in result] == [b"%d" % number for number in range(COUNT)]
 
 
 def test_what_is_released_is_delivered_again_from_the_lake(two: Tiers) -> None:
     worker = Worker(two.worker, VirtualClock())
     one, other = worker.member(), worker.member()
-    found = drained(one)
-    released = [found[at] for at in (0, 3, 28, 31, 59)]
+    results = drained(one)
+    released = [results[at] for at in (0, 3, 28, 31, 59)]
     one.acknowledge(released, RELEASE)
     again = drained(other)
     assert again == [(record, 2) for record, _ in released]
-    one.acknowledge([each for each in found if each not in released])
+    one.acknowledge([result for result in results if result not in released])
     other.acknowledge(again)
     assert drained(one) == []
 
@@ -73,5 +73,5 @@ def test_a_small_limit_of_bytes_is_kept_for_the_lake_too(two: Tiers) -> None:
 def test_rows_that_a_user_has_deleted_from_the_table_are_passed_over(two: Tiers) -> None:
     DeltaTable(str(two.table)).delete("CAST(CAST(value AS STRING) AS INT) BETWEEN 15 AND 39")
     left = [*range(15), *range(TRIMMED, COUNT)]
-    found = drained(Worker(two.worker, VirtualClock()).member())
-    assert [record.value for record, _ in found] == [b"%d" % at for at in left]
+    result = drained(Worker(two.worker, VirtualClock()).member())
+    assert [record.value for record, _ in result] == [b"%d" % at for at in left]

@@ -65,10 +65,10 @@ def test_what_is_pending_keeps_its_locks(queue: Part) -> None:
     queue.begin(None, "ranges")
     queue.kind = "ranges"
     assert queue.raw.xinfo_groups(queue.stream) == []
-    found = queue.asked("m3", at=offsets[7] + 1)
-    assert (found.ranges, found.read_next) == ([], offsets[2])
-    assert found.wake_ms is not None
-    assert found.wake_ms <= queue.policy.lock_ms
+    result = queue.asked("m3", at=offsets[7] + 1)
+    assert (result.ranges, result.read_next) == ([], offsets[2])
+    assert result.wake_ms is not None
+    assert result.wake_ms <= queue.policy.lock_ms
     queue.expire()
     assert queue.take("m3", 4) == [(offsets[1], 2), (offsets[2], 2), (offsets[3], 2), (offsets[4], 2)]
 
@@ -105,7 +105,7 @@ def test_a_group_that_is_converted_loses_its_redis_group_and_no_other_does(queue
     in_flight(queue)
     queue.raw.xgroup_create(queue.stream, "their-own", "0")
     convert_redis_groups(queue.bench.redis, queue.partition)
-    assert [each["name"] for each in queue.raw.xinfo_groups(queue.stream)] == [b"their-own"]
+    assert [xinfo_group["name"] for xinfo_group in queue.raw.xinfo_groups(queue.stream)] == [b"their-own"]
     with pytest.raises(redis_py.ResponseError, match="NOGROUP"):
         queue.raw.xreadgroup(GROUP, "worker", {queue.stream: ">"})
 

@@ -22,17 +22,17 @@ def offsets(queue: Part) -> list[int]:
 
 
 def read(queue: Part, count: int = 100, worker: str = "worker", start: str = ">") -> list[int]:
-    found: Any = queue.raw.xreadgroup(GROUP, worker, {queue.stream: start}, count=count)
-    return [queue.offset_of(entry_id) for _, entries in found for entry_id, _ in entries]
+    result: Any = queue.raw.xreadgroup(GROUP, worker, {queue.stream: start}, count=count)
+    return [queue.offset_of(entry_id) for _, entries in result for entry_id, _ in entries]
 
 
 def test_a_plain_worker_and_members_get_each_record_once(queue: Part, offsets: list[int]) -> None:
     assert read(queue, 3) == offsets[4:7]
-    assert queue.take("m2") == [(each, 1) for each in offsets[7:]]
+    assert queue.take("m2") == [(offset, 1) for offset in offsets[7:]]
     more = queue.bench.append(b"more")
     assert read(queue) == [more]
     assert queue.state()[2] == 11
-    queue.raw.xack(queue.stream, GROUP, *(queue.id_of(each) for each in offsets[4:7]))
+    queue.raw.xack(queue.stream, GROUP, *(queue.id_of(offset) for offset in offsets[4:7]))
     assert not queue.acknowledged(*offsets[:4])
     assert queue.state()[0] == offsets[7]
 
@@ -49,8 +49,8 @@ def test_what_a_plain_worker_had_too_long_goes_to_a_member_and_back(queue: Part,
     assert row["times_delivered"] == 3
     queue.expire(offsets[4])
     # It was delivered as often as the group's limit says.
-    assert [each for each, _ in queue.take("m3")] == offsets[6:]
-    assert offsets[4] not in {queue.offset_of(each["message_id"]) for each in pending(queue)}
+    assert [item for item, _ in queue.take("m3")] == offsets[6:]
+    assert offsets[4] not in {queue.offset_of(item["message_id"]) for item in pending(queue)}
 
 
 def pending(queue: Part) -> list[Any]:
@@ -70,7 +70,7 @@ def test_a_record_that_is_deleted_leaves_the_group(queue: Part, offsets: list[in
     queue.raw.xdel(queue.stream, *(queue.id_of(offsets[at]) for at in (1, 2, 4)))
     # The member that has it may say of it what it wants.
     assert not queue.acknowledged(offsets[0], offsets[1], type_=ACCEPT)
-    assert queue.take("m2") == [(each, 1) for each in offsets[5:]]
+    assert queue.take("m2") == [(offset, 1) for offset in offsets[5:]]
     queue.expire(offsets[2], offsets[3])
     assert queue.take("m2") == [(offsets[3], 2)]
     assert queue.state() == (offsets[3], offsets[9] + 1, 6)
@@ -88,7 +88,7 @@ def test_a_record_that_is_deleted_and_was_claimed_by_others_may_be_acknowledged(
 
 def test_what_is_trimmed_leaves_the_group(queue: Part, offsets: list[int]) -> None:
     queue.raw.xtrim(queue.stream, minid=queue.id_of(offsets[6]), approximate=False)
-    assert [each for each, _ in queue.take("m2")] == offsets[6:]
+    assert [item for item, _ in queue.take("m2")] == offsets[6:]
     queue.expire(*offsets[:4])
     assert queue.take("m3") == []
     assert queue.state() == (offsets[6], offsets[9] + 1, 4)
@@ -100,12 +100,12 @@ def test_a_group_that_is_destroyed_begins_at_its_last_start(queue: Part, offsets
     assert code_of(queue.acknowledge(offsets[2])) is ErrorCode.INVALID_RECORD_STATE
     assert not queue.release("m1")
     assert queue.state() == (offsets[2], offsets[2], 0)
-    assert [each for each, _ in queue.take("m2")] == offsets[2:]
+    assert [item for item, _ in queue.take("m2")] == offsets[2:]
 
 
 def test_a_group_that_is_set_forward_passes_records_over(queue: Part, offsets: list[int]) -> None:
     queue.raw.xgroup_setid(queue.stream, GROUP, queue.id_of(offsets[6]))
-    assert [each for each, _ in queue.take("m2")] == offsets[7:]
+    assert [item for item, _ in queue.take("m2")] == offsets[7:]
     assert not queue.acknowledged(*offsets[:4])
 
 
@@ -113,7 +113,7 @@ def test_a_group_that_is_set_back_delivers_again_but_what_is_pending(queue: Part
     queue.take("m2", 2)
     queue.acknowledged(offsets[1])
     queue.raw.xgroup_setid(queue.stream, GROUP, "0")
-    assert queue.take("m3") == [(offsets[1], 1), *((each, 1) for each in offsets[6:])]
+    assert queue.take("m3") == [(offsets[1], 1), *((offset, 1) for offset in offsets[6:])]
     assert not queue.acknowledged(offsets[0], offsets[2], offsets[3])
     assert not queue.acknowledged(offsets[4], offsets[5], member="m2")
 
@@ -122,7 +122,7 @@ def test_a_group_that_is_set_back_delivers_again_but_what_is_pending(queue: Part
 def test_a_group_that_is_made_again_is_adopted_where_it_is(queue: Part, offsets: list[int], at: int) -> None:
     queue.raw.xgroup_destroy(queue.stream, GROUP)
     queue.raw.xgroup_create(queue.stream, GROUP, queue.id_of(offsets[at]))
-    assert [each for each, _ in queue.take("m2")] == offsets[at + 1 :]
+    assert [item for item, _ in queue.take("m2")] == offsets[at + 1 :]
 
 
 def test_a_group_that_a_worker_has_made_is_adopted_with_what_is_pending(queue: Part) -> None:
@@ -153,8 +153,8 @@ def test_a_worker_with_more_in_flight_than_members_may_have_stops_them_alone(
 ) -> None:
     queue.policy = queue.policy._replace(in_flight_max=5)
     assert read(queue, 3) == offsets[4:7]
-    found = queue.asked("m2", at=offsets[7])
-    assert (found.ranges, found.read_next) == ([], None)
+    result = queue.asked("m2", at=offsets[7])
+    assert (result.ranges, result.read_next) == ([], None)
     assert read(queue, 1) == offsets[7:8]
     assert not queue.acknowledged(*offsets[:4])
     assert queue.take("m2") == [(offsets[8], 1)]
@@ -171,13 +171,13 @@ def test_what_workers_have_too_much_of_is_found_in_its_order(queue: Part) -> Non
     offsets = read(queue, 6000)
     queue.expire(offsets[1], offsets[5000])
     assert queue.take("m1") == [(offsets[1], 2)]
-    found = queue.asked("m1", at=offsets[4990])
-    assert offsets_in(found) == [(offsets[5000], 2)]
-    assert found.read_next is None
-    found = queue.asked("m1", at=offsets[0])
-    assert found.ranges == []
-    assert found.wake_ms is not None
-    assert found.wake_ms <= queue.policy.lock_ms
+    result = queue.asked("m1", at=offsets[4990])
+    assert offsets_in(result) == [(offsets[5000], 2)]
+    assert result.read_next is None
+    result = queue.asked("m1", at=offsets[0])
+    assert result.ranges == []
+    assert result.wake_ms is not None
+    assert result.wake_ms <= queue.policy.lock_ms
 
 
 def test_the_lag_of_the_group_stays_what_redis_reports(queue: Part, offsets: list[int]) -> None:
@@ -192,13 +192,15 @@ def test_the_lag_of_the_group_stays_what_redis_reports(queue: Part, offsets: lis
 def test_a_consumer_that_is_deleted_takes_with_it_what_it_had(queue: Part, offsets: list[int]) -> None:
     assert queue.raw.xgroup_delconsumer(queue.stream, GROUP, "m1") == 4
     assert code_of(queue.acknowledge(offsets[0])) is ErrorCode.INVALID_RECORD_STATE
-    assert queue.take("m1") == [(each, 1) for each in offsets[4:]]
+    assert queue.take("m1") == [(offset, 1) for offset in offsets[4:]]
     assert queue.state()[0] == offsets[4]
 
 
 def test_a_member_leaves_no_consumer_behind(queue: Part, offsets: list[int]) -> None:
     queue.release("m1")
-    assert [each["name"] for each in queue.raw.xinfo_consumers(queue.stream, GROUP)] == [b"korvet.released"]
+    assert [xinfo_consumer["name"] for xinfo_consumer in queue.raw.xinfo_consumers(queue.stream, GROUP)] == [
+        b"korvet.released"
+    ]
     assert queue.take("m2", 1) == [(offsets[0], 2)]
 
 
@@ -228,8 +230,8 @@ def test_a_damaged_header_is_named_and_stays(queue: Part, offsets: list[int], co
 def burst(queue: Part, first: int, count: int, ms: int = 7) -> list[str]:
     """XADD entries of one millisecond from a sequence on; return their values."""
     values = [f"{ms}-{sequence}" for sequence in range(first, first + count)]
-    for each in values:
-        queue.raw.xadd(queue.stream, {"value": each}, id=each)
+    for value in values:
+        queue.raw.xadd(queue.stream, {"value": value}, id=value)
     return values
 
 
@@ -238,7 +240,9 @@ def settle(queue: Part) -> None:
 
 
 def values_of(queue: Part, offsets: list[int]) -> list[str]:
-    return [queue.raw.xrange(queue.stream, queue.id_of(each))[0][1][b"value"].decode() for each in offsets]
+    return [
+        queue.raw.xrange(queue.stream, queue.id_of(offset))[0][1][b"value"].decode() for offset in offsets
+    ]
 
 
 # In a log with dense ids every id but the next one is another entry's, and every group is set back: test_dense.py.
@@ -317,20 +321,20 @@ def test_entries_without_an_offset_hide_nothing_that_is_to_be_delivered_again(qu
     queue.raw.xdel(queue.stream, *values)  # not moved, so they stay pending
     settle(queue)
     offsets = [queue.bench.append(b"v%d" % n) for n in range(3)]
-    assert queue.take("m1") == [(each, 1) for each in offsets]
+    assert queue.take("m1") == [(offset, 1) for offset in offsets]
     # Where the group would begin again is before what is in flight.
     assert queue.state()[0] <= offsets[0]
     queue.expire()
-    assert queue.take("m2") == [(each, 2) for each in offsets]
-    assert [each["consumer"] for each in pending(queue)] == [b"m2"] * 3
+    assert queue.take("m2") == [(offset, 2) for offset in offsets]
+    assert [item["consumer"] for item in pending(queue)] == [b"m2"] * 3
     assert queue.state() == (offsets[0], offsets[2] + 1, 3)
 
 
 def test_who_waits_for_what_cannot_be_read_yet_does_not_ask_at_once(queue: Part, offsets: list[int]) -> None:
     queue.acknowledged(offsets[1], type_=RELEASE)
     readable = queue.readable(offsets[0])._replace(end=offsets[1], runs=[(offsets[0], offsets[0])])
-    found = queue.asked("m2", readable=readable)
-    assert (found.ranges, found.read_next, found.wake_ms) == ([], offsets[1], 1000)
+    result = queue.asked("m2", readable=readable)
+    assert (result.ranges, result.read_next, result.wake_ms) == ([], offsets[1], 1000)
 
 
 def test_a_start_past_the_end_of_the_log_is_its_end(part: Part) -> None:
@@ -358,7 +362,7 @@ def test_a_group_that_is_set_back_begins_there_if_it_is_destroyed(queue: Part, o
     queue.begin(None)
     assert queue.state()[:2] == (offsets[0], offsets[0])
     queue.raw.xgroup_destroy(queue.stream, GROUP)
-    assert queue.take("m2") == [(each, 1) for each in offsets]
+    assert queue.take("m2") == [(offset, 1) for offset in offsets]
 
 
 def test_a_member_that_is_gone_leaves_no_consumer_when_others_have_what_it_had(
@@ -370,7 +374,10 @@ def test_a_member_that_is_gone_leaves_no_consumer_when_others_have_what_it_had(
         assert [offset for offset, _ in queue.take(member, 4)] == offsets[:4]
     queue.expire(*offsets[:2])
     assert queue.take("m5", 2) == [(offsets[0], 5), (offsets[1], 5)]
-    consumers = {each["name"]: each["pending"] for each in queue.raw.xinfo_consumers(queue.stream, GROUP)}
+    consumers = {
+        xinfo_consumer["name"]: xinfo_consumer["pending"]
+        for xinfo_consumer in queue.raw.xinfo_consumers(queue.stream, GROUP)
+    }
     assert consumers == {b"m4": 2, b"m5": 2}
 
 
@@ -387,8 +394,8 @@ def test_after_a_trim_the_lag_is_right_or_unknown(queue: Part, offsets: list[int
 def test_ranges_are_in_order_after_the_group_was_set_back(queue: Part, offsets: list[int]) -> None:
     queue.take("m1")
     assert queue.acknowledged(offsets[5], offsets[6], type_=RELEASE)
-    queue.acknowledged(*(each for each in offsets if each not in offsets[5:7]))
+    queue.acknowledged(*(offset for offset in offsets if offset not in offsets[5:7]))
     queue.raw.xgroup_setid(queue.stream, GROUP, "0-0")
-    found = offsets_in(queue.asked("m2", at=offsets[0]))
-    assert (offsets[0], 1) in found
-    assert found == sorted(found)
+    result = offsets_in(queue.asked("m2", at=offsets[0]))
+    assert (offsets[0], 1) in result
+    assert result == sorted(result)

@@ -39,7 +39,7 @@ def filled(here: Domain, request: pytest.FixtureRequest) -> Domain:
     return here
 
 
-def found(view: Domain, start: int = 0, *, committed: bool = False) -> Fetched:
+def fetched_from(view: Domain, start: int = 0, *, committed: bool = False) -> Fetched:
     partition = view.topics.get("orders").partition(0)
     [fetched] = view.log.read([Read(partition, start, 100, committed=committed)])
     assert isinstance(fetched, Fetched)
@@ -58,13 +58,13 @@ def offsets_in(spans: Any) -> list[int]:
 
 def values_of(view: Domain, made: SharePiece, offsets: list[int]) -> list[bytes | None]:
     """Return the values of the records that a client finds at these offsets if it has acquired them."""
-    ranges = [AcquiredRange(each, each, 1) for each in offsets]
+    ranges = [AcquiredRange(offset, offset, 1) for offset in offsets]
     batches, count = chunks([(made, ranges)], view.topics.get("orders"))
     records = read(b"".join(batches))
     assert len(records) == count
-    held = {each.offset: each.value for each in records}
+    held = {record.offset: record.value for record in records}
     assert len(held) == count
-    return [held[each] for each in offsets]
+    return [held[offset] for offset in offsets]
 
 
 def test_records_of_aborted_transactions_and_markers_are_archived(filled: Domain) -> None:
@@ -78,31 +78,31 @@ def test_records_of_aborted_transactions_and_markers_are_archived(filled: Domain
             ],
         ),
     ):
-        made = whole(found(filled, committed=committed))
+        made = whole(fetched_from(filled, committed=committed))
         archived = set(offsets_in(made.readable.archived))
-        rest = [each for each in offsets_in(made.readable.runs) if each not in archived]
+        rest = [item for item in offsets_in(made.readable.runs) if item not in archived]
         assert values_of(filled, made, rest) == kept
         assert (made.acquirable, len(archived)) == (len(kept), 14 - len(kept))
-        assert made.readable.end == found(filled).high_watermark
+        assert made.readable.end == fetched_from(filled).high_watermark
 
 
 def test_what_is_archived_does_not_hang_on_where_a_read_begins(filled: Domain) -> None:
-    everything = whole(found(filled, committed=True)).readable
+    everything = whole(fetched_from(filled, committed=True)).readable
     for start in offsets_in(everything.runs):
-        made = whole(found(filled, start, committed=True), start).readable
-        archived = [each for each in offsets_in(made.archived) if each >= start]
-        assert archived == [each for each in offsets_in(everything.archived) if each >= start]
+        made = whole(fetched_from(filled, start, committed=True), start).readable
+        archived = [item for item in offsets_in(made.archived) if item >= start]
+        assert archived == [item for item in offsets_in(everything.archived) if item >= start]
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_member_gets_every_record_that_it_has_acquired(filled: Domain, data: st.DataObject) -> None:
-    made = whole(found(filled))
+    made = whole(fetched_from(filled))
     archived = set(offsets_in(made.readable.archived))
-    free = [each for each in offsets_in(made.readable.runs) if each not in archived]
+    free = [item for item in offsets_in(made.readable.runs) if item not in archived]
     chosen = data.draw(st.lists(st.sampled_from(free), min_size=1, unique=True).map(sorted))
     assert values_of(filled, made, chosen) == [
-        values_of(filled, made, free)[free.index(each)] for each in chosen
+        values_of(filled, made, free)[free.index(item)] for item in chosen
     ]
 
 
@@ -111,7 +111,7 @@ def test_no_more_is_read_than_there_is_room_for(here: Domain, storage_format: st
     here.topics.create(TopicSpec(name="orders", partitions=1, configs={"storage.format": storage_format}))
     for number in range(10):
         here.append("orders", b"%d" % number * 1000)
-    fetched = found(here)
+    fetched = fetched_from(here)
     for room, count in ((1, 1), (2_500, 2), (5_500, 5), (ROOM, 10)):
         made = whole(fetched, room=room)
         assert (made.entries, made.acquirable, len(offsets_in(made.readable.runs))) == (count, count, count)
@@ -122,9 +122,9 @@ def test_no_more_is_read_than_there_is_room_for(here: Domain, storage_format: st
 def test_nothing_is_said_of_what_was_not_read(here: Domain) -> None:
     here.topics.create(TopicSpec(name="orders", partitions=1))
     here.append("orders", b"a")
-    fetched = found(here)
+    fetched = fetched_from(here)
     end = fetched.high_watermark
     # All below the end was read, and there is nothing.
-    assert whole(found(here, end), end).readable.end == end
-    unsettled = found(here, end).to_go_on()
+    assert whole(fetched_from(here, end), end).readable.end == end
+    unsettled = fetched_from(here, end).to_go_on()
     assert whole(unsettled, 5).readable.end == 5

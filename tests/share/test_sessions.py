@@ -31,8 +31,8 @@ class Sessions:
         view.topics.create(TopicSpec(name="orders", partitions=2))
 
     def _release(self, group: str, member: str, held: Sequence[HeldRanges]) -> None:
-        self.released.append((group, member, [each.partition.index for each in held]))
-        self.ranges = [list(each.in_order()) for each in held]
+        self.released.append((group, member, [item.partition.index for item in held]))
+        self.ranges = [list(item.in_order()) for item in held]
         if self.fails:
             raise StorageUnavailableError("Redis is away")
 

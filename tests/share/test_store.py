@@ -143,7 +143,7 @@ def test_what_was_read_in_another_leader_epoch_is_not_acquired(part: Part) -> No
     change_log(part.raw, part.partition.state, next_offset=offsets[1])
     assert part.asked(readable=readable).ranges == []
     change_log(part.raw, part.partition.state, next_offset=offsets[1] + 1)
-    assert offsets_in(part.asked(readable=readable)) == [(each, 1) for each in offsets]
+    assert offsets_in(part.asked(readable=readable)) == [(offset, 1) for offset in offsets]
 
 
 def test_a_group_that_has_no_part_begins_at_the_start_that_is_given(part: Part) -> None:
@@ -165,10 +165,10 @@ def test_waiting_ends_with_the_first_lock(part: Part) -> None:
         part.take("m1", 10)
 
     def wake_ms() -> int:
-        found = part.asked("m2", at=offsets[-1] + 1)
-        assert found.ranges == []
-        assert found.wake_ms is not None
-        return found.wake_ms
+        result = part.asked("m2", at=offsets[-1] + 1)
+        assert result.ranges == []
+        assert result.wake_ms is not None
+        return result.wake_ms
 
     # The idle times of a Redis group count from the last delivery, whatever the lock was then.
     first = 100_000 if part.kind == "ranges" else 300_000
@@ -185,10 +185,10 @@ def test_waiting_ends_with_the_first_lock_wherever_it_is(queue: Part) -> None:
         idle = lock_ms * (at * 37 % 59) // 60
         claim = ("XCLAIM", queue.stream, GROUP, "m1", 0, queue.id_of(offset), "JUSTID", "IDLE", idle)
         queue.raw.eval("return redis.call(unpack(ARGV))", 0, *claim)
-    found = queue.asked("m2", at=offsets[-1] + 1)
-    assert found.wake_ms is not None
+    result = queue.asked("m2", at=offsets[-1] + 1)
+    assert result.wake_ms is not None
     longest = lock_ms - lock_ms * 58 // 60
-    assert longest - 1000 < found.wake_ms <= longest + lock_ms // 100
+    assert longest - 1000 < result.wake_ms <= longest + lock_ms // 100
 
 
 def test_a_group_may_be_set_to_another_offset_and_deleted(part: Part) -> None:
@@ -197,7 +197,7 @@ def test_a_group_may_be_set_to_another_offset_and_deleted(part: Part) -> None:
     ask = Begin(part.partition, GROUP, offsets[1], part.kind == "redis", part.policy)
     assert part.store.alter([ask]) == [None]
     assert part.state() == (offsets[1], offsets[1], 0)
-    assert part.take() == [(each, 1) for each in offsets[1:]]
+    assert part.take() == [(offset, 1) for offset in offsets[1:]]
     assert part.store.delete(GROUP, [part.partition]) == [True]
     assert part.store.delete(GROUP, [part.partition]) == [False]
     assert part.store.offsets(GROUP, [part.partition]) == [None]
@@ -212,11 +212,11 @@ def test_whole_batches_are_acquired_unless_that_is_not_wanted(ranges: Part) -> N
     is_batch = ranges.bench.format == "batch"
     ranges.begin(first)
     got = ranges.asked("m1", 3, exact=False)
-    assert [tuple(each) for each in got.ranges] == [(first, first + (4 if is_batch else 2), 1)]
+    assert [tuple(item) for item in got.ranges] == [(first, first + (4 if is_batch else 2), 1)]
     assert got.read_next == first + (5 if is_batch else 3)
     ranges.release("m1")
     got = ranges.asked("m1", 3, exact=True)
-    assert [tuple(each) for each in got.ranges] == [(first, first + 2, 2)]
+    assert [tuple(item) for item in got.ranges] == [(first, first + 2, 2)]
     ranges.acknowledged((first, first + 2))
     ranges.policy = ranges.policy._replace(delivery_limit=9)
     got = ranges.asked("m2", 3, exact=False)
@@ -229,11 +229,11 @@ def test_a_batch_that_is_larger_than_what_may_be_in_flight_comes_in_parts(batch_
     first = part.bench.append(*[b"v"] * 10)
     part.begin(first)
     got = part.asked("m1", 2, exact=False)
-    assert [tuple(each) for each in got.ranges] == [(first, first + 3, 1)]
+    assert [tuple(item) for item in got.ranges] == [(first, first + 3, 1)]
     assert part.asked("m2", 2, at=first + 4, exact=False).read_next is None
     part.acknowledged((first, first + 3))
     got = part.asked("m1", 100, exact=False)
-    assert [tuple(each) for each in got.ranges] == [(first + 4, first + 7, 1)]
+    assert [tuple(item) for item in got.ranges] == [(first + 4, first + 7, 1)]
 
 
 @pytest.mark.parametrize(
@@ -287,15 +287,15 @@ def test_several_partitions_are_asked_in_one_round_trip(part: Part) -> None:
     offsets = [part.bench.append(b"v", partition=part.bench.at(index)) for index in (0, 1)]
     partitions = [part.bench.at(index) for index in (0, 1)]
     begin = [
-        Begin(each, GROUP, offset, part.kind == "redis", part.policy)
-        for each, offset in zip(partitions, offsets, strict=True)
+        Begin(item, GROUP, offset, part.kind == "redis", part.policy)
+        for item, offset in zip(partitions, offsets, strict=True)
     ]
     missing = begin[0]._replace(partition=part.bench.at(0, topic_id="id-2"))
     begun = part.store.begin([begin[0], missing, begin[1]])
-    first, wrong, second = (each.read_next if isinstance(each, Acquired) else code_of(each) for each in begun)
+    first, wrong, second = (read.read_next if isinstance(read, Acquired) else code_of(read) for read in begun)
     assert (first, wrong, second) == (offsets[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, offsets[1])
-    found = part.store.offsets(GROUP, [partitions[0], part.bench.at(2), partitions[1]])
-    starts = [(each.start, each.leader_epoch) for each in found if isinstance(each, ShareOffsets)]
+    results = part.store.offsets(GROUP, [partitions[0], part.bench.at(2), partitions[1]])
+    starts = [(result.start, result.leader_epoch) for result in results if isinstance(result, ShareOffsets)]
     assert starts == [(offset, part.bench.epoch) for offset in offsets]
 
 

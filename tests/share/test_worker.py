@@ -50,8 +50,8 @@ def end(worker: subprocess.Popen[str], queue: Part) -> list[str]:
 
 
 def consumers(queue: Part) -> dict[bytes, int]:
-    found: Any = queue.raw.xinfo_consumers(queue.stream, GROUP)
-    return {each["name"]: each["pending"] for each in found}
+    results: Any = queue.raw.xinfo_consumers(queue.stream, GROUP)
+    return {result["name"]: result["pending"] for result in results}
 
 
 def test_each_record_goes_to_one_of_workers_and_members(queue: Part, start: Worker) -> None:

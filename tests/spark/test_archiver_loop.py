@@ -54,8 +54,8 @@ def test_sizes_of_tables_are_published(redis_url: str, tmp_path: Path) -> None:
         take(tiers, tmp_path)
 
         def published() -> bool:
-            found = read(tmp_path / TablesSnapshot.FILE, TablesSnapshot)
-            return found is not None and found.tables == [
+            result = read(tmp_path / TablesSnapshot.FILE, TablesSnapshot)
+            return result is not None and result.tables == [
                 TableSize(topic=TOPIC, files=2, records=3, bytes=size, unreadable=1)
             ]
 
@@ -71,8 +71,8 @@ def test_a_table_that_cannot_be_read_does_not_hide_others(redis_url: str, tmp_pa
         take(tiers, tmp_path)
 
         def published() -> bool:
-            found = read(tmp_path / TablesSnapshot.FILE, TablesSnapshot)
-            return found is not None and found.tables == [
+            result = read(tmp_path / TablesSnapshot.FILE, TablesSnapshot)
+            return result is not None and result.tables == [
                 TableSize(topic="sound", files=0, records=0, bytes=0)
             ]
 

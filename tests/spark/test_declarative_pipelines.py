@@ -67,7 +67,7 @@ def test_a_project_reads_a_topic_into_tables_and_writes_rows_to_a_topic_once(tmp
         write_project(project, broker)
         for number in range(2):
             orders = [
-                {"id": 10 * number + each, "customer": "ann", "amount": 60.0 * each} for each in range(3)
+                {"id": 10 * number + item, "customer": "ann", "amount": 60.0 * item} for item in range(3)
             ]
             produce(broker.bootstrap, "orders", *({"value": json.dumps(order)} for order in orders))
             run(project)
@@ -78,7 +78,7 @@ def test_a_project_reads_a_topic_into_tables_and_writes_rows_to_a_topic_once(tmp
         again = partitions_to_end(
             broker.bootstrap, [("large-orders", index) for index in range(2)], "read_committed"
         )
-    rows = [(each.key, json.loads(each.value or b"")) for part in written.values() for each in part]
+    rows = [(item.key, json.loads(item.value or b"")) for part in written.values() for item in part]
     assert sorted(rows, key=str) == [(b"ann", {"id": id_, "amount": 120.0}) for id_ in (12, 2)]
     customers = pq.read_table(project / "spark-warehouse" / "customers").to_pylist()
     assert customers == [{"customer": "ann", "orders": 6, "amount": 360.0}]

@@ -321,11 +321,11 @@ def test_fields_of_json_that_are_not_read_are_counted(spark: SparkSession, tmp_p
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(120)
     [progress] = [progress for progress in query.recentProgress if progress.numInputRows]
-    found = {
+    result = {
         name: dict(_counts_of(metrics))
         for name, metrics in json.loads(progress.json)["observedMetrics"].items()
     }
-    assert found == {
+    assert result == {
         "unread orders.key": {"a, b": 1, "c": 1, "other fields": 0},
         "unread orders.value": {"a, b": 1, "other fields": 0},
     }
@@ -366,20 +366,24 @@ def test_keys_and_headers_are_decoded_too(spark: SparkSession) -> None:
 
     def row(key: bytes | None, value: bytes, headers: Sequence[tuple[str, bytes | None]] | None) -> Row:
         frame = frame_of(spark, [value], key, headers=headers)
-        (found,) = decode(frame, source, DecoderState(Files(), lambda _: frame)).collect()
-        return found
+        (result,) = decode(frame, source, DecoderState(Files(), lambda _: frame)).collect()
+        return result
 
     headers = [("trace", b"first"), ("sign", b"\xff"), ("trace", b"last"), ("other", b"\xff")]
-    found = row(b"7", b"text", headers)
-    assert (found.key, found.value, plain(found.headers)) == (7, "text", {"trace": "last", "sign": b"\xff"})
-    assert (found.topic, found.partition, found.offset, found._error) == ("orders", 0, 0, None)
-    assert (bytes(found._raw_key), bytes(found._raw_value)) == (b"7", b"text")
+    result = row(b"7", b"text", headers)
+    assert (result.key, result.value, plain(result.headers)) == (
+        7,
+        "text",
+        {"trace": "last", "sign": b"\xff"},
+    )
+    assert (result.topic, result.partition, result.offset, result._error) == ("orders", 0, 0, None)
+    assert (bytes(result._raw_key), bytes(result._raw_value)) == (b"7", b"text")
     for missing in (None, [("trace", None)]):
-        found = row(None, b"", missing)
-        assert (found.key, found.value, plain(found.headers)) == (None, "", {"trace": None, "sign": None})
-        assert found._error is None
-    found = row(b"x", b"\xff", [("trace", b"\xff")])
-    assert found._error == "key: not one JSON text; value: not valid UTF-8; header trace: not valid UTF-8"
+        result = row(None, b"", missing)
+        assert (result.key, result.value, plain(result.headers)) == (None, "", {"trace": None, "sign": None})
+        assert result._error is None
+    result = row(b"x", b"\xff", [("trace", b"\xff")])
+    assert result._error == "key: not one JSON text; value: not valid UTF-8; header trace: not valid UTF-8"
 
 
 def test_records_without_formats_are_as_they_were(spark: SparkSession) -> None:
@@ -389,7 +393,7 @@ def test_records_without_formats_are_as_they_were(spark: SparkSession) -> None:
         (b"\xff", b"\xff", None),
         (None, None, None),
     ]
-    assert [plain(each) for each in rows[0].headers] == [{"key": "a", "value": b"b"}]
+    assert [plain(header) for header in rows[0].headers] == [{"key": "a", "value": b"b"}]
 
 
 def test_a_schema_is_inferred_once(spark: SparkSession) -> None:
@@ -540,7 +544,7 @@ def avro_record(name: str, **fields: Any) -> dict[str, Any]:
     return {
         "type": "record",
         "name": name,
-        "fields": [{"name": each, "type": fields[each]} for each in fields],
+        "fields": [{"name": field, "type": fields[field]} for field in fields],
     }
 
 
@@ -578,6 +582,6 @@ RENAMED["fields"][0]["aliases"] = ["number"]
 def test_fields_of_avro_that_are_not_read_are_known(
     spark: SparkSession, reader: dict[str, Any], writer: dict[str, Any], fields: list[str]
 ) -> None:
-    schemas = [Schema(id=1, kind="AVRO", text=json.dumps(each)) for each in (reader, writer)]
+    schemas = [Schema(id=1, kind="AVRO", text=json.dumps(item)) for item in (reader, writer)]
     texts = [avro.whole_schema(spark, schema) for schema in schemas]
     assert avro.unread(*texts) == fields

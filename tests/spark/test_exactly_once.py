@@ -53,26 +53,26 @@ def options(broker: Broker, topic: str, tmp_path: Path) -> dict[str, str]:
 
 def seen(broker: Broker, topic: str, isolation: str = "read_committed") -> Counter[int]:
     """Return the values that a consumer finds, and how often."""
-    found = read_to_end(broker.bootstrap, topic, 3, isolation)
-    return Counter(int(each.value or b"") for some in found for each in some)
+    result = read_to_end(broker.bootstrap, topic, 3, isolation)
+    return Counter(int(item.value or b"") for some in result for item in some)
 
 
 def staged(options: dict[str, str], rows: Sequence[int] = range(ROWS)) -> list[WriterCommitMessage | None]:
     """Stage numbers as tasks do, each with rows of both partitions."""
-    found: list[WriterCommitMessage | None] = []
+    result: list[WriterCommitMessage | None] = []
     for task in range(TASKS):
         mine = rows[task::TASKS]
         columns = {
             "value": pa.array(map(str, mine)),
             "partition": pa.array([at % 2 for at in range(len(mine))], pa.int32()),
         }
-        found.append(BatchSink(sink_options(options)).write(iter([pa.record_batch(columns)])))
-    return found
+        result.append(BatchSink(sink_options(options)).write(iter([pa.record_batch(columns)])))
+    return result
 
 
 def files(options: dict[str, str]) -> list[Path]:
     """Return what is staged."""
-    return [each for each in Path(options["staging.path"]).rglob("*") if each.is_file()]
+    return [item for item in Path(options["staging.path"]).rglob("*") if item.is_file()]
 
 
 @pytest.mark.parametrize(
@@ -201,18 +201,18 @@ def test_wrong_options_are_one_clear_error_each(options: dict[str, str]) -> None
     assert wrong(staging_path="").startswith("the option staging.path is required")
     assert wrong(exactly_once="yes") == "exactly.once: 'yes' is neither true nor false"
     stream = {name: value for name, value in options.items() if not name.startswith(("txn", "staging"))}
-    found = sink_options(stream | {"checkpointLocation": "file:/data/query/"}, streaming=True)
-    assert found.exactly_once is not None
-    assert found.exactly_once.staging.path == "/data/query/korvet-staging"
+    result = sink_options(stream | {"checkpointLocation": "file:/data/query/"}, streaming=True)
+    assert result.exactly_once is not None
+    assert result.exactly_once.staging.path == "/data/query/korvet-staging"
 
 
 def examples() -> list[str]:
     """Return the code of the page, in its order."""
     section = section_of(PAGES["docs/lake/spark.md"], "Exactly once")
     return [
-        textwrap.dedent(each)
-        for each in re.findall(r"(?:^(?: {4}.*)?\n)+(?=\S)", section, re.MULTILINE)
-        if each.strip()
+        textwrap.dedent(item)
+        for item in re.findall(r"(?:^(?: {4}.*)?\n)+(?=\S)", section, re.MULTILINE)
+        if item.strip()
     ]
 
 
@@ -223,12 +223,12 @@ def run_example(
     for name, path in replaced.items():
         assert name in code
         code = code.replace(name, str(path))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "bills": spark.readStream.schema("value STRING").parquet(str(source)),
         "options": {name: options[name] for name in ("bootstrap.servers", "topic")},
     }
-    exec(code, found)  # noqa: S102 - as said
-    query = found["query"]
+    exec(code, result)  # noqa: S102 - as said
+    query = result["query"]
     try:
         query.processAllAvailable()
     finally:
@@ -252,7 +252,7 @@ def test_batches_that_spark_repeats_are_written_once(
             checkpoint.joinpath("commits", str(at)).unlink()
             checkpoint.joinpath("commits", f".{at}.crc").unlink()
             run_example(spark, example, source, options, replaced)
-        assert not [each for each in checkpoint.joinpath("korvet-staging").rglob("*") if each.is_file()]
+        assert not [item for item in checkpoint.joinpath("korvet-staging").rglob("*") if item.is_file()]
     assert seen(broker, topic) == Counter(range(4 * ROWS))
 
 

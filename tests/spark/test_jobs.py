@@ -91,7 +91,7 @@ def test_rounds_with_an_interval_go_on_after_an_outage(
 
     monkeypatch.setattr(Archiver, "round", outage_in_the_second)
     rounds = jobs.archive_rounds(spark, topics.source, 1)
-    assert [each and each.records for each in itertools.islice(rounds, 3)] == [1, None, 2]
+    assert [item and item.records for item in itertools.islice(rounds, 3)] == [1, None, 2]
     assert "a round of archiving failed" in caplog.text
     topics.check(topic)
 
@@ -105,11 +105,11 @@ def test_spark_compacts_many_partitions_and_reports_each(spark: SparkSession, tm
         archive(lake, 30, partition=partition)
     gone = files(lake)[4]
     path_of(lake, gone.path).unlink()
-    outcomes = {each.partition: each for each in compact(lake, OF, run=partial(run_merges, spark, lake))}
+    outcomes = {item.partition: item for item in compact(lake, OF, run=partial(run_merges, spark, lake))}
     assert outcomes.keys() == set(range(PARTITIONS))
     assert gone.partition == 1
     assert gone.path in (outcomes[1].error or "")
-    assert [each.done for each in outcomes.values()] == [True, False, True, True, True]
+    assert [outcome.done for outcome in outcomes.values()] == [True, False, True, True, True]
     for partition in (0, 2, 3, 4):
         assert offsets_in_files(lake, partition) == list(range(30))
     assert len(files(lake)) == PARTITIONS - 1 + 3

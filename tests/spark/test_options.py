@@ -16,11 +16,11 @@ CHOICES = ("subscribe", "subscribePattern", "assign")
 
 
 def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
-    found = read_options({"REDIS.URL": "redis://127.0.0.1/", "topic": "orders"})
-    assert (found.source.redis_url, found.source.namespace) == ("redis://127.0.0.1/", "korvet")
-    assert (found.source.lake, found.starting, found.ending) == (Lake(), None, ReadEdge("latest"))
-    assert found.fail_on_data_loss
-    assert (found.source.replicas, found.source.min_insync_replicas) == (0, 1)
+    result = read_options({"REDIS.URL": "redis://127.0.0.1/", "topic": "orders"})
+    assert (result.source.redis_url, result.source.namespace) == ("redis://127.0.0.1/", "korvet")
+    assert (result.source.lake, result.starting, result.ending) == (Lake(), None, ReadEdge("latest"))
+    assert result.fail_on_data_loss
+    assert (result.source.replicas, result.source.min_insync_replicas) == (0, 1)
     given: dict[str, Any] = {
         "lake": "s3://bucket/lake",
         "lake.storage.options": "region=eu,secret=a=b",
@@ -31,13 +31,13 @@ def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
         "replicas": "1",
         "min.insync.replicas": "2",
     }
-    found = read_options(NEEDED | given)
-    assert found.source.lake.storage_options == {"region": "eu", "secret": "a=b"}
-    assert (found.source.replicas, found.source.min_insync_replicas) == (1, 2)
-    assert found.starting is not None
-    assert found.starting.offsets == {"orders": {0: 23, 1: LATEST, 2: EARLIEST}}
-    assert found.ending.timestamp == 1000
-    assert (found.trigger.records_max, found.fail_on_data_loss) == (10, False)
+    result = read_options(NEEDED | given)
+    assert result.source.lake.storage_options == {"region": "eu", "secret": "a=b"}
+    assert (result.source.replicas, result.source.min_insync_replicas) == (1, 2)
+    assert result.starting is not None
+    assert result.starting.offsets == {"orders": {0: 23, 1: LATEST, 2: EARLIEST}}
+    assert result.ending.timestamp == 1000
+    assert (result.trigger.records_max, result.fail_on_data_loss) == (10, False)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_without_a_redis_url_the_log_is_that_of_the_embedded_server(
         directory.mkdir()
         (directory / "server.sock").touch()
     assert read_options(given).source.redis_url == f"unix://{tmp_path}/korvet-data/server.sock"
-    found = read_options(given | {"data.dir": "./others data"})
-    assert found.source.redis_url == f"unix://{tmp_path}/others%20data/server.sock"
+    result = read_options(given | {"data.dir": "./others data"})
+    assert result.source.redis_url == f"unix://{tmp_path}/others%20data/server.sock"
 
 
 def test_a_password_is_read_from_a_file_and_no_text_of_the_options_has_it(tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_a_password_is_read_from_a_file_and_no_text_of_the_options_has_it(tmp_pa
         "redis.url": "rediss://korvet@h/1?ssl_ca_certs=/ca.pem",
         "redis.password.file": str(file),
     }
-    found = read_options(given | {"lake": "s3://lakes", "lake.storage.options": "KEY=store-key"})
-    assert found.source.redis_url == "rediss://korvet:hunter2@h/1?ssl_ca_certs=/ca.pem"
-    assert "LakeSource('korvet', Lake('s3://lakes'))" in repr(found)
-    assert "hunter2" not in repr(found)
-    assert "store-key" not in repr(found)
+    result = read_options(given | {"lake": "s3://lakes", "lake.storage.options": "KEY=store-key"})
+    assert result.source.redis_url == "rediss://korvet:hunter2@h/1?ssl_ca_certs=/ca.pem"
+    assert "LakeSource('korvet', Lake('s3://lakes'))" in repr(result)
+    assert "hunter2" not in repr(result)
+    assert "store-key" not in repr(result)
     with pytest.raises(ConfigError, match=r"redis\.url has to be set, and to have no password of its own"):
         read_options(given | {"redis.url": "redis://:other-secret@h"})
 

@@ -69,10 +69,10 @@ COMMON = "WITH some AS (SELECT value.* FROM orders WHERE value.a_1 > 1)"
     ids=["common table", "common table joined", "aggregate", "numbered columns"],
 )
 def test_the_text_of_state_changes_with_the_state_only(spark: SparkSession, before: str, after: str) -> None:
-    found = state(spark, before)
-    assert found
-    assert state(spark, before) == found
-    assert state(spark, after) != found
+    result = state(spark, before)
+    assert result
+    assert state(spark, before) == result
+    assert state(spark, after) != result
 
 
 def test_a_transformation_without_state_has_no_such_text(spark: SparkSession) -> None:
@@ -129,10 +129,10 @@ def overwriting(spark: SparkSession, sql: str, **settings: str) -> None:
 def test_rows_that_are_no_aggregate_overwrite_partitions_only_if_the_file_says_so(
     spark: SparkSession,
 ) -> None:
-    each = "SELECT date(timestamp) day, value.a_1 FROM orders"
+    item = "SELECT date(timestamp) day, value.a_1 FROM orders"
     with pytest.raises(PipelineError, match=r'^target\.mode: overwrite .* replace = "partitions" .*$'):
-        overwriting(spark, each)
-    overwriting(spark, each, replace="partitions")
+        overwriting(spark, item)
+    overwriting(spark, item, replace="partitions")
     overwriting(spark, "SELECT date(timestamp) day, count(*) orders FROM orders GROUP BY 1")
 
 

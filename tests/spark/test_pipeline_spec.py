@@ -177,7 +177,7 @@ WRONG = {
 
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
-    [(before, after, problem) for before, each in WRONG.items() for after, problem in each],
+    [(before, after, problem) for before, item in WRONG.items() for after, problem in item],
 )
 def test_what_is_wrong_is_one_error_with_its_place(file: Path, before: str, after: str, problem: str) -> None:
     assert before in FULL

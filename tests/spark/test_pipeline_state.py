@@ -64,8 +64,8 @@ def test_what_has_changed_is_said_if_a_checkpoint_cannot_carry_it(
     changes: dict[str, object], problem: str | None
 ) -> None:
     kept = msgspec.json.decode(msgspec.json.encode(BEGUN), type=Begun)
-    found = kept.problem(msgspec.structs.replace(BEGUN, **changes))
-    assert found == problem if problem is None else problem in (found or "")
+    result = kept.problem(msgspec.structs.replace(BEGUN, **changes))
+    assert result == problem if problem is None else problem in (result or "")
 
 
 def test_a_schema_that_is_inferred_to_validate_is_not_pinned(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_schema_that_is_inferred_to_validate_is_not_pinned(spark: SparkSession
     source = SourceSpec(name="orders", topics=("orders",), value=Decoding(format="json", infer=True))
     file = tmp_path / "_pipelines/orders/schemas/orders.value.json"
     for pins, is_pinned in ((UnwrittenPins(state), False), (state, True)):
-        found = decode(frame, source, DecoderState(pins, lambda _: frame))
-        assert found.select("value.*").columns == ["id"]
+        result = decode(frame, source, DecoderState(pins, lambda _: frame))
+        assert result.select("value.*").columns == ["id"]
         assert file.exists() == is_pinned
 
 
@@ -148,7 +148,7 @@ def test_decoding_may_change_only_if_both_queries_have_read_the_same(
     (main / "metadata").write_text('{"id": "0815"}')
     for query, (offsets, commits) in batches.items():
         checkpoint = Path(state.checkpoint(query))
-        for kind, files in (("offsets", offsets), ("commits", {each: ["v1", "{}"] for each in commits})):
+        for kind, files in (("offsets", offsets), ("commits", {commit: ["v1", "{}"] for commit in commits})):
             (checkpoint / kind).mkdir(parents=True, exist_ok=True)
             for number, lines in files.items():
                 (checkpoint / kind / str(number)).write_text("\n".join(lines))
@@ -180,7 +180,7 @@ def test_the_furthest_position_is_that_of_each_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "result"),
     [
         ("tables/orders", "/lake/tables/orders"),
         ("/other/orders", "/other/orders"),
@@ -188,8 +188,8 @@ def test_the_furthest_position_is_that_of_each_partition() -> None:
         ("hdfs://host/orders", "hdfs://host/orders"),
     ],
 )
-def test_paths_are_below_the_lake_unless_they_say_where_they_are(path: str, found: str) -> None:
-    assert location("/lake/", path) == found
+def test_paths_are_below_the_lake_unless_they_say_where_they_are(path: str, result: str) -> None:
+    assert location("/lake/", path) == result
 
 
 def test_a_lake_may_be_relative_or_in_an_object_store() -> None:
@@ -259,7 +259,7 @@ def test_a_lake_in_s3_is_reached_by_its_own_options_unless_the_file_has_others(t
     amazon = Lake.of("s3://lakes/korvet", f"{options},AWS_REGION=eu-west-1")
     other = Lake.of("s3a://lakes", f"{options},AWS_ENDPOINT_URL=http://minio:9000")
 
-    def found(lake: Lake, **conf: str) -> dict[str, str]:
+    def result(lake: Lake, **conf: str) -> dict[str, str]:
         names = "".join(f'"spark.hadoop.fs.s3a.{name}" = "{value}"\n' for name, value in conf.items())
         of = configs(spec(tmp_path, f"{PARQUET}\n[spark.conf]\n{names}"), "spark://spark:7077", lake)
         return {
@@ -271,30 +271,33 @@ def test_a_lake_in_s3_is_reached_by_its_own_options_unless_the_file_has_others(t
         "bucket.lakes.secret.key": "hunter2",
         "bucket.lakes.session.token": "now",
     }
-    assert found(amazon) == keys | {"bucket.lakes.endpoint.region": "eu-west-1"}
+    assert result(amazon) == keys | {"bucket.lakes.endpoint.region": "eu-west-1"}
     place = {
         "bucket.lakes.endpoint": "http://minio:9000",
         "bucket.lakes.endpoint.region": "us-east-1",
         "bucket.lakes.path.style.access": "true",
     }
-    assert found(other) == keys | place
+    assert result(other) == keys | place
     by_host = Lake("s3://lakes", (other.storage_options or {}) | {"AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"})
-    assert found(by_host)["bucket.lakes.path.style.access"] == "false"
+    assert result(by_host)["bucket.lakes.path.style.access"] == "false"
     # Keys are a pair, of one user.
     own = {"access.key": "mine", "secret.key": "mine-too", "bucket.lakes.path.style.access": "false"}
-    assert found(other, **own) == place | own
+    assert result(other, **own) == place | own
     provider = {"aws.credentials.provider": "org.example.Provider"}
-    assert found(amazon, **provider) == {"bucket.lakes.endpoint.region": "eu-west-1"} | provider
+    assert result(amazon, **provider) == {"bucket.lakes.endpoint.region": "eu-west-1"} | provider
     assert (
-        found(Lake("s3://lakes")) == found(Lake.of("gs://lakes", options)) == found(Lake(str(tmp_path))) == {}
+        result(Lake("s3://lakes"))
+        == result(Lake.of("gs://lakes", options))
+        == result(Lake(str(tmp_path)))
+        == {}
     )
 
 
 def test_hadoops_client_of_s3_comes_without_the_bundle_of_all_services(tmp_path: Path) -> None:
     def packages(lake: str, more: str = "") -> tuple[list[str], str]:
-        found = configs(spec(tmp_path, PARQUET + more), None, Lake(lake))
-        names = (each.split(":")[1] for each in found.get("spark.jars.packages", "").split(",") if each)
-        return list(names), found.get("spark.jars.excludes", "")
+        result = configs(spec(tmp_path, PARQUET + more), None, Lake(lake))
+        names = (item.split(":")[1] for item in result.get("spark.jars.packages", "").split(",") if item)
+        return list(names), result.get("spark.jars.excludes", "")
 
     names, excludes = packages("s3://lakes/korvet")
     assert names == ["hadoop-aws", "s3-transfer-manager", "sts", "apache-client"]

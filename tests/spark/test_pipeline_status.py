@@ -58,8 +58,8 @@ def reporter(source: LakeSource, lost: threading.Event | None = None) -> Pipelin
 
 
 def row(store: PipelineStore) -> PipelineStatus:
-    [found] = store.read()
-    return found
+    [result] = store.read()
+    return result
 
 
 def comes(store: PipelineStore, state: str) -> PipelineStatus:
@@ -99,10 +99,10 @@ def test_a_pipeline_reports_what_it_does(
         of.progress("main", event(2, 0, lost=4, **{"0": 9, "1": 6}))
         of.dead_letters(2)
         wait_until(lambda: row(store).dead_letters == 2, "it is written")
-        found = row(store)
-        assert found.records == 8
+        result = row(store)
+        assert result.records == 8
         # The last batch that read something; positions are those of now.
-        assert found.last_batch == QueryStatus(
+        assert result.last_batch == QueryStatus(
             batch=1,
             ended_ms=1_795_741_202_500,
             polled_ms=1_795_741_202_500,
@@ -112,7 +112,7 @@ def test_a_pipeline_reports_what_it_does(
             positions={"orders": QueryPosition("i", {0: 9, 1: 6})},
             lost={"orders": {0: LostOffsets(4, 10, 14)}},
         )
-        assert found.lost_offsets() == {("orders", 0): 4, ("orders", 1): 0}
+        assert result.lost_offsets() == {("orders", 0): 4, ("orders", 1): 0}
         # A topic that is slow leaves the last batch as it was; a pipeline that hangs does not look for records.
         of.idle("main", "2026-11-27T01:05:00.000Z")
         wait_until(lambda: row(store).polled_ms == 1_795_741_500_000, "it is written")
@@ -242,8 +242,8 @@ def test_what_redis_did_not_take_is_written_when_it_takes_it(
 
 @pytest.fixture(params=FORMATS)
 def storage_format(request: pytest.FixtureRequest) -> Format:
-    found: Format = request.param
-    return found
+    result: Format = request.param
+    return result
 
 
 def streamed(frame: DataFrame, directory: Path) -> dict[str, Any]:
@@ -251,9 +251,9 @@ def streamed(frame: DataFrame, directory: Path) -> dict[str, Any]:
     query = frame.writeStream.format("noop").option("checkpointLocation", str(directory))
     running = query.trigger(availableNow=True).start()
     running.awaitTermination(120)
-    [progress] = [each for each in running.recentProgress if each.numInputRows]
-    found: dict[str, Any] = json.loads(progress.json)
-    return found
+    [progress] = [item for item in running.recentProgress if item.numInputRows]
+    result: dict[str, Any] = json.loads(progress.json)
+    return result
 
 
 def test_a_lag_is_what_a_real_stream_has_not_read_in_both_tiers(

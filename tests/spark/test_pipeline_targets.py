@@ -14,9 +14,9 @@ from korvet.spark.pipelines.targets import DeltaTarget, check_place, fitted
 
 
 def ddl(text: str) -> StructType:
-    found = StructType.fromDDL(text)
-    assert isinstance(found, StructType)
-    return found
+    result = StructType.fromDDL(text)
+    assert isinstance(result, StructType)
+    return result
 
 
 def differs(spark: SparkSession, wanted: str, there: str, evolution: str = "none") -> bool | str:
@@ -30,7 +30,7 @@ def differs(spark: SparkSession, wanted: str, there: str, evolution: str = "none
 
 
 @pytest.mark.parametrize(
-    ("given", "there", "value", "found"),
+    ("given", "there", "value", "result"),
     [
         ("STRUCT<last: INT, first: INT>", "STRUCT<first: BIGINT, last: BIGINT>", (1, 2), (2, 1)),
         ("STRUCT<a: INT, c: INT>", "STRUCT<a: INT, b: STRING, c: INT>", (1, 3), (1, None, 3)),
@@ -50,17 +50,17 @@ def differs(spark: SparkSession, wanted: str, there: str, evolution: str = "none
     ],
 )
 def test_values_go_to_the_field_of_their_name(
-    spark: SparkSession, given: str, there: str, value: object, found: object
+    spark: SparkSession, given: str, there: str, value: object, result: object
 ) -> None:
     narrow, wide = ddl(f"v {given}"), ddl(f"v {there}")
     rows = spark.createDataFrame([(value,)], narrow)
     made = rows.select(fitted(col("v"), narrow["v"].dataType, wide["v"].dataType).alias("v"))
     assert made.schema["v"].dataType.simpleString() == wide["v"].dataType.simpleString()
-    assert made.collect() == [(found,)]
+    assert made.collect() == [(result,)]
     # What goes to a table goes there by the same.
     target = DeltaTarget(spark, TargetSpec(type="delta", path="t"), "/t")
     target._types = {"v": wide["v"].dataType}
-    assert target._cast(rows).collect() == [(found,)]
+    assert target._cast(rows).collect() == [(result,)]
 
 
 @pytest.mark.parametrize("of", ["{}", "ARRAY<{}>", "MAP<STRING, {}>"])
@@ -96,19 +96,19 @@ def test_structs_are_compared_by_the_names_of_their_fields(spark: SparkSession, 
 def test_a_table_takes_what_it_can_hold_without_a_loss(
     spark: SparkSession, wanted: str, there: str, *, takes: bool
 ) -> None:
-    found = differs(spark, f"v {wanted}", f"v {there}")
-    assert found is False if takes else "the column v of /t is" in str(found)
+    result = differs(spark, f"v {wanted}", f"v {there}")
+    assert result is False if takes else "the column v of /t is" in str(result)
 
 
 def test_a_column_does_not_become_text(spark: SparkSession) -> None:
-    found = str(differs(spark, "v STRING", "v BIGINT", "widen"))
-    assert found.endswith("is bigint there, and string in the result")
+    result = str(differs(spark, "v STRING", "v BIGINT", "widen"))
+    assert result.endswith("is bigint there, and string in the result")
 
 
 def test_a_table_does_not_lie_over_what_the_lake_has(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    for each in ("orders/AAECAwQFBgcICQoLDA0ODw", "tables/customers_dead_letters", "tables/orders"):
-        (lake / each / "_delta_log").mkdir(parents=True)
+    for item in ("orders/AAECAwQFBgcICQoLDA0ODw", "tables/customers_dead_letters", "tables/orders"):
+        (lake / item / "_delta_log").mkdir(parents=True)
     over = (
         "orders",
         "orders/",

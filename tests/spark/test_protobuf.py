@@ -71,10 +71,10 @@ def descriptors(directory: Path, name: str) -> Path:
 def message_of(file: Path, name: str) -> type[Message]:
     """Return the class of a message of a .desc file."""
     pool = descriptor_pool.DescriptorPool()
-    for each in descriptor_pb2.FileDescriptorSet.FromString(file.read_bytes()).file:
-        pool.Add(each)
-    found: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-    return found
+    for item in descriptor_pb2.FileDescriptorSet.FromString(file.read_bytes()).file:
+        pool.Add(item)
+    result: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    return result
 
 
 EMPTY: dict[str, Any] = {
@@ -200,8 +200,8 @@ def test_fields_that_are_not_read_are_known(reader: str, writer: str, fields: li
         whole = f'syntax = "proto3"; message A {{ {text} }} message B {{ int32 n = 1; {more} }}'
         return Schema(id=1, kind="PROTOBUF", text=whole)
 
-    found = protobuf.writer(schema(writer, "int32 extra = 2;"), protobuf.compiled(schema(reader)), "A")
-    assert found.unread == fields
+    result = protobuf.writer(schema(writer, "int32 extra = 2;"), protobuf.compiled(schema(reader)), "A")
+    assert result.unread == fields
 
 
 TEXT = 'syntax = "proto3"; message A {}'

@@ -29,17 +29,17 @@ NAMES = ("orders", "all-customers")
 @pytest.fixture
 def topics(spark: SparkSession, redis_url: str, tmp_path: Path) -> Iterator[Topics]:
     """Give two topics: of one a batch is archived and one is not, the other one has no remote tier."""
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        [orders] = found.make("orders", "batch").partitions
-        found.produce(orders, b"1")
-        assert found.archiver().round(found.run).records == 1
-        found.produce(orders, b"20", None)
-        found.put(orders, MALFORMED["zeros"])
-        customers = found.make("all-customers", "record", number=1, remote_storage_enable="false")
-        found.produce(customers.partitions[0], b"1", b"2")
-        yield found
+    with topics_in(redis_url, tmp_path / "lake") as results:
+        [orders] = results.make("orders", "batch").partitions
+        results.produce(orders, b"1")
+        assert results.archiver().round(results.run).records == 1
+        results.produce(orders, b"20", None)
+        results.put(orders, MALFORMED["zeros"])
+        customers = results.make("all-customers", "record", number=1, remote_storage_enable="false")
+        results.produce(customers.partitions[0], b"1", b"2")
+        yield results
     # A later query of the session would find them.
-    assert not [each.name for each in spark.catalog.listTables() if each.name in NAMES]
+    assert not [listTable.name for listTable in spark.catalog.listTables() if listTable.name in NAMES]
     for name in views(spark):
         assert spark.catalog.dropGlobalTempView(name)
 
@@ -61,9 +61,9 @@ def test_topics_are_views_of_the_same_query(
         select count(*) n, sum(cast(cast(o.value as string) as int)) total, map(1, true) m, null as nothing
         from orders o join `all-customers` c on o.value = c.value
     """
-    found = result(frame(spark, topics, sql))
-    assert (found.titles, found.numbers) == (("n", "total", "m", "nothing"), ("n", "total"))
-    lake_query._print_rows(found, as_csv=True, as_json=False)
+    results = result(frame(spark, topics, sql))
+    assert (results.titles, results.numbers) == (("n", "total", "m", "nothing"), ("n", "total"))
+    lake_query._print_rows(results, as_csv=True, as_json=False)
     assert capsys.readouterr().out == 'n,total,m,nothing\n1,1,"{""1"": true}",\n'
 
 
@@ -100,10 +100,10 @@ ALL = "key value topic partition offset timestamp timestampType headers timestam
 def test_only_the_columns_that_a_query_needs_are_read(
     spark: SparkSession, topics: Topics, sql: str, rows: list[tuple[object, ...]], read: list[str]
 ) -> None:
-    found = frame(spark, topics, sql)
-    assert [tuple(each) for each in found.collect()] == rows
-    plan = found._jdf.queryExecution().optimizedPlan().toString()
-    relations = [re.sub("#[0-9]+L?,?", "", each) for each in re.findall(r"RelationV2 ?\[(.*?)\]", plan)]
+    results = frame(spark, topics, sql)
+    assert [tuple(item) for item in results.collect()] == rows
+    plan = results._jdf.queryExecution().optimizedPlan().toString()
+    relations = [re.sub("#[0-9]+L?,?", "", item) for item in re.findall(r"RelationV2 ?\[(.*?)\]", plan)]
     assert sorted(relations) == sorted(read)
 
 
@@ -114,9 +114,9 @@ def test_each_read_of_a_topic_has_the_rows_of_its_own_filter(spark: SparkSession
     many = topics.make("many", "batch", partitions=3, number=2)
     for partition in many.partitions:
         topics.produce(partition, b"1", b"2")
-    found = frame(spark, topics, "select offset from many where partition = 1 and offset > 0")
-    assert found.rdd.getNumPartitions() == 1
-    assert [row.offset for row in found.collect()] == [1]
+    results = frame(spark, topics, "select offset from many where partition = 1 and offset > 0")
+    assert results.rdd.getNumPartitions() == 1
+    assert [row.offset for row in results.collect()] == [1]
 
 
 def test_a_command_runs_once_and_over_all_columns(
@@ -134,7 +134,7 @@ def test_a_command_runs_once_and_over_all_columns(
         spark.sql("drop table copied")
     other = tmp_path / "other"
     frame(spark, topics, f"insert overwrite directory '{other.as_uri()}' using csv {select}")
-    assert sorted("".join(each.read_text() for each in other.glob("*.csv")).split()) == ["0,1", "1,20", "2,"]
+    assert sorted("".join(item.read_text() for item in other.glob("*.csv")).split()) == ["0,1", "1,20", "2,"]
 
 
 def test_commands_that_show_something_have_rows(spark: SparkSession, topics: Topics) -> None:
@@ -173,8 +173,8 @@ def test_a_result_is_written_as_parquet_to_a_new_directory_only(
     directory = tmp_path / "out"
     rows = frame(spark, topics, "select offset, value from orders")
     write_parquet(rows, str(directory))
-    found = [row for file in directory.glob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
-    assert sorted(row["offset"] for row in found) == [0, 1, 2]
+    results = [row for file in directory.glob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
+    assert sorted(row["offset"] for row in results) == [0, 1, 2]
     with pytest.raises(SparkError, match="PATH_ALREADY_EXISTS"):
         write_parquet(rows, str(directory))
 

@@ -70,16 +70,16 @@ def test_a_schema_comes_with_all_that_it_needs_and_by_credentials_of_a_file(tmp_
     with server(replies, asked) as url:
         spec = RegistrySpec(url=f"{url}/", user="me", password_file=str(password))
         # As tasks have it, which have no such file.
-        found: SchemaRegistry = pickle.loads(pickle.dumps(SchemaRegistry(spec)))  # noqa: S301 - its own
-        schema = found.schema(7)
+        result: SchemaRegistry = pickle.loads(pickle.dumps(SchemaRegistry(spec)))  # noqa: S301 - its own
+        schema = result.schema(7)
         assert schema is not None
         assert (schema.id, schema.kind, schema.text) == (7, "AVRO", "a")
         assert list(schema.references.items()) == [("c/d", "c"), ("b", "b")]
-        assert found.schema(8) is None
-        latest = found.version("a/..?", "latest")
+        assert result.schema(8) is None
+        latest = result.version("a/..?", "latest")
         assert (latest.id, latest.kind) == (9, "PROTOBUF")
-        assert found.versions("none") == []
-        assert "cret" not in repr(found)
+        assert result.versions("none") == []
+        assert "cret" not in repr(result)
     assert [path for path, _ in asked] == [*list(replies)[:3], *list(replies)[3:]]
     assert {login for _, login in asked} == {f"Basic {base64.b64encode(b'me:se:cret').decode()}"}
 
@@ -116,13 +116,13 @@ def test_schemas_that_need_each_other_or_a_version_that_is_gone_are_errors() -> 
         "/api/subjects/gone/versions/1": (404, b'{"error_code":40401}'),
     }
     with server(replies, []) as url:
-        found = SchemaRegistry(RegistrySpec(url=url))
+        result = SchemaRegistry(RegistrySpec(url=url))
         with pytest.raises(RegistryError, match=r"b needs itself, or more than 200 schemas$"):
-            found.schema(1)
+            result.schema(1)
         with pytest.raises(RegistryError, match=r"has no version 1 of gone$"):
-            found.schema(2)
+            result.schema(2)
         with pytest.raises(RegistryError, match=r"has no version 1 of the subject gone$"):
-            found.version("gone", 1)
+            result.version("gone", 1)
 
 
 @pytest.mark.parametrize(

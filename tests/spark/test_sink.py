@@ -44,9 +44,9 @@ def write(frame: DataFrame, broker: Broker, topic: str | None, **options: str) -
 
 
 def columns_of(text: str) -> StructType:
-    found = StructType.fromDDL(text)
-    assert isinstance(found, StructType)
-    return found
+    result = StructType.fromDDL(text)
+    assert isinstance(result, StructType)
+    return result
 
 
 def received(broker: Broker, topic: str, count: int) -> list[Received]:
@@ -61,18 +61,20 @@ def test_rows_become_records_at_the_partitions_of_their_keys(
     )
     before = time.time_ns() // 1_000_000
     write(frame, broker, topic, **{"compression.type": "lz4"})
-    found = received(broker, topic, 2000)
-    assert Counter((each.key, each.value) for each in found) == Counter(
+    results = received(broker, topic, 2000)
+    assert Counter((result.key, result.value) for result in results) == Counter(
         (None if at % 10 == 0 else b"key %d" % (at % 100), b"%d" % at) for at in range(2000)
     )
-    for each in found:
-        assert each.key is None or each.partition == (murmur2(each.key) & 0x7FFFFFFF) % 3
-        assert each.headers == ()
-        assert before <= each.timestamp <= time.time_ns() // 1_000_000
+    for result in results:
+        assert result.key is None or result.partition == (murmur2(result.key) & 0x7FFFFFFF) % 3
+        assert result.headers == ()
+        assert before <= result.timestamp <= time.time_ns() // 1_000_000
     # Each of Spark's tasks has kept its order.
     for partition, half in itertools.product(range(3), range(2)):
-        numbers = [int(each.value or b"") for each in found if each.partition == partition and each.key]
-        mine = [each for each in numbers if half * 1000 <= each < half * 1000 + 1000]
+        numbers = [
+            int(result.value or b"") for result in results if result.partition == partition and result.key
+        ]
+        mine = [number for number in numbers if half * 1000 <= number < half * 1000 + 1000]
         assert mine == sorted(mine)
 
 
@@ -99,7 +101,7 @@ def test_every_column_is_what_it_says(spark: SparkSession, broker: Broker, topic
         Received(2, 0, b"\xff\x00", b"1", (("a", b"x"), ("a", None)), at),
     ]
     keyed = (murmur2(b"key") & 0x7FFFFFFF) % 3
-    there = {each.value: each for each in received(broker, other, 2)}
+    there = {item.value: item for item in received(broker, other, 2)}
     assert there[b""] == Received(1, there[b""].offset, b"", b"", (), at)
     assert (there[b"4"].partition, there[b"4"].key) == (keyed, b"key")
     assert there[b"4"].timestamp > at
@@ -125,8 +127,8 @@ def test_many_rows_are_sent_in_batches_that_the_topic_takes(spark: SparkSession,
         "cast(id as string) key", "concat(id, repeat('x', 100)) value"
     )
     write(frame, broker, name)
-    found = received(broker, name, 60_000)
-    assert {each.value for each in found} == {b"%d" % at + b"x" * 100 for at in range(60_000)}
+    results = received(broker, name, 60_000)
+    assert {result.value for result in results} == {b"%d" % at + b"x" * 100 for at in range(60_000)}
 
 
 def test_a_stream_goes_on_from_its_checkpoint(
@@ -151,8 +153,8 @@ def test_a_stream_goes_on_from_its_checkpoint(
         )
         assert query.awaitTermination(120)
         assert query.exception() is None
-    found = received(broker, topic, 200)
-    assert sorted(int(each.value or b"") for each in found) == list(range(200))
+    results = received(broker, topic, 200)
+    assert sorted(int(result.value or b"") for result in results) == list(range(200))
 
 
 def test_what_a_task_cannot_write_is_one_clear_error(spark: SparkSession, broker: Broker, topic: str) -> None:
@@ -247,8 +249,8 @@ def test_rows_are_written_to_a_listener_with_a_login_by_tls(spark: SparkSession,
             "topic", "secured"
         )
         writer.options(**login).mode("append").save()
-        found = read_all(plain, "secured", range(3), 20)
-        assert sorted(int(each.value or b"") for each in found) == list(range(20))
+        results = read_all(plain, "secured", range(3), 20)
+        assert sorted(int(result.value or b"") for result in results) == list(range(20))
         wrong = login["kafka.sasl.jaas.config"].replace(PASSWORD, "wrong-password")
         with pytest.raises(PySparkException, match="Authentication failed") as refused:
             writer.options(**login | {"kafka.sasl.jaas.config": wrong}).mode("append").save()

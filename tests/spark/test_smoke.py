@@ -25,7 +25,7 @@ def test_what_spark_archives_is_read_by_deltalake_and_by_a_consumer(
 ) -> None:
     with stage_in(tmp_path) as stage:
         topics = stage.topics
-        made = [stage.make(each, 2) for each in FORMATS]
+        made = [stage.make(item, 2) for item in FORMATS]
         for _ in range(2):
             for topic in made:
                 all_kinds(topics, topic)
@@ -35,12 +35,12 @@ def test_what_spark_archives_is_read_by_deltalake_and_by_a_consumer(
             topics.check(topic)
             for partition in topic.partitions:
                 trim(topics, partition)
-            found = read_all(stage.broker.bootstrap, topic.name, (0, 1), 2 * 2 * 1520)
+            results = read_all(stage.broker.bootstrap, topic.name, (0, 1), 2 * 2 * 1520)
             for partition in topic.partitions:
                 assert [
-                    (each.offset, each.timestamp, each.key, each.value, list(each.headers))
-                    for each in found
-                    if each.partition == partition.index
+                    (result.offset, result.timestamp, result.key, result.value, list(result.headers))
+                    for result in results
+                    if result.partition == partition.index
                 ] == topics.produced[topic.id, partition.index]
 
 
@@ -81,5 +81,5 @@ def test_a_pipeline_decodes_records_of_both_tiers_and_appends_each_once(
                 topics.source, "orders", file=str(file), stopped=threading.Event()
             ) as reporter:
                 Pipeline(PipelineContext(spark, topics.source, {}), spec).run(threading.Event(), reporter)
-            found = pq.read_table(Path(topics.lake) / "tables/orders").to_pylist()
-            assert sorted(found, key=lambda row: row["offset"]) == rows
+            result = pq.read_table(Path(topics.lake) / "tables/orders").to_pylist()
+            assert sorted(result, key=lambda row: row["offset"]) == rows

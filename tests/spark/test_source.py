@@ -58,12 +58,12 @@ def in_three_parts(topics: Topics, topic: SourceTopic) -> None:
 
 def records(frame: DataFrame, partition: int) -> list[StoredRecord]:
     """Return the rows of a partition in the order in which Spark has them, as the tuples that were produced."""
-    found = []
+    result = []
     for row in (
         frame.where(col("partition") == partition).selectExpr("*", "unix_micros(timestamp) us").collect()
     ):
         rest = -1 if row.timestamp_ms is None else row.timestamp_ms
-        found.append(
+        result.append(
             (
                 row.offset,
                 rest if row.us is None else row.us // 1000,
@@ -72,7 +72,7 @@ def records(frame: DataFrame, partition: int) -> list[StoredRecord]:
                 [(one.key, None if one.value is None else bytes(one.value)) for one in row.headers or []],
             )
         )
-    return found
+    return result
 
 
 def offsets(frame: DataFrame) -> list[int]:
@@ -88,7 +88,7 @@ SPARKS_KAFKA = (
 
 def test_the_columns_are_those_of_sparks_kafka_source_and_then_the_others_of_the_lake() -> None:
     theirs = SPARKS_KAFKA.split(", ")
-    assert [f"{each.name} {each.dataType.simpleString()}" for each in COLUMNS][: len(theirs)] == theirs
+    assert [f"{field.name} {field.dataType.simpleString()}" for field in COLUMNS][: len(theirs)] == theirs
     assert set(COLUMNS.names) - set(SCHEMA.names) == {"topic", "timestampType"}
     assert set(SCHEMA.names) <= set(COLUMNS.names)
 
@@ -100,8 +100,8 @@ def test_the_column_of_the_type_of_timestamps_has_its_former_name_too(
         topic = topics.make(name, "batch", number=number)
         topics.produce(topic.partitions[0], b"1", timestamp=timestamp)
     frame = read(spark, topics, topic="", subscribe="created, appended")
-    found = {(row.topic, row.timestampType, row.timestamp_type) for row in frame.collect()}
-    assert found == {("created", 0, 0), ("appended", 1, 1)}
+    result = {(row.topic, row.timestampType, row.timestamp_type) for row in frame.collect()}
+    assert result == {("created", 0, 0), ("appended", 1, 1)}
 
 
 def in_topics(frame: DataFrame) -> list[tuple[str, int, int]]:
@@ -121,28 +121,28 @@ def test_topics_are_chosen_by_names_by_a_pattern_or_by_partitions(
         if name == "bills":
             archive(topics)
 
-    def found(**chosen: str) -> list[tuple[str, int, int]]:
+    def result(**chosen: str) -> list[tuple[str, int, int]]:
         return in_topics(read(spark, topics, topic="", **chosen))
 
     def whole(name: str, *partitions: int) -> list[tuple[str, int, int]]:
         return [(name, at, offset) for at in partitions for offset in (0, 1)]
 
-    assert found(subscribe="orders,clicks") == whole("clicks", 0) + whole("orders", 0, 1)
-    assert found(subscribePattern=".*ls|ord.*") == whole("bills", 0, 1, 2) + whole("orders", 0, 1)
+    assert result(subscribe="orders,clicks") == whole("clicks", 0) + whole("orders", 0, 1)
+    assert result(subscribePattern=".*ls|ord.*") == whole("bills", 0, 1, 2) + whole("orders", 0, 1)
     # The whole name has to match.
-    assert found(subscribePattern="order") == []
+    assert result(subscribePattern="order") == []
     assigned = '{"bills": [2, 0], "clicks": [0]}'
-    assert found(assign=assigned) == whole("bills", 0, 2) + whole("clicks", 0)
+    assert result(assign=assigned) == whole("bills", 0, 2) + whole("clicks", 0)
     two = '{"bills": {"0": 1, "2": -1}, "clicks": {"0": -2}}'
-    assert found(assign=assigned, startingOffsets=two) == [("bills", 0, 1), *whole("clicks", 0)]
+    assert result(assign=assigned, startingOffsets=two) == [("bills", 0, 1), *whole("clicks", 0)]
     frame = read(spark, topics, topic="", subscribePattern=".*")
     assert in_topics(frame.where("topic = 'bills' and partition > 0")) == whole("bills", 1, 2)
     with pytest.raises(PySparkException, match="bills has no partition 3"):
-        found(assign='{"bills": [0, 3]}')
+        result(assign='{"bills": [0, 3]}')
     with pytest.raises(PySparkException, match="there is no topic nothing"):
-        found(subscribe="orders,nothing")
+        result(subscribe="orders,nothing")
     with pytest.raises(PySparkException, match="given for all partitions: orders-1 is missing"):
-        found(subscribe="orders", startingOffsets='{"orders": {"0": 1}}')
+        result(subscribe="orders", startingOffsets='{"orders": {"0": 1}}')
 
 
 def test_each_partition_begins_and_ends_at_a_time_of_its_own(spark: SparkSession, topics: Topics) -> None:
@@ -150,14 +150,14 @@ def test_each_partition_begins_and_ends_at_a_time_of_its_own(spark: SparkSession
     for partition in topic.partitions:
         topics.produce(partition, *(Record(b"v", None, 1000 + at) for at in range(4)))
     begin, end = '{"orders": {"0": 1001, "1": 1003}}', '{"orders": {"0": 1003, "1": 9999}}'
-    found = read(spark, topics, startingOffsetsByTimestamp=begin, endingOffsetsByTimestamp=end)
-    assert in_topics(found) == [("orders", 0, 1), ("orders", 0, 2), ("orders", 1, 3)]
+    result = read(spark, topics, startingOffsetsByTimestamp=begin, endingOffsetsByTimestamp=end)
+    assert in_topics(result) == [("orders", 0, 1), ("orders", 0, 2), ("orders", 1, 3)]
     late = '{"orders": {"0": 1001, "1": 1004}}'
     with pytest.raises(PySparkException, match="orders-1 has no record from timestamp 1004 on"):
         read(spark, topics, startingOffsetsByTimestamp=late).count()
     after_end = {"startingOffsetsByTimestampStrategy": "latest"}
-    found = read(spark, topics, startingOffsetsByTimestamp=late, **after_end)
-    assert in_topics(found) == [("orders", 0, 1), ("orders", 0, 2), ("orders", 0, 3)]
+    result = read(spark, topics, startingOffsetsByTimestamp=late, **after_end)
+    assert in_topics(result) == [("orders", 0, 1), ("orders", 0, 2), ("orders", 0, 3)]
     assert in_topics(read(spark, topics, startingTimestamp="1004", **after_end)) == []
 
 
@@ -165,7 +165,7 @@ def test_a_batch_reads_tables_as_they_were(spark: SparkSession, topics: Topics) 
     topic = topics.make("orders", "batch")
     second = datetime.now(UTC)
     for at in range(3):
-        topics.produce(topic.partitions[0], *(Record(b"v", None, 1000 + 2 * at + each) for each in range(2)))
+        topics.produce(topic.partitions[0], *(Record(b"v", None, 1000 + 2 * at + item) for item in range(2)))
         archive(topics)
         if at == 1:
             second = committed_in_the_past(topics.source.lake.uri(topic.of))
@@ -181,8 +181,8 @@ def test_a_batch_reads_tables_as_they_were(spark: SparkSession, topics: Topics) 
     with pytest.raises(PySparkException, match="nothing of orders was archived yet as of 0"):
         read(spark, topics, versionAsOf="0").count()
     [before, *_] = table.files()
-    for each in compact(topics.source.lake, topic.of):
-        assert each.done
+    for item in compact(topics.source.lake, topic.of):
+        assert item.done
     assert offsets(read(spark, topics, versionAsOf=str(table.version))) == list(range(6))
     # What has left the table is vacuumed a day later.
     (Path(topics.lake) / "orders" / topic.id / before.path).unlink()
@@ -238,8 +238,8 @@ def test_one_tier_is_read_alone(spark: SparkSession, topics: Topics, storage_for
     bounds = topics.bounds(partition)
     assert bounds.remote is not None
     tiers = {
-        "hot": [each for each in everything if each[0] >= bounds.remote.end],
-        "archived": [each for each in everything if each[0] < bounds.archived],
+        "hot": [item for item in everything if item[0] >= bounds.remote.end],
+        "archived": [item for item in everything if item[0] < bounds.archived],
         "both": everything,
     }
     for name, wanted in tiers.items():
@@ -315,8 +315,12 @@ def test_filters_leave_fewer_files_and_ranges_to_read(topics: Topics) -> None:
         source = KorvetDataSource(options(topics, maxRecordsPerPartition="2", pushFilters="true"))
         reader = source.reader(COLUMNS)
         assert list(reader.pushFilters(list(filters))) == list(filters)
-        found = [each.value for each in reader.partitions()]
-        return [(each.partition.index, each.first, each.end) for each in found if isinstance(each, ScanPart)]
+        results = [item.value for item in reader.partitions()]
+        return [
+            (result.partition.index, result.first, result.end)
+            for result in results
+            if isinstance(result, ScanPart)
+        ]
 
     assert len(parts()) == 8
     assert parts(EqualTo(("partition",), 1)) == [(1, 0, 2), (1, 2, 4), (1, 4, 6), (1, 6, 8)]
@@ -325,7 +329,7 @@ def test_filters_leave_fewer_files_and_ranges_to_read(topics: Topics) -> None:
     second = topics_time(1)
     cold = parts(GreaterThanOrEqual(("timestamp",), second), LessThan(("timestamp",), topics_time(2)))
     # Of what is in Redis only, nobody knows the smallest timestamp.
-    assert [each for each in cold if each[0] == 0] == [(0, 2, 4), (0, 4, 6), (0, 6, 8)]
+    assert [item for item in cold if item[0] == 0] == [(0, 2, 4), (0, 4, 6), (0, 6, 8)]
     assert parts(GreaterThanOrEqual(("timestamp",), topics_time(4))) == []
 
 
@@ -344,7 +348,7 @@ def start(frame: DataFrame, spark: SparkSession, tmp_path: Path) -> None:
     )
     assert query.awaitTermination(120)
     assert query.exception() is None
-    counts = [each["numInputRows"] for each in query.recentProgress]
+    counts = [progress["numInputRows"] for progress in query.recentProgress]
     assert counts
     assert max(counts) <= 4000
 
@@ -362,10 +366,10 @@ def test_a_stream_that_is_started_again_has_read_each_record_once(
     )
     for _ in range(2):
         start(frame, spark, tmp_path)
-        found = Counter(
+        result = Counter(
             (row.partition, row.offset) for row in spark.read.parquet(str(tmp_path / "out")).collect()
         )
-        assert found == Counter(
+        assert result == Counter(
             (partition.index, record[0])
             for partition in topic.partitions
             for record in topics.produced[topic.id, partition.index]

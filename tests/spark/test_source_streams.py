@@ -37,8 +37,10 @@ def batches(reader: Any, start: dict[str, Any]) -> tuple[dict[str, Any], list[tu
     """Read on from a position to the end; return the position there, and topic, partition and range of each part."""
     parts = []
     while (end := reader.latestOffset(start, ReadAllAvailable())) != start:
-        found = [each.value for each in reader.partitions(start, end) if each.value is not None]
-        parts += [(each.topic.name, each.partition.index, each.first, each.end) for each in found]
+        results = [
+            partition.value for partition in reader.partitions(start, end) if partition.value is not None
+        ]
+        parts += [(result.topic.name, result.partition.index, result.first, result.end) for result in results]
         start = end
     return start, sorted(parts)
 
@@ -97,15 +99,15 @@ def test_a_stream_that_retention_has_passed_fails_or_goes_on_and_counts_what_it_
     assert parts == [("orders", 0, made[6], made[9] + 1), whole]
     # Of a batch that was planned before, and is repeated, the next one counts what is lost since.
     repeating = stream(topics, **ON)
-    found = [
-        each.value.first for each in repeating.partitions(start, planned) if each.value.partition.index == 0
+    result = [
+        item.value.first for item in repeating.partitions(start, planned) if item.value.partition.index == 0
     ]
-    assert found == [made[6]]
+    assert result == [made[6]]
     after, parts = batches(repeating, planned)
     assert (after["lost"], parts) == (lost, [])
     # What the checkpoint has counted is decided, whatever the option is now.
     counting = lax.latestOffset(start, ReadAllAvailable())
-    assert [each.value.partition.index for each in strict.partitions(start, counting)] == [1]
+    assert [item.value.partition.index for item in strict.partitions(start, counting)] == [1]
     # A second loss adds up, also where nothing is left.
     topics.produce(first, b"10", b"11")
     topics.trim(first, topics.bounds(first).high_watermark)
@@ -185,7 +187,7 @@ def test_a_stream_goes_on_from_a_checkpoint_of_the_version_before(topics: Topics
     former: dict[str, object] = {"topic_id": topic.id, "offsets": {"0": 1}}
     latest = reader.latestOffset(former, ReadAllAvailable())
     assert latest == position(topic, 2)
-    assert [each.value.first for each in reader.partitions(former, latest)] == [1]
+    assert [partition.value.first for partition in reader.partitions(former, latest)] == [1]
 
 
 def test_a_stream_begins_at_a_position_of_before_with_what_came_and_went_since(topics: Topics) -> None:
@@ -196,8 +198,8 @@ def test_a_stream_begins_at_a_position_of_before_with_what_came_and_went_since(t
     topics.produce(topic.partitions[0], b"4")
     for kept, expected in ((began, {"0": 3, "1": 0}), ({"topics": {}}, {"0": 0, "1": 0})):
         given = options(topics, startingOffsets="latest", startingPosition=json.dumps(kept))
-        found = KorvetDataSource(given).streamReader(COLUMNS).initialOffset()
-        assert found == {"topics": {"orders": {"id": topic.id, "offsets": expected}}}
+        result = KorvetDataSource(given).streamReader(COLUMNS).initialOffset()
+        assert result == {"topics": {"orders": {"id": topic.id, "offsets": expected}}}
     other: Any = {"topics": {"orders": {"id": "another", "offsets": {"0": 1}}}}
     reader = KorvetDataSource(options(topics, startingPosition=json.dumps(other))).streamReader(COLUMNS)
     with pytest.raises(LakeError, match="orders was deleted and re-created"):
@@ -225,8 +227,8 @@ def test_a_stream_takes_topics_that_begin_to_match_its_pattern_from_their_start(
         topics.produce(topics.make(name, "batch", number=number).partitions[0], b"1", b"2")
     latest = reader.latestOffset(began, ReadAllAvailable())
     assert sorted(latest["topics"]) == ["order-items", "orders"]
-    parts = [each.value for each in reader.partitions(began, latest)]
-    assert sorted((each.topic.name, each.first, each.end) for each in parts) == [
+    parts = [partition.value for partition in reader.partitions(began, latest)]
+    assert sorted((part.topic.name, part.first, part.end) for part in parts) == [
         ("order-items", 0, 2),
         ("orders", 0, 2),
     ]

@@ -30,5 +30,5 @@ def lake() -> str:
 @pytest.fixture
 def topics(redis_url: str, shared: Store, lake: str) -> Iterator[Topics]:
     """Give the means to make topics and to archive them to the store."""
-    with topics_in(redis_url, lake, shared.options) as found:
-        yield found
+    with topics_in(redis_url, lake, shared.options) as result:
+        yield result

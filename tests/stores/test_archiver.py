@@ -57,8 +57,8 @@ def test_the_one_that_comes_second_leaves_no_files_and_a_table_is_removed_whole(
         all_kinds(topics, topic)
         assert topics.archiver().round(topics.run).failures == []
     late = [rewrite(lake, task) for task in plan_merges(lake, of)]
-    assert [each.done for each in compact(lake, of)] == [True, True]
-    assert [(each.done, each.error) for each in (commit(lake, merged) for merged in late)] == [
+    assert [item.done for item in compact(lake, of)] == [True, True]
+    assert [(item.done, item.error) for item in (commit(lake, merged) for merged in late)] == [
         (False, None)
     ] * 2
     topics.check(topic)

@@ -36,8 +36,8 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture
 def topics(redis_url: str, store: Store) -> Iterator[Topics]:
-    with topics_in(redis_url, f"s3://{BUCKET}/lake", store.options) as found:
-        yield found
+    with topics_in(redis_url, f"s3://{BUCKET}/lake", store.options) as result:
+        yield result
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def in_files(topics: Topics, count: int = 6) -> SourceTopic:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
     for at in range(count):
-        topics.produce(partition, *(b"%d of %d" % (each, at) for each in range(50)))
+        topics.produce(partition, *(b"%d of %d" % (item, at) for item in range(50)))
         archive(topics)
     trim(topics, partition)
     topics.produce(partition, b"in Redis", b"only")
@@ -75,8 +75,8 @@ def consumed(client: Client, offset: int = 0) -> list[tuple[int, bytes | None]]:
     for _ in range(FETCHES_MAX):
         answer = client.fetch("orders", offset, max_wait_ms=500)
         assert answer.error_code == 0
-        found = [each for each in read(answer.records or b"") if each.offset >= offset]
-        got += [(each.offset, each.value) for each in found]
+        results = [item for item in read(answer.records or b"") if item.offset >= offset]
+        got += [(result.offset, result.value) for result in results]
         offset = got[-1][0] + 1 if got else offset
         if offset == answer.high_watermark:
             return got
@@ -104,8 +104,8 @@ def test_the_whole_of_a_lakes_life(topics: Topics, broker: Broker, client: Clien
     assert (row["archived"], row["files"], row["lag_records"]) == (302, 7, 0)
     [done] = json.loads(lake("compact", "--json"))
     assert (done["files_before"], done["files_after"], done["rows"]) == (7, 1, 302)
-    [found] = json.loads(lake("verify", "--json"))
-    assert (found["rows"], found["findings"]) == (302, [])
+    [results] = json.loads(lake("verify", "--json"))
+    assert (results["rows"], results["findings"]) == (302, [])
     counted = lake("query", "--csv", "--master", "local[2,4]", "select count(*), max(offset) from orders")
     assert counted.splitlines()[1:] == ["302,301"]
     assert consumed(client) == wanted

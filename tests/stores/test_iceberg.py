@@ -23,7 +23,7 @@ from tests.support.iceberg import NAMESPACE, by_pyiceberg, plain, properties
 def lists(topics: Topics, topic: SourceTopic) -> int:
     """Return how many lists of manifests lie there: one for each snapshot."""
     files = topics.source.lake.filesystem(topic.of).get_file_info(FileSelector(iceberg.METADATA))
-    return sum(each.base_name.startswith("snap-") for each in files)
+    return sum(file.base_name.startswith("snap-") for file in files)
 
 
 def test_iceberg_is_in_step_in_an_object_store(

@@ -85,16 +85,16 @@ def call_args(topic_id: str, leader_epoch: int, bits: int, batches: Sequence[Bat
     sent_ms = time.time_ns() // 1_000_000
     head = _CALL_HEAD.pack(sent_ms >> 32, sent_ms & 0xFFFFFFFF, bits)
     return [
-        *(topic_id, leader_epoch, head + b"".join(each.head for each in batches)),
-        *(each.producer if each.producer >= 0 else "" for each in batches),
-        *(arg for each in batches for arg in each.args),
+        *(topic_id, leader_epoch, head + b"".join(batch.head for batch in batches)),
+        *(batch.producer if batch.producer >= 0 else "" for batch in batches),
+        *(arg for batch in batches for arg in batch.args),
     ]
 
 
 def call_of(partition: Partition, leader_epoch: int, batches: Sequence[Batch]) -> ScriptCall:
     """Return the call that appends batches to a partition."""
     keys: tuple[str, ...] = (partition.stream, partition.state, partition.index_key)
-    if any(each.is_transactional for each in batches):
+    if any(batch.is_transactional for batch in batches):
         keys += (partition.open_transactions, partition.aborted)
     args = call_args(partition.topic_id, leader_epoch, max(partition.bits, 0), batches)
     return scripts.get(f"log/append_{partition.format}"), keys, args

@@ -92,17 +92,17 @@ class Topics:
         config: TopicConfig | None = None,
     ) -> None:
         """Append a batch; `timestamp` replaces those of its records, as with LogAppendTime."""
-        made = [each if isinstance(each, Record) else Record(each) for each in records]
+        made = [record if isinstance(record, Record) else Record(record) for record in records]
         base_offset = self._append(partition, made, codec, timestamp, config)
         self.produced[partition.topic_id, partition.index] += [
             (
                 base_offset + at,
-                each.timestamp if timestamp is None else timestamp,
-                each.key,
-                each.value,
-                list(each.headers),
+                item.timestamp if timestamp is None else timestamp,
+                item.key,
+                item.value,
+                list(item.headers),
             )
-            for at, each in enumerate(made)
+            for at, item in enumerate(made)
         ]
 
     def _append(
@@ -118,18 +118,18 @@ class Topics:
             dated = batches.forged(data, attributes=codec | LOG_APPEND_TIME_BIT, max_timestamp=timestamp)
             return put_batch(self.stores.redis, partition, dated)
         if timestamp is not None:
-            records = [each._replace(timestamp=timestamp) for each in records]
+            records = [record._replace(timestamp=timestamp) for record in records]
         [appended] = self.logs.append([append_of(partition, *records, codec=codec, config=config)])
         assert not isinstance(appended, KafkaError), appended
         return appended.base_offset
 
     def put(self, partition: Partition, *sent: bytes) -> list[tuple[int, int]]:
         """Append batches as they are, also such as do not decode; returns the first offset of each and its end."""
-        found = []
+        result = []
         for data in sent:
             offset = put_batch(self.stores.redis, partition, data)
-            found.append((offset, offset + batches.headers_of(data)[0].record_count))
-        return found
+            result.append((offset, offset + batches.headers_of(data)[0].record_count))
+        return result
 
     def archiver(self, *, names: Sequence[str] = (), cores: int = 1, lake: Lake | None = None) -> Archiver:
         """Return an archiver of these topics, into another lake if one is given."""
@@ -174,12 +174,12 @@ class Topics:
     def files(self, topic: SourceTopic) -> set[str]:
         """Return the data files that lie in the topic's directory, whether the table names them or not."""
         directory = Path(self.source.lake.uri(topic.of))
-        return {str(each.relative_to(directory)) for each in directory.glob("partition=*/*")}
+        return {str(item.relative_to(directory)) for item in directory.glob("partition=*/*")}
 
     def files_named(self, topic: SourceTopic) -> set[str]:
         """Return the data files that the topic's table names."""
         table = self.source.lake.open(topic.of)
-        return set() if table is None else {each.path for each in table.files()}
+        return set() if table is None else {file.path for file in table.files()}
 
     def check(self, topic: SourceTopic) -> None:
         """Hold that each record is in the table once, as it was produced, and that Redis knows."""
@@ -206,8 +206,8 @@ def topics_in(url: str, lake: Path | str, storage_options: StorageOptions = None
 @pytest.fixture
 def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
     """Give a helper that creates topics and archives them."""
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
+    with topics_in(redis_url, tmp_path / "lake") as result:
+        yield result
 
 
 def archive(topics: Topics) -> None:

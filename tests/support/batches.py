@@ -54,8 +54,8 @@ def batch(
         base_sequence=sequence,
         batch_size=1 << 30,
     )
-    for delta, each in enumerate(records or [Record()]):
-        record = each if isinstance(each, Record) else Record(each)
+    for delta, item in enumerate(records or [Record()]):
+        record = item if isinstance(item, Record) else Record(item)
         builder.append(delta, record.timestamp, record.key, record.value, list(record.headers))
     return bytes(builder.build())
 
@@ -101,7 +101,7 @@ def xerial(*blocks: bytes) -> bytes:
     """Return snappy in the blocks of snappy-java."""
     packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
     head = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-    return head + b"".join(struct.pack(">i", len(each)) + each for each in packed)
+    return head + b"".join(struct.pack(">i", len(item)) + item for item in packed)
 
 
 def old_message(value: bytes, magic: int) -> bytes:
@@ -114,13 +114,13 @@ def old_message(value: bytes, magic: int) -> bytes:
 
 def headers_of(data: bytes | bytearray | memoryview) -> list[BatchHeader]:
     """Return the headers of all batches in what a fetch answered."""
-    found = []
+    result = []
     position = 0
     while position < len(data):
-        found.append(BatchHeader.read(data, position))
-        position += found[-1].size_bytes
+        result.append(BatchHeader.read(data, position))
+        position += result[-1].size_bytes
     assert position == len(data), "a batch is cut off"
-    return found
+    return result
 
 
 def read(data: bytes | bytearray | memoryview | None) -> list[Record]:
@@ -128,12 +128,12 @@ def read(data: bytes | bytearray | memoryview | None) -> list[Record]:
     if not data:
         return []
     headers_of(data)
-    found = []
+    result = []
     batches: Any = MemoryRecords(bytes(data))
-    while (each := batches.next_batch()) is not None:
-        assert each.validate_crc()
-        found += [Record(r.value, r.key, r.timestamp, tuple(r.headers), r.offset) for r in each]
-    return found
+    while (item := batches.next_batch()) is not None:
+        assert item.validate_crc()
+        result += [Record(r.value, r.key, r.timestamp, tuple(r.headers), r.offset) for r in item]
+    return result
 
 
 def values(data: bytes | bytearray | memoryview | None) -> list[bytes | None]:

@@ -108,8 +108,10 @@ class Broker:
 
     def at(self, listener: str) -> tuple[str, int]:
         """Where it listens by a name, as sockets take it; one of several listeners."""
-        found = {each["name"]: each["bound"] or each["advertised"] for each in _NAMED.finditer(self.output())}
-        host, _, port = found[listener].rpartition(":")
+        result = {
+            item["name"]: item["bound"] or item["advertised"] for item in _NAMED.finditer(self.output())
+        }
+        host, _, port = result[listener].rpartition(":")
         return host.strip("[]"), int(port)
 
     def bootstrap_of(self, listener: str) -> str:

@@ -33,6 +33,6 @@ class Clock:
 
 def _library() -> Path:
     """Return libfaketime, which the dynamic linker puts before the C library's clock."""
-    found = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
-    assert found, "libfaketime is not there (on Debian or Ubuntu: apt-get install libfaketime)"
-    return found[0]
+    result = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
+    assert result, "libfaketime is not there (on Debian or Ubuntu: apt-get install libfaketime)"
+    return result[0]

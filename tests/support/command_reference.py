@@ -24,7 +24,7 @@ def markdown(root: click.Group) -> str:
     for path, command in _leaves(root, ()):
         lines += ["", f"## {PROGRAM} {' '.join(path)}", *_paragraphs(command)]
         lines += ["", f"`{PROGRAM} {' '.join((*path, *_usage(command)))}`"]
-        lines += _table([each for each in _flags(command) if each not in common])
+        lines += _table([flag for flag in _flags(command) if flag not in common])
     return "\n".join(lines) + "\n"
 
 
@@ -52,7 +52,9 @@ def _paragraphs(command: click.Command) -> list[str]:
 def _flags(command: click.Command) -> list[tuple[str, str]]:
     """Return the flags of a command, as its help shows them, and what each does."""
     with click.Context(command) as context:
-        shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
+        shown = [
+            param.get_help_record(context) for param in command.params if isinstance(param, click.Option)
+        ]
     return [
         (flags, _RANGE.sub("", text).replace("  [", " [").removesuffix(" []"))
         for flags, text in filter(None, shown)

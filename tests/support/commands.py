@@ -19,4 +19,4 @@ def commands_of(raw: Any) -> Iterator[Counter[str]]:
 
 def _run(raw: Any) -> Counter[str]:
     stats = raw.info("commandstats")
-    return Counter({name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()})
+    return Counter({name.removeprefix("cmdstat_"): item["calls"] for name, item in stats.items()})

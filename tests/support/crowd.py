@@ -154,11 +154,11 @@ class Crowd:
     def owned(self) -> dict[str, set[int]]:
         """Return what each owns now."""
         with self._lock:
-            return {name: set(each.owned) for name, each in self._standing.items()}
+            return {name: set(item.owned) for name, item in self._standing.items()}
 
     def views(self) -> dict[str, tuple[int, object]]:
         """Return for each how often its partitions have changed, and what it says of its generation."""
-        return {name: (each.turns, each.view) for name, each in self._standing.items()}
+        return {name: (item.turns, item.view) for name, item in self._standing.items()}
 
     def host_pids(self) -> list[int]:
         """Return the processes."""

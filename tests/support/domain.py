@@ -60,8 +60,8 @@ class Domain:
         self, topic: str, *records: Record | bytes | None, partition: int = 0, codec: int = NONE
     ) -> int:
         """Append a batch and return its offset."""
-        found = self.topics.get(topic)
-        append = append_of(found.partition(partition), *records, config=found.config, codec=codec)
+        results = self.topics.get(topic)
+        append = append_of(results.partition(partition), *records, config=results.config, codec=codec)
         [result] = self.log.append([append])
         assert isinstance(result, Appended), result
         return result.base_offset
@@ -74,9 +74,9 @@ class Domain:
         self, topic: str, partition: int = 0, offset: int = 0, bytes_max: int = 1 << 20
     ) -> FetchPartitionSpec:
         """Say what to fetch."""
-        found = self.topics.get(topic)
+        result = self.topics.get(topic)
         return FetchPartitionSpec(
-            topic=found, partition=found.partition(partition), offset=offset, bytes_max=bytes_max
+            topic=result, partition=result.partition(partition), offset=offset, bytes_max=bytes_max
         )
 
     def fetch(

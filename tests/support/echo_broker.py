@@ -38,7 +38,7 @@ def worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
     def answer(line: str) -> str:
         gevent.sleep(_DELAYS_S.get(line, 0.0))
         if line == "advertised":
-            return " ".join(str(each.advertised) for each in listeners)
+            return " ".join(str(item.advertised) for item in listeners)
         if line == "environ":
             return " ".join(os.environ)
         if line == "fds":
@@ -53,10 +53,10 @@ def worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
 
     stop = link.stop_event()
     pool, servers = Pool(), []
-    for each in listeners:
-        listener = socket.socket(ports.family(each.address))
+    for item in listeners:
+        listener = socket.socket(ports.family(item.address))
         ports.prepare_shared(listener)
-        listener.bind(each.address)
+        listener.bind(item.address)
         listener.listen(64)
         servers.append(StreamServer(listener, serve, spawn=pool))
         servers[-1].start()

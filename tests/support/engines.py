@@ -35,9 +35,9 @@ def by_duckdb(uri: str, options: StorageOptions) -> pa.Table:
     files = DeltaTable(uri, storage_options=options).to_pyarrow_dataset()
     with duckdb.connect() as database:
         database.register("records", files)
-        found = database.sql("SELECT * FROM records")
-        assert found is not None
-        return found.to_arrow_table()
+        result = database.sql("SELECT * FROM records")
+        assert result is not None
+        return result.to_arrow_table()
 
 
 READERS: dict[str, ReadTable] = {"deltalake": by_deltalake, "Polars": by_polars, "DuckDB": by_duckdb}
@@ -45,7 +45,7 @@ READERS: dict[str, ReadTable] = {"deltalake": by_deltalake, "Polars": by_polars,
 
 def received(table: pa.Table) -> list[Received]:
     """Return rows as a consumer would get them, in the order of offsets; a row that is there twice comes twice."""
-    found = []
+    result = []
     for rows in table.sort_by(_ORDER).combine_chunks().to_batches():
         columns = (
             rows.column(name).to_pylist() for name in ("partition", "offset", "key", "value", "headers")
@@ -54,9 +54,9 @@ def received(table: pa.Table) -> list[Received]:
         for (partition, offset, key, value, headers), timestamp in zip(
             zip(*columns, strict=True), times, strict=True
         ):
-            names = tuple((each["key"], each["value"]) for each in headers or ())
-            found.append(Received(partition, offset, key, value, names, timestamp))
-    return found
+            names = tuple((header["key"], header["value"]) for header in headers or ())
+            result.append(Received(partition, offset, key, value, names, timestamp))
+    return result
 
 
 def _micros(rows: pa.RecordBatch) -> tuple[int, str, pa.Array]:

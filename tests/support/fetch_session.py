@@ -79,23 +79,25 @@ class Consumer:
     def take(self, answer: Any) -> dict[Place, Any]:
         """Take an answer as clients do."""
         assert answer.error_code == ErrorCode.NONE
-        found = {
-            Place(topic.topic if self.version < 13 else topic.topic_id, each.partition_index): each
+        result = {
+            Place(topic.topic if self.version < 13 else topic.topic_id, partition.partition_index): partition
             for topic in answer.responses
-            for each in topic.partitions
+            for partition in topic.partitions
         }
-        assert len(found) == sum(len(each.partitions) for each in answer.responses)
+        assert len(result) == sum(len(response.partitions) for response in answer.responses)
         # Java's consumer drops a full answer that lacks partitions, and any that has others than it has asked for.
-        assert found.keys() == self.positions.keys() if self.epoch == 0 else found.keys() <= self.named.keys()
+        assert (
+            result.keys() == self.positions.keys() if self.epoch == 0 else result.keys() <= self.named.keys()
+        )
         self.id = answer.session_id
         self.epoch = self.epoch + 1 if self.id else 0
-        for place, each in found.items():
-            self.known[place] = (each.high_watermark, each.log_start_offset)
-            records = read(each.records)
+        for place, item in result.items():
+            self.known[place] = (item.high_watermark, item.log_start_offset)
+            records = read(item.records)
             self.records.setdefault(place, []).extend(record.value for record in records)
             if records and place in self.positions:
                 self.positions[place] = records[-1].offset + 1
-        return found
+        return result
 
     def values(self, place: Place) -> list[bytes | None]:
         """Return what was read of a partition, and forget it."""

@@ -122,7 +122,7 @@ class Fetching:
         """Fetch without a session; returns the answers in the same order."""
         with self.client() as client:
             answer: FetchResponse = client.call(request_of(wanted, wait_ms, bytes_min, bytes_max), VERSION)
-        return [result_of(each) for topic in answer.responses for each in topic.partitions]
+        return [result_of(partition) for topic in answer.responses for partition in topic.partitions]
 
 
 def request_of(
@@ -131,20 +131,20 @@ def request_of(
     """Return the request for some partitions, each a topic of its own."""
     topics = [
         FetchTopic(
-            topic_id=each.topic.id,
+            topic_id=partition.topic.id,
             partitions=[
                 FetchPartition(
-                    partition=each.partition.index,
-                    current_leader_epoch=each.leader_epoch,
-                    fetch_offset=each.offset,
-                    last_fetched_epoch=each.last_fetched_epoch,
-                    partition_max_bytes=each.bytes_max,
+                    partition=partition.partition.index,
+                    current_leader_epoch=partition.leader_epoch,
+                    fetch_offset=partition.offset,
+                    last_fetched_epoch=partition.last_fetched_epoch,
+                    partition_max_bytes=partition.bytes_max,
                 )
             ],
         )
-        for each in wanted
+        for partition in wanted
     ]
-    committed = any(each.committed for each in wanted)
+    committed = any(partition.committed for partition in wanted)
     return FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=bytes_min,
@@ -167,5 +167,5 @@ def result_of(answer: Any) -> FetchResult:
         diverging=None if diverging is None else EpochStart(diverging.epoch, diverging.end_offset),
         aborted=None
         if aborted is None
-        else [AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
+        else [AbortedTransaction(item.producer_id, item.first_offset) for item in aborted],
     )

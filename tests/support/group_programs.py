@@ -78,7 +78,7 @@ class Member:
         for line in self._process.stdout:
             kind, *fields = line.split()
             assert kind != "failed", line
-            numbers = [int(each) for each in fields]
+            numbers = [int(field) for field in fields]
             if kind == "owned":
                 self.owned |= set(numbers[2:])
             elif kind in ("revoked", "lost"):
@@ -121,8 +121,10 @@ class Group:
         shares = sorted(len(part) for part in _parts(len(members)))
 
         def are_shared() -> bool:
-            owned = sorted(index for each in members for index in each.owned)
-            return owned == list(range(PARTITIONS)) and sorted(len(each.owned) for each in members) == shares
+            owned = sorted(index for member in members for index in member.owned)
+            return (
+                owned == list(range(PARTITIONS)) and sorted(len(member.owned) for member in members) == shares
+            )
 
         wait_until(are_shared, "the members share all partitions", SECONDS_MAX)
 
@@ -138,9 +140,10 @@ class Group:
 
         def are_read() -> bool:
             ends = {
-                index: max(each.committed.get(index, 0) for each in members) for index in range(PARTITIONS)
+                index: max(member.committed.get(index, 0) for member in members)
+                for index in range(PARTITIONS)
             }
-            delivered = set().union(*(each.delivered for each in members))
+            delivered = set().union(*(member.delivered for member in members))
             return sent <= delivered and set(ends.values()) == {self._sent}
 
         wait_until(are_read, "all is read and committed", SECONDS_MAX)
@@ -150,13 +153,13 @@ class Group:
         places = [confluent_kafka.TopicPartition(self._name, index) for index in range(PARTITIONS)]
         committed = consumer.committed(places, timeout=SECONDS_MAX)
         consumer.close()
-        assert {each.offset for each in committed} == {self._sent}
+        assert {item.offset for item in committed} == {self._sent}
 
     def kind(self) -> bytes | None:
         """Return how the group's protocol is stored."""
         with redis_servers.connected(self._broker.redis_url) as stored:
-            found: bytes | None = stored.hget(f"{{korvet:group:{self._name}:offsets}}:group", "type")
-            return found
+            result: bytes | None = stored.hget(f"{{korvet:group:{self._name}:offsets}}:group", "type")
+            return result
 
 
 def check_membership(group: Group) -> None:

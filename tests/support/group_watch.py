@@ -44,7 +44,7 @@ class Look(NamedTuple):
 
     def all_partitions(self) -> list[int]:
         """Return those of all members."""
-        return sorted(each for part in self.members.values() for each in part.partitions)
+        return sorted(partition for part in self.members.values() for partition in part.partitions)
 
 
 class GroupWatch:
@@ -113,9 +113,9 @@ class GroupWatch:
 
         def left() -> dict[int, tuple[int | None, int]]:
             return {
-                each: (self.committed.get(each), end)
-                for each, end in ends.items()
-                if self.committed.get(each) != end
+                item: (self.committed.get(item), end)
+                for item, end in ends.items()
+                if self.committed.get(item) != end
             }
 
         try:
@@ -143,7 +143,11 @@ class GroupWatch:
         now = dict(self.committed)
 
         def still() -> list[int]:
-            return [each for each in self._partitions if self.committed.get(each, 0) <= now.get(each, 0)]
+            return [
+                partition
+                for partition in self._partitions
+                if self.committed.get(partition, 0) <= now.get(partition, 0)
+            ]
 
         try:
             wait_until(lambda: self.problems or not still(), f"{self._group} goes on", SECONDS_MAX)
@@ -232,35 +236,37 @@ class GroupWatch:
 def coordinator(brokers: list[Broker], group: str) -> Broker:
     """Return the broker that clients get as the coordinator of a group; the brokers' ids are their places."""
     with WireClient(brokers[0].address) as client:
-        [found] = client.ask(apis.FindCoordinator, 4, coordinator_keys=[group]).coordinators
-    node_id: int = found.node_id
+        [result] = client.ask(apis.FindCoordinator, 4, coordinator_keys=[group]).coordinators
+    node_id: int = result.node_id
     return brokers[node_id]
 
 
 def _described(client: WireClient, group: str) -> Look | None:
-    [found] = client.ask(apis.DescribeGroups, 5, groups=[group]).groups
-    if found.error_code:
+    [result] = client.ask(apis.DescribeGroups, 5, groups=[group]).groups
+    if result.error_code:
         return None
     return Look(
-        found.group_state,
+        result.group_state,
         {
-            each.client_id: Part(
-                each.member_id, each.group_instance_id or "", assigned_partitions(each.member_assignment)
+            member.client_id: Part(
+                member.member_id,
+                member.group_instance_id or "",
+                assigned_partitions(member.member_assignment),
             )
-            for each in found.members
+            for member in result.members
         },
     )
 
 
 def _committed(client: WireClient, group: str) -> dict[int, int]:
-    [found] = client.ask(apis.OffsetFetch, 8, groups=[{"group_id": group, "topics": None}]).groups
-    if found.error_code:
+    [result] = client.ask(apis.OffsetFetch, 8, groups=[{"group_id": group, "topics": None}]).groups
+    if result.error_code:
         return {}
     return {
-        each.partition_index: each.committed_offset
-        for topic in found.topics
-        for each in topic.partitions
-        if not each.error_code
+        partition.partition_index: partition.committed_offset
+        for topic in result.topics
+        for partition in topic.partitions
+        if not partition.error_code
     }
 
 

@@ -54,8 +54,8 @@ def check(lake: Lake, of: LakeTopic, name: str = "") -> Table:
     table = loaded(lake, name or of.topic)
     delta = lake.open(of)
     assert delta is not None
-    named = [each.file.file_path for each in table.scan().plan_files()]
-    assert sorted(named) == sorted(f"file://{lake.uri(of)}/{each.path}" for each in delta.files())
+    named = [plan_file.file.file_path for plan_file in table.scan().plan_files()]
+    assert sorted(named) == sorted(f"file://{lake.uri(of)}/{file.path}" for file in delta.files())
     rows = by_pyiceberg(table)
     assert rows == by_deltalake(lake, of)
     snapshot = table.current_snapshot()

@@ -54,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        parts = [unquote(each) for each in urlsplit(self.path).path.strip("/").split("/")[1:]]
+        parts = [unquote(item) for item in urlsplit(self.path).path.strip("/").split("/")[1:]]
         status, answer = 200, ""
         try:
             answer = self._done(self.command, parts, body)
@@ -77,8 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
                 catalog.create_namespace(tuple(json.loads(body)["namespace"]))
                 return body
             case "GET", ["namespaces", namespace]:
-                found = catalog.load_namespace_properties((namespace,))
-                return json.dumps({"namespace": [namespace], "properties": found})
+                result = catalog.load_namespace_properties((namespace,))
+                return json.dumps({"namespace": [namespace], "properties": result})
             case "POST", ["namespaces", namespace, "tables"]:
                 asked = CreateTableRequest.model_validate_json(body)
                 made = catalog.create_table(
@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "DELETE", ["namespaces", namespace, "tables", name]:
                 catalog.drop_table((namespace, name))
             case "POST", ["tables", "rename"]:
-                of = {each: (*ends["namespace"], ends["name"]) for each, ends in json.loads(body).items()}
+                of = {item: (*ends["namespace"], ends["name"]) for item, ends in json.loads(body).items()}
                 catalog.rename_table(of["source"], of["destination"])
             case _:
                 raise AssertionError(f"no client of Korvet sends {method} {parts}")

@@ -51,14 +51,14 @@ class Provider:
         """Return the public keys."""
         if self.document is not None:
             return self.document
-        found = []
+        result = []
         for key_id, (algorithm, key) in self.keys.items():
             kind: Any = {"E": ECAlgorithm, "R": RSAAlgorithm, "P": RSAAlgorithm}[algorithm[0]]
             kind = OKPAlgorithm if algorithm == "EdDSA" else kind
             jwk = kind.to_jwk(key.public_key(), as_dict=True)
             jwk.pop("key_ops", None)
-            found.append({**jwk, "kid": key_id, "use": "sig"})
-        return json.dumps({"keys": found}).encode()
+            result.append({**jwk, "kid": key_id, "use": "sig"})
+        return json.dumps({"keys": result}).encode()
 
     def public_pem(self) -> bytes:
         public = self.keys["one"][1].public_key()
@@ -85,7 +85,7 @@ def claims_of(**claims: Any) -> dict[str, Any]:
 
 def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes = b"") -> str:
     """Return a token with any header; signed by an HMAC with `secret`, if there is one."""
-    parts = [_encoded(json.dumps(each).encode()) for each in (header, claims)]
+    parts = [_encoded(json.dumps(item).encode()) for item in (header, claims)]
     signature = hmac.digest(secret, ".".join(parts).encode(), hashlib.sha256) if secret else b""
     return ".".join([*parts, _encoded(signature)])
 

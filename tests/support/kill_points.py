@@ -50,8 +50,8 @@ def main(program: str, point: str, *arguments: str) -> None:
 
 def _named(owner: str) -> Any:
     module, _, name = owner.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
+    result = importlib.import_module(module)
+    return getattr(result, name) if name else result
 
 
 def _nothing() -> None:
@@ -135,7 +135,7 @@ def commit_batch(options: str, staged: str) -> None:
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    each.__name__: each for each in (archive, compact_orders, sync_iceberg, replay, commit_batch)
+    item.__name__: item for item in (archive, compact_orders, sync_iceberg, replay, commit_batch)
 }
 
 

@@ -108,15 +108,15 @@ class Bench:
 
     def read_all(self, offset: int = 0, count: int = 1000) -> list[tuple[int, bytes | None]]:
         """Read on as a consumer does, until nothing comes."""
-        found: list[tuple[int, bytes | None]] = []
+        result: list[tuple[int, bytes | None]] = []
         while True:
             fetched = self.read(offset, count)
             records = records_of(fetched, offset)
             if not records:
                 assert not fetched.more
-                return found
-            found += [(record.offset, record.value) for record in records]
-            offset = found[-1][0] + 1
+                return result
+            result += [(record.offset, record.value) for record in records]
+            offset = result[-1][0] + 1
             assert fetched.high_watermark >= offset
 
     def values(self) -> list[bytes | None]:
@@ -130,9 +130,9 @@ class Bench:
 
     def all_bounds(self, *partitions: Partition) -> list[Bounds]:
         """Do so for several partitions."""
-        found = self.logs.bounds(partitions)
-        assert all(isinstance(each, Bounds) for each in found), found
-        return [each._replace(epochs=()) for each in found if isinstance(each, Bounds)]
+        results = self.logs.bounds(partitions)
+        assert all(isinstance(result, Bounds) for result in results), results
+        return [result._replace(epochs=()) for result in results if isinstance(result, Bounds)]
 
     @property
     def node(self) -> RedisNode:
@@ -175,21 +175,21 @@ def code_of(outcome: object) -> ErrorCode:
     return outcome.code
 
 
-def wire(found: Fetched) -> bytes:
+def wire(result: Fetched) -> bytes:
     """Return batches as a consumer gets them, those of records too."""
-    chunks, _ = found.collect([(0, OFFSETS_END)], codec=batches.NONE, log_append_time=False)
+    chunks, _ = result.collect([(0, OFFSETS_END)], codec=batches.NONE, log_append_time=False)
     return b"".join(chunks)
 
 
 def records_of(fetched: Fetched, offset: int) -> list[Record]:
     """Return what a consumer that asked for `offset` makes of an answer; fails on a wrong CRC."""
     if fetched.size_bytes:
-        found = batches.read(wire(fetched))
+        result = batches.read(wire(fetched))
     else:
-        found = [
+        result = [
             Record(value, key, timestamp, tuple(headers), at)
             for at, timestamp, key, value, headers in fetched.records()
         ]
-    offsets = [record.offset for record in found]
+    offsets = [record.offset for record in result]
     assert offsets == sorted(set(offsets))
-    return [record for record in found if record.offset >= offset]
+    return [record for record in result if record.offset >= offset]

@@ -39,10 +39,10 @@ def read(entries: Sequence[Entry], bits: int, end: int = OFFSETS_END, limit: int
     asked = reader.begin(partition(bits), 0, len(entries) + 1, None, False, 0)  # noqa: FBT003 - of all
     outcome = reader.outcome(asked, reply_of(entries, end))
     assert isinstance(outcome, tuple)
-    settled, found = outcome[:2]
-    assert isinstance(found, Fetched), outcome
+    settled, result = outcome[:2]
+    assert isinstance(result, Fetched), outcome
     assert settled
-    return found
+    return result
 
 
 def read_batches(batches: Sequence[tuple[int, bytes]], limit: int = LIMIT) -> Fetched:

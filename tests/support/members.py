@@ -80,8 +80,8 @@ class Member(ABC):
 
     def given_up(self, event: str, partitions: Sequence[int]) -> None:
         """Have partitions no more."""
-        for each in partitions:
-            self.unsaved.pop(each, None)
+        for partition in partitions:
+            self.unsaved.pop(partition, None)
         self.owned -= set(partitions)
         self.report(event, partitions=sorted(partitions))
 
@@ -187,14 +187,14 @@ class ConfluentMember(Member):
         )
 
     def poll(self) -> list[Record]:
-        found: list[Record] = []
+        result: list[Record] = []
         for message in self._consumer.consume(_AT_ONCE, TURN_SECONDS):
             error = message.error()
             if error is None:
-                found.append((message.partition() or 0, message.offset() or 0, message.value() or b""))
+                result.append((message.partition() or 0, message.offset() or 0, message.value() or b""))
             elif not error.retriable():
                 self.report("trouble", error=str(error))
-        return found
+        return result
 
     def commit(self, offsets: dict[int, int]) -> None:
         places = [
@@ -236,30 +236,30 @@ class KafkaPythonMember(Member):
                 # It runs where the client's requests are sent, and cannot wait: this one is sent before the join.
                 if member.unsaved:
                     member._consumer.commit_async(member._places(member.unsaved))
-                member.given_up("revoked", [each.partition for each in revoked])
+                member.given_up("revoked", [partition.partition for partition in revoked])
 
             def on_partitions_assigned(self, assigned: Any) -> None:
-                member.assigned([each.partition for each in assigned])
+                member.assigned([partition.partition for partition in assigned])
 
             def on_partitions_lost(self, lost: Any) -> None:
-                member.given_up("lost", [each.partition for each in lost])
+                member.given_up("lost", [partition.partition for partition in lost])
 
-        assignors = {each.name: each for each in (RangePartitionAssignor, CooperativeStickyAssignor)}
+        assignors = {item.name: item for item in (RangePartitionAssignor, CooperativeStickyAssignor)}
         self._kafka = kafka
         self.refusals = (kafka.errors.KafkaError,)
         self._consumer = kafka.KafkaConsumer(**_options(self.plan, assignors))
         self._consumer.subscribe([self.plan.topic], listener=Listener())
 
     def poll(self) -> list[Record]:
-        found = self._consumer.poll(timeout_ms=_LONG_POLL_MS, max_records=_AT_ONCE)
-        return [(each.partition, each.offset, each.value) for some in found.values() for each in some]
+        result = self._consumer.poll(timeout_ms=_LONG_POLL_MS, max_records=_AT_ONCE)
+        return [(item.partition, item.offset, item.value) for some in result.values() for item in some]
 
     def commit(self, offsets: dict[int, int]) -> None:
         self._consumer.commit(self._places(offsets))
 
     def _places(self, offsets: dict[int, int]) -> dict[Any, Any]:
         place, note = self._kafka.TopicPartition, self._kafka.OffsetAndMetadata
-        return {place(self.plan.topic, each): note(offset, "", -1) for each, offset in offsets.items()}
+        return {place(self.plan.topic, item): note(offset, "", -1) for item, offset in offsets.items()}
 
     def view(self) -> object:
         return self._consumer.group_metadata().generation_id
@@ -291,12 +291,12 @@ class AiokafkaMember(Member):
                         await member._commit(offsets)
                 except member.refusals as error:
                     member.report("refused", error=repr(error))
-                member.given_up("revoked", [each.partition for each in revoked])
+                member.given_up("revoked", [partition.partition for partition in revoked])
 
             async def on_partitions_assigned(self, assigned: Any) -> None:
-                member.assigned([each.partition for each in assigned])
+                member.assigned([partition.partition for partition in assigned])
 
-        assignors = {each.name: each for each in (RangePartitionAssignor, StickyPartitionAssignor)}
+        assignors = {item.name: item for item in (RangePartitionAssignor, StickyPartitionAssignor)}
         self._kafka = aiokafka
         self.refusals = (aiokafka.errors.KafkaError,)
         options = _options(self.plan, assignors)
@@ -306,8 +306,8 @@ class AiokafkaMember(Member):
 
     def poll(self) -> list[Record]:
         reading = self._consumer.getmany(timeout_ms=int(TURN_SECONDS * 1000), max_records=_AT_ONCE)
-        found = self._loop.run_until_complete(reading)
-        return [(each.partition, each.offset, each.value) for some in found.values() for each in some]
+        result = self._loop.run_until_complete(reading)
+        return [(item.partition, item.offset, item.value) for some in result.values() for item in some]
 
     def commit(self, offsets: dict[int, int]) -> None:
         self._loop.run_until_complete(self._commit(offsets))

@@ -34,7 +34,7 @@ def _value(wire: object, given: Any, version: int, scene: object) -> Any:
         given = given(scene)
     match wire:
         case ListOf(element) if given is not None:
-            return [_value(element, each, version, scene) for each in given]
+            return [_value(element, argument, version, scene) for argument in given]
         case PartOf(part) if given is not None:
             return message(part, given, version, scene)
     return given

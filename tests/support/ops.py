@@ -23,8 +23,8 @@ def page(broker: Broker, path: str) -> str:
 def samples(broker: Broker, name: str) -> dict[tuple[str, ...], float]:
     """Return the samples of a metric by the values of their labels, in the order of the labels' names."""
     families = text_string_to_metric_families(page(broker, "/metrics"))
-    found = [sample for family in families for sample in family.samples if sample.name == name]
-    return {tuple(value for _, value in sorted(each.labels.items())): each.value for each in found}
+    results = [sample for family in families for sample in family.samples if sample.name == name]
+    return {tuple(value for _, value in sorted(result.labels.items())): result.value for result in results}
 
 
 def total(broker: Broker, metric: str) -> float:

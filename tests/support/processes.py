@@ -85,8 +85,8 @@ def children(pid: int) -> set[int]:
 
 def descendants(pid: int) -> set[int]:
     """Return the living children of a process, and theirs."""
-    found = children(pid)
-    return found.union(*(descendants(child) for child in found))
+    result = children(pid)
+    return result.union(*(descendants(child) for child in result))
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:

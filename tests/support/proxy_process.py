@@ -72,8 +72,8 @@ class _Pair:
         self.replies = 0
 
     def close(self) -> None:
-        for each in self.writers:
-            each.transport.abort()
+        for writer in self.writers:
+            writer.transport.abort()
 
 
 class _Server:
@@ -121,9 +121,9 @@ class _Server:
                 if pair.bytes_left == 0:
                     self.cuts += pair.counts_cut
                     break
-        for each in pair.writers:
+        for item in pair.writers:
             # Closing still sends what is in the buffer; aborting would drop it.
-            each.close()
+            item.close()
 
     def run_command(self, command: str) -> None:
         match command.split():

@@ -66,7 +66,7 @@ def consumer(
     common = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
     running = Consumer({**common, **config})
     try:
-        running.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+        running.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         yield running
     finally:
         running.close()

@@ -66,12 +66,12 @@ class ClusterNode(RedisServer):
 
     def known(self) -> dict[str, frozenset[tuple[int, int]]]:
         """Return the slot ranges that each node id has, as this node knows it."""
-        found = {}
+        result = {}
         for line in self.call("CLUSTER", "NODES").decode().splitlines():
             words = line.split()
             ranges = [word.partition("-") for word in words[8:] if not word.startswith("[")]
-            found[words[0]] = frozenset((int(first), int(last or first)) for first, _, last in ranges)
-        return found
+            result[words[0]] = frozenset((int(first), int(last or first)) for first, _, last in ranges)
+        return result
 
     def slots(self) -> set[int]:
         """Return the slots that it serves."""
@@ -155,7 +155,7 @@ class RedisCluster:
             if not str(error).startswith("BUSY"):
                 raise
             return False
-        return all(found["master_link_status"] == "up" for found in replicas)
+        return all(result["master_link_status"] == "up" for result in replicas)
 
     def wait_ok(self) -> None:
         """Wait until `is_ok`: a killed master is replaced then, if it had a replica."""

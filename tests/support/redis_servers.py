@@ -265,15 +265,15 @@ class _Cluster(redis.RedisCluster):
             client.config_resetstat()
 
     def info(self, section: str) -> dict[str, Any]:  # type: ignore[override]  # it knows no other options
-        found: list[dict[str, Any]] = [client.info(section) for client in servers_of(self)]
+        results: list[dict[str, Any]] = [client.info(section) for client in servers_of(self)]
         if section == "stats":
-            numbers = [name for name, value in found[0].items() if isinstance(value, int)]
-            return {name: sum(each[name] for each in found) for name in numbers}
+            numbers = [name for name, value in results[0].items() if isinstance(value, int)]
+            return {name: sum(result[name] for result in results) for name in numbers}
         if section != "commandstats":
-            return found[0]
+            return results[0]
         calls: Counter[str] = Counter()
-        for each in found:
-            calls.update({name: stats["calls"] for name, stats in each.items()})
+        for result in results:
+            calls.update({name: stats["calls"] for name, stats in result.items()})
         return {name: {"calls": count} for name, count in calls.items()}
 
     def close(self) -> None:

@@ -66,13 +66,13 @@ class Sentinel(ServerProcess):
     def knows(self, sentinels: int, replicas: int) -> bool:
         """Whether it knows these numbers of other Sentinels and replicas, and finds all of them well."""
         try:
-            found = self.client.sentinel_master(MASTER)
+            result = self.client.sentinel_master(MASTER)
             slaves = self.client.sentinel_slaves(MASTER)
         except _UNANSWERED:
             return False
-        counts = (found["num-other-sentinels"], len(slaves))
-        well = [each["flags"] for each in slaves] == ["slave"] * replicas
-        return counts == (sentinels, replicas) and found["flags"] == "master" and well
+        counts = (result["num-other-sentinels"], len(slaves))
+        well = [slave["flags"] for slave in slaves] == ["slave"] * replicas
+        return counts == (sentinels, replicas) and result["flags"] == "master" and well
 
     def close(self) -> None:
         """Kill it, and remove its files."""
@@ -90,7 +90,7 @@ class Watched:
     @property
     def url(self) -> str:
         """What `redis.url` takes."""
-        return self.url_by(*(each.address for each in self.sentinels))
+        return self.url_by(*(sentinel.address for sentinel in self.sentinels))
 
     def url_by(self, *addresses: str, query: str = "") -> str:
         """Return what `redis.url` takes, with these Sentinels only."""
@@ -100,12 +100,12 @@ class Watched:
     def master(self) -> RedisServer:
         """Return the server that the first Sentinel names."""
         port = self.sentinels[0].master_port()
-        return next(each for each in self.servers if each.port == port)
+        return next(server for server in self.servers if server.port == port)
 
     def replicas(self) -> list[RedisServer]:
         """Return the others."""
         master = self.master()
-        return [each for each in self.servers if each is not master]
+        return [server for server in self.servers if server is not master]
 
     def fail_over(self) -> RedisServer:
         """Have a Sentinel promote a replica, and return the master; all others are its replicas in step then.
@@ -123,18 +123,22 @@ class Watched:
 
         wait_until(accepted, "a Sentinel fails over")
         self.wait_switched(old)
-        wait_until(lambda: all(each.in_step() for each in self.replicas()), "the others are replicas in step")
+        wait_until(
+            lambda: all(replica.in_step() for replica in self.replicas()), "the others are replicas in step"
+        )
         return self.master()
 
     def wait_switched(self, old: RedisServer) -> None:
         """Wait until all living Sentinels name another master than this one."""
-        living = [each for each in self.sentinels if each._process.poll() is None]
-        wait_until(lambda: all(each.master_port() != old.port for each in living), "Sentinels name another")
+        living = [sentinel for sentinel in self.sentinels if sentinel._process.poll() is None]
+        wait_until(lambda: all(item.master_port() != old.port for item in living), "Sentinels name another")
 
     def wait_well(self) -> None:
         """Wait until each Sentinel knows the others and the replicas."""
         count = (len(self.sentinels) - 1, len(self.servers) - 1)
-        wait_until(lambda: all(each.knows(*count) for each in self.sentinels), "Sentinels know each other")
+        wait_until(
+            lambda: all(sentinel.knows(*count) for sentinel in self.sentinels), "Sentinels know each other"
+        )
 
 
 @contextlib.contextmanager

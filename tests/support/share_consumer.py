@@ -83,7 +83,7 @@ class ShareConsumer:
 
     def on(self, topic_id: bytes, *partitions: int) -> ShareConsumer:
         """Fetch these partitions from now on, partition 0 if none is named."""
-        self.wanted = [Place(topic_id, each) for each in partitions or (0,)]
+        self.wanted = [Place(topic_id, partition) for partition in partitions or (0,)]
         return self
 
     def request(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> Message:
@@ -105,7 +105,7 @@ class ShareConsumer:
             "batch_size": 500,
             "topics": acknowledged_topics(given),
             "forgotten_topics_data": [
-                {"topic_id": each.topic_id, "partitions": [each.partition]} for each in gone
+                {"topic_id": item.topic_id, "partitions": [item.partition]} for item in gone
             ],
         }
         return message(apis.ShareFetch, values | fields, self.version)
@@ -121,22 +121,22 @@ class ShareConsumer:
         answer = self.send(wait_ms, acks, **fields)
         assert answer.error_code == 0, answer.error_message
         return {
-            Place(topic.topic_id, each.partition_index): each
+            Place(topic.topic_id, partition.partition_index): partition
             for topic in answer.responses
-            for each in topic.partitions
+            for partition in topic.partitions
         }
 
     def poll(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> list[Delivered]:
         """Return what is acquired by one fetch, as a client finds it: records that are acquired alone."""
-        found: list[Delivered] = []
-        for place, each in self.fetch(wait_ms, acks, **fields).items():
-            assert (each.error_code, each.acknowledge_error_code) == (0, 0), each
-            found += delivered(place, each)
-        return found
+        result: list[Delivered] = []
+        for place, item in self.fetch(wait_ms, acks, **fields).items():
+            assert (item.error_code, item.acknowledge_error_code) == (0, 0), item
+            result += delivered(place, item)
+        return result
 
     def values(self, wait_ms: int = 0, **fields: Any) -> list[bytes | None]:
         """Return the values of what is acquired by one fetch."""
-        return [each.value for each in self.poll(wait_ms, **fields)]
+        return [item.value for item in self.poll(wait_ms, **fields)]
 
     def acknowledge(self, acks: Acks, **fields: Any) -> Any:
         """Acknowledge by a request of its own; returns the response."""
@@ -155,16 +155,16 @@ class ShareConsumer:
         answer = self.acknowledge(acks, **fields)
         assert answer.error_code == 0, answer.error_message
         return {
-            Place(topic.topic_id, each.partition_index): each.error_code
+            Place(topic.topic_id, partition.partition_index): partition.error_code
             for topic in answer.responses
-            for each in topic.partitions
+            for partition in topic.partitions
         }
 
     def accept(self, records: Iterable[Delivered], kind: int = ACCEPT) -> None:
         """Acknowledge records one by one, expect that to succeed."""
         acks: dict[Place, list[Ack]] = {}
-        for each in sorted(records, key=lambda each: (each.place, each.offset)):
-            acks.setdefault(each.place, []).append(Ack(each.offset, each.offset, [kind]))
+        for record in sorted(records, key=lambda record: (record.place, record.offset)):
+            acks.setdefault(record.place, []).append(Ack(record.offset, record.offset, [kind]))
         assert self.acknowledged(acks) == dict.fromkeys(acks, 0)
 
     def leave(self) -> None:
@@ -180,11 +180,17 @@ class ShareConsumer:
 
 def delivered(place: Place, answer: Any) -> list[Delivered]:
     """Return the records of a partition that are acquired; each acquired range must have some."""
-    records = {each.offset: each for each in read(bytes(answer.records))}
-    found = []
-    for each in answer.acquired_records:
-        some = [offset for offset in records if each.first_offset <= offset <= each.last_offset]
+    records = {item.offset: item for item in read(bytes(answer.records))}
+    result = []
+    for acquired_record in answer.acquired_records:
+        some = [
+            offset
+            for offset in records
+            if acquired_record.first_offset <= offset <= acquired_record.last_offset
+        ]
         assert some
-        assert each.delivery_count > 0
-        found += [Delivered(records[offset].value, each.delivery_count, offset, place) for offset in some]
-    return found
+        assert acquired_record.delivery_count > 0
+        result += [
+            Delivered(records[offset].value, acquired_record.delivery_count, offset, place) for offset in some
+        ]
+    return result

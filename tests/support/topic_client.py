@@ -17,7 +17,7 @@ class Client(WireClient):
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Create a topic and return its id; `configs` have `_` for `.`."""
-        given = [{"name": each.replace("_", "."), "value": value} for each, value in configs.items()]
+        given = [{"name": item.replace("_", "."), "value": value} for item, value in configs.items()]
         topic = {"name": name, "num_partitions": partitions, "replication_factor": -1, "configs": given}
         [result] = self.ask(apis.CreateTopics, 7, topics=[topic]).topics
         assert result.error_code == 0, result.error_message
@@ -57,7 +57,7 @@ class Client(WireClient):
         """Fetch one partition and return its response; see `fetch_request`."""
         answer = self.call(fetch_request(topic, offset, **fields), version)
         assert answer.error_code == 0
-        [[response]] = [each.partitions for each in answer.responses]
+        [[response]] = [item.partitions for item in answer.responses]
         return response
 
     def offset_at(self, topic: str, timestamp: int, partition: int = 0) -> tuple[int, int]:

@@ -94,4 +94,4 @@ def consumed(
             isolation,
         )
     )
-    return Consumed([each.value for each in records], records.next_fetch_offset)
+    return Consumed([record.value for record in records], records.next_fetch_offset)

@@ -76,7 +76,7 @@ def steps(section: str) -> Iterator[Step | File]:
         text = re.sub(r"^ {4}", "", block["code"], flags=re.MULTILINE).strip("\n")
         if text.startswith("$ "):
             for command, _, printed in (
-                each.partition("\n") for each in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+                item.partition("\n") for item in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
             ):
                 yield Step(command, printed)
         else:
@@ -85,15 +85,15 @@ def steps(section: str) -> Iterator[Step | File]:
 
 def section_of(text: str, title: str) -> str:
     """Return the section of a page that has this title, up to the next one."""
-    [found] = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
-    return str(found)
+    [result] = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    return str(result)
 
 
 def steps_of(section: str) -> list[Step | File]:
     """Return the steps of a section, named as PAGE#TITLE, that can be done here."""
     page, _, title = section.partition("#")
-    found = steps(section_of(PAGES[page], title))
-    return [step for step in found if isinstance(step, File) or not _ELSEWHERE.search(step.command)]
+    result = steps(section_of(PAGES[page], title))
+    return [step for step in result if isinstance(step, File) or not _ELSEWHERE.search(step.command)]
 
 
 def same(shown: str, printed: str) -> bool:
@@ -246,7 +246,7 @@ def main(directory: str, network: str, *sections: str) -> None:
         loopback_up()
     reader = Reader(Path(directory))
     with contextlib.closing(reader):
-        wanted = [step for each in sections for step in steps_of(each)]
+        wanted = [step for section in sections for step in steps_of(section)]
         if not any(isinstance(step, Step) and step.command.startswith(_SERVER) for step in wanted):
             wanted.insert(0, Step(_SERVER, None))
         for step in wanted:

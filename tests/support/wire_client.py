@@ -167,10 +167,10 @@ def clients_of_two_workers(
     """Give two connections that the kernel has given to different workers."""
     with contextlib.ExitStack() as stack:
         pids = list(worker_pids)
-        found: dict[int, C] = {}
-        while len(found) < 2:
+        result: dict[int, C] = {}
+        while len(result) < 2:
             client = kind(address)
             stack.enter_context(client)
-            found.setdefault(worker_of(client, pids), client)
-        first, second = found.values()
+            result.setdefault(worker_of(client, pids), client)
+        first, second = result.values()
         yield first, second

@@ -37,8 +37,8 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def traffic(broker: Broker, topic: str) -> list[float]:
     """Return records and bytes in, records and bytes out; nothing if the topic is absent."""
-    found = [samples(broker, name).get((topic,)) for name in TOPIC_METRICS]
-    return [value for value in found if value is not None]
+    result = [samples(broker, name).get((topic,)) for name in TOPIC_METRICS]
+    return [value for value in result if value is not None]
 
 
 def shown(broker: Broker, topic: str, expected: list[float]) -> None:

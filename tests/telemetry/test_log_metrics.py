@@ -74,9 +74,9 @@ def figures(tmp_path: Path, redis_url: str) -> Iterator[Callable[[], LogStatsSna
 
     def published() -> LogStatsSnapshot:
         keeper.round()
-        found = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
-        assert found is not None
-        return found
+        result = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
+        assert result is not None
+        return result
 
     yield published
     keeper.context.close()
@@ -90,7 +90,7 @@ def test_the_lag_of_a_group_follows_its_commits(
     store = OffsetStore(bench.redis, Keys("korvet"), mirror=True)
 
     def lag() -> list[tuple[str, int | None, str, int]]:
-        return [(each.group, each.partition, each.topic, each.records) for each in figures().lags]
+        return [(item.group, item.partition, item.topic, item.records) for item in figures().lags]
 
     store.commit(Committer("billing"), [Commit(bench.partition, offsets[1], -1, "")])
     assert lag() == [("billing", 0, "orders", 2)]
@@ -136,15 +136,15 @@ def test_a_group_is_shown_with_members_generation_and_the_age_of_its_lag(
     store = OffsetStore(bench.redis, keys, mirror=True)
     store.commit(Committer(name), [Commit(bench.partition, first, -1, "")])
     bench.raw.hset(keys.group_state(name), mapping={"state": "Stable", "generation": 8, "size": 3})
-    found = figures()
-    [group], [lag] = found.groups, found.lags
+    result = figures()
+    [group], [lag] = result.groups, result.lags
     assert (group.group, group.members, group.generation) == (name, 3, 8)
-    assert found.states["Stable"] == 1
+    assert result.states["Stable"] == 1
     assert (lag.group, lag.age_ms >= 3_600_000) == (name, True)
     bench.raw.hset(keys.group_state(name), mapping={"state": "Empty", "generation": 9, "size": 0})
     store.commit(Committer(name), [Commit(bench.partition, first + 1, -1, "")])
-    found = figures()
-    [group], [lag] = found.groups, found.lags
+    result = figures()
+    [group], [lag] = result.groups, result.lags
     assert (group.members, group.generation, lag.records, lag.age_ms) == (0, 9, 0, 0)
 
 

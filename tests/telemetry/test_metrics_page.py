@@ -31,41 +31,41 @@ OTHER_UNITS = re.compile(
 
 def faults(text: str) -> list[str]:
     lines = text.splitlines()
-    found = []
+    result = []
     for kind in ("HELP", "TYPE"):
         names = [line.split()[2] for line in lines if line.startswith(f"# {kind} ")]
-        found += [f"{name} has {kind} twice" for name in {each for each in names if names.count(each) > 1}]
+        result += [f"{name} has {kind} twice" for name in {item for item in names if names.count(item) > 1}]
     for family in text_string_to_metric_families(text):
-        found += of_name(family)
-        found += of_samples(family)
-    return found
+        result += of_name(family)
+        result += of_samples(family)
+    return result
 
 
 def of_name(family: Metric) -> list[str]:
-    name, found = family.name, []
+    name, result = family.name, []
     if not NAME.fullmatch(name) or OTHER_UNITS.search(name):
-        found.append(f"{name} is no name")
+        result.append(f"{name} is no name")
     if not family.documentation.endswith(".") or family.type not in ("counter", "gauge", "histogram"):
-        found.append(f"{name}: {family.type}, {family.documentation!r}")
+        result.append(f"{name}: {family.type}, {family.documentation!r}")
     # Where a unit is named it stands last.
-    found += [f"{name}: not last is {unit}" for unit in ("seconds", "bytes", "ratio") if f"_{unit}_" in name]
-    return found
+    result += [f"{name}: not last is {unit}" for unit in ("seconds", "bytes", "ratio") if f"_{unit}_" in name]
+    return result
 
 
 def of_samples(family: Metric) -> list[str]:
-    found, seen = [], set()
+    result, seen = [], set()
     for sample in family.samples:
         series = (sample.name, tuple(sorted(sample.labels.items())))
         if series in seen:
-            found.append(f"{series} is there twice")
+            result.append(f"{series} is there twice")
         seen.add(series)
         if (family.type == "counter") != sample.name.endswith("_total"):
-            found.append(f"{sample.name} is a {family.type}")
+            result.append(f"{sample.name} is a {family.type}")
         if family.type == "counter" and sample.value < 0:
-            found.append(f"{sample.name} is negative")
+            result.append(f"{sample.name} is negative")
         if family.type != "histogram" and {"le", "quantile"} & set(sample.labels):
-            found.append(f"{sample.name} has a label that is Prometheus' own")
-    return found
+            result.append(f"{sample.name} has a label that is Prometheus' own")
+    return result
 
 
 def test_the_lint_of_this_test_finds_what_is_wrong() -> None:

@@ -40,20 +40,20 @@ def client(redis_url: str) -> Iterator[Masters]:
 def test_values_are_those_of_info(client: Masters, raw_redis: Any) -> None:
     raw_redis.config_set("maxmemory", 123_456_789)
     before = raw_redis.info()
-    found = samples(client)
+    result = samples(client)
     after = raw_redis.info()
     raw_redis.config_set("maxmemory", 0)
-    assert found["korvet_redis_up"] == 1
-    assert found["korvet_redis_memory_max_bytes"] == 123_456_789
-    assert found["korvet_redis_is_master"] == 1
-    assert found["korvet_redis_connected_replicas"] == 0
-    assert found["korvet_redis_evicted_keys_total"] == 0
+    assert result["korvet_redis_up"] == 1
+    assert result["korvet_redis_memory_max_bytes"] == 123_456_789
+    assert result["korvet_redis_is_master"] == 1
+    assert result["korvet_redis_connected_replicas"] == 0
+    assert result["korvet_redis_evicted_keys_total"] == 0
     grown = "total_commands_processed"
-    assert before[grown] < found["korvet_redis_commands_total"] <= after[grown]
+    assert before[grown] < result["korvet_redis_commands_total"] <= after[grown]
     # Valkey reports both names.
     server = "valkey" if "valkey_version" in before else "redis"
-    assert found[f"korvet_redis_info/{server}/{before[f'{server}_version']}"] == 1
-    assert {name.partition("/")[2] for name in found if name.startswith("korvet_redis_persistence_ok")} == {
+    assert result[f"korvet_redis_info/{server}/{before[f'{server}_version']}"] == 1
+    assert {name.partition("/")[2] for name in result if name.startswith("korvet_redis_persistence_ok")} == {
         "snapshot",
         "aof_write",
         "aof_rewrite",
@@ -64,23 +64,23 @@ def test_a_snapshot_is_shown_with_its_fork(client: Masters, raw_redis: Any) -> N
     raw_redis.bgsave()
     wait_until(lambda: not raw_redis.info("persistence")["rdb_bgsave_in_progress"], "it is saved")
     raw_redis.set("one", "change")
-    found = samples(client)
-    assert found["korvet_redis_unsaved_changes"] >= 1
-    assert found["korvet_redis_last_save_timestamp_seconds"] == raw_redis.info()["rdb_last_save_time"]
+    result = samples(client)
+    assert result["korvet_redis_unsaved_changes"] >= 1
+    assert result["korvet_redis_last_save_timestamp_seconds"] == raw_redis.info()["rdb_last_save_time"]
     # In microseconds there, in seconds here.
     taken = raw_redis.info()["latest_fork_usec"]
     assert taken > 0
-    assert found["korvet_redis_last_fork_seconds"] == pytest.approx(taken / 1e6)
+    assert result["korvet_redis_last_fork_seconds"] == pytest.approx(taken / 1e6)
 
 
 def test_a_failed_snapshot_is_shown() -> None:
     info = {"rdb_last_bgsave_status": "err", "aof_last_write_status": "ok", "role": "slave"}
-    found = {
+    result = {
         (sample.name, *filter(None, sample.labels.values())): sample.value
         for family in redis_families([ServerState("", info)])
         for sample in family.samples
     }
-    assert found == {
+    assert result == {
         ("korvet_redis_up",): 1,
         ("korvet_redis_is_master",): 0,
         ("korvet_redis_replicas_wanted",): 0,
@@ -132,12 +132,12 @@ def test_a_user_without_a_permission_gets_the_other_half(
     )
     try:
         with closing(Masters(Settings(redis_url=redis_url.replace("//", "//half:secret@")))) as half:
-            found = samples(half)
+            result = samples(half)
     finally:
         raw_redis.execute_command("ACL", "DELUSER", "half")
-    assert found["korvet_redis_up"] == 1
-    assert expected in found
-    assert missing not in found
+    assert result["korvet_redis_up"] == 1
+    assert expected in result
+    assert missing not in result
 
 
 def test_an_unreachable_redis_is_shown_as_down() -> None:
@@ -151,14 +151,14 @@ def test_each_master_of_a_cluster_has_its_series_and_one_that_is_away_is_named()
         one, other = cluster.nodes
         one.call("CONFIG", "SET", "maxmemory", 123_456_789)
         collector = RedisCollector(masters)
-        found = samples(masters, collector)
-        assert found[f"korvet_redis_memory_max_bytes/{one.address}"] == 123_456_789
-        assert found[f"korvet_redis_memory_max_bytes/{other.address}"] == 0
+        result = samples(masters, collector)
+        assert result[f"korvet_redis_memory_max_bytes/{one.address}"] == 123_456_789
+        assert result[f"korvet_redis_memory_max_bytes/{other.address}"] == 0
         other.kill()
-        found = samples(masters, collector)
-        assert [found[f"korvet_redis_up/{each.address}"] for each in (one, other)] == [1, 0]
-        assert f"korvet_redis_commands_total/{one.address}" in found
-        assert f"korvet_redis_commands_total/{other.address}" not in found
+        result = samples(masters, collector)
+        assert [result[f"korvet_redis_up/{item.address}"] for item in (one, other)] == [1, 0]
+        assert f"korvet_redis_commands_total/{one.address}" in result
+        assert f"korvet_redis_commands_total/{other.address}" not in result
         [there, away] = sorted(redis_state(masters, 0), key=len, reverse=True)
         assert (there["node"], there["memory_max"]) == (one.address, 123_456_789)
         assert away == {"node": other.address}
@@ -181,7 +181,7 @@ def test_the_connection_to_a_former_master_is_closed() -> None:
 
         def connections() -> list[Any]:
             # Those of the test come by the unix socket, and that of the replica has another flag.
-            return [each for each in former.client.client_list() if "N" in each["flags"]]
+            return [item for item in former.client.client_list() if "N" in item["flags"]]
 
         with closing(Masters(Settings(redis_url=cluster.url))) as masters:
             assert all(masters.each(lambda client: client.ping()).values())

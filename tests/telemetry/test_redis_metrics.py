@@ -94,7 +94,7 @@ def test_errors_of_scripts_are_counted_by_script_and_error(
         with pytest.raises(RespError):
             commit(redis, 5)
         outcomes = redis.scripts([(COMMIT, ["{g}:group"] * 4, ["g", 0, 1, "", "", 0, 0, 1])] * 2)
-        assert all(isinstance(each, RespError) for each in outcomes)
+        assert all(isinstance(outcome, RespError) for outcome in outcomes)
 
     labels = {"script": "group/commit"}
     assert moved(observer, name, refused, error="GROUP_ID_NOT_FOUND", **labels) == 1

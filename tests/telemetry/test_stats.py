@@ -37,19 +37,19 @@ def test_up_to_the_limit_partitions_have_their_own_row() -> None:
 
 def test_above_the_limit_logs_are_merged_by_topic_largest_first() -> None:
     merged = limited(LOGS, 4)
-    assert [(each.topic, each.partition, each.size_bytes, each.records) for each in merged] == [
+    assert [(item.topic, item.partition, item.size_bytes, item.records) for item in merged] == [
         ("b", None, 100, 10),
         ("a", None, 30, 3),
         ("c", None, 30, 3),
         ("d", None, 5, 0),
     ]
-    assert [each.oldest_age_ms for each in merged] == [7, 5, None, 50]
-    assert {(each.start_offset, each.end_offset) for each in merged} == {(None, None)}
+    assert [item.oldest_age_ms for item in merged] == [7, 5, None, 50]
+    assert {(item.start_offset, item.end_offset) for item in merged} == {(None, None)}
 
 
 def test_topics_above_the_limit_become_one_row() -> None:
     merged = limited(LOGS, 2)
-    assert [(each.topic, each.size_bytes) for each in merged] == [("b", 100), ("a", 30), (OTHER, 35)]
+    assert [(item.topic, item.size_bytes) for item in merged] == [("b", 100), ("a", 30), (OTHER, 35)]
     assert merged[2].oldest_age_ms == 50
     [rest] = limited(LOGS, 0)
     assert (rest.topic, rest.size_bytes, rest.index_rows) == (OTHER, 165, 5)
@@ -58,8 +58,8 @@ def test_topics_above_the_limit_become_one_row() -> None:
 def test_the_dirty_ratio_is_by_all_bytes_of_a_topic_and_absent_for_several_topics() -> None:
     never = log("a", 0, 300, None)
     logs = [msgspec.structs.replace(never, compacted_bytes=100), never, log("b", 0, 50, None)]
-    assert [each.dirty_ratio for each in logs] == [pytest.approx(2 / 3), None, None]
-    assert [each.dirty_ratio for each in limited(logs, 2)] == [pytest.approx(5 / 6), None]
+    assert [item.dirty_ratio for item in logs] == [pytest.approx(2 / 3), None, None]
+    assert [item.dirty_ratio for item in limited(logs, 2)] == [pytest.approx(5 / 6), None]
     [rest] = limited(logs, 0)
     assert (rest.compacted_bytes, rest.dirty_ratio) == (100, None)
     assert msgspec.structs.replace(never, size_bytes=0, compacted_bytes=0).dirty_ratio == 0

@@ -41,11 +41,11 @@ class Bench:
 
     def shown(self) -> dict[str, list[float]]:
         """Return the counters by topic: records and bytes in, records and bytes out."""
-        found: dict[str, list[float]] = {}
+        result: dict[str, list[float]] = {}
         for family in self.collector.collect():
             for sample in family.samples:
-                found.setdefault(sample.labels["topic"], []).append(sample.value)
-        return found
+                result.setdefault(sample.labels["topic"], []).append(sample.value)
+        return result
 
     def received(self) -> dict[str, float]:
         return {topic: values[0] for topic, values in self.shown().items()}
@@ -109,14 +109,14 @@ def test_counts_of_ended_workers_stay_until_their_topic_is_deleted(
 
 
 @pytest.mark.parametrize(
-    "found", ['{"id": "other"}', '{"id": "id of orders", "state": "deleting"}', "damaged"]
+    "result", ['{"id": "other"}', '{"id": "id of orders", "state": "deleting"}', "damaged"]
 )
 def test_a_topic_whose_row_is_of_another_is_deleted(
-    tmp_path: Path, redis_url: str, raw_redis: Any, found: str
+    tmp_path: Path, redis_url: str, raw_redis: Any, result: str
 ) -> None:
     bench = Bench(tmp_path, redis_url)
     bench.write(0, topic("orders", 4), lives=False)
-    raw_redis.hset(KEY, "orders", found)
+    raw_redis.hset(KEY, "orders", result)
     assert bench.received() == {}
 
 

@@ -40,8 +40,8 @@ class Site:
 
     def agreed(self, *flags: str, listener: str = "EC") -> tuple[str, str] | None:
         """Return version and suite of a handshake, None if there was none."""
-        found = DONE.search(self.s_client(*flags, listener=listener))
-        return (found[1], found[2]) if found and found[2] != "(NONE)" else None
+        result = DONE.search(self.s_client(*flags, listener=listener))
+        return (result[1], result[2]) if result and result[2] != "(NONE)" else None
 
 
 @pytest.fixture(scope="module")

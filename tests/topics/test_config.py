@@ -36,7 +36,10 @@ OWN = """
 def entries(overrides: dict[str, str], settings: Settings) -> dict[str, ConfigEntry]:
     """Return the configs of a topic at a broker on which nothing was altered since its start."""
     layers = Layers(settings=settings, static=settings)
-    return {each.definition.name: each for each in with_overrides(inherited_entries(layers), overrides, ())}
+    return {
+        with_override.definition.name: with_override
+        for with_override in with_overrides(inherited_entries(layers), overrides, ())
+    }
 
 
 def refusal(name: str, value: str | None) -> str:
@@ -58,7 +61,7 @@ def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [each.name for each in TOPIC_CONFIGS.values() if each.type in (ConfigType.INT, ConfigType.LONG)]
+    "name", [item.name for item in TOPIC_CONFIGS.values() if item.type in (ConfigType.INT, ConfigType.LONG)]
 )
 def test_numbers_are_within_their_bounds_and_written_as_kafka_reads_them(name: str) -> None:
     definition = TOPIC_CONFIGS[name]

@@ -29,8 +29,8 @@ def store(redis: Redis) -> TopicStore:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every step take two partitions, or one group."""
-    for each in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
-        monkeypatch.setattr(topic_deletion, each, 2)
+    for item in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
+        monkeypatch.setattr(topic_deletion, item, 2)
     monkeypatch.setattr(topic_deletion, "_GROUPS_PER_STEP", 1)
     monkeypatch.setattr(topic_deletion, "_FIELDS_PER_STEP", 5)
 

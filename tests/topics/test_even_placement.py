@@ -95,7 +95,9 @@ def test_the_partitions_spread_evenly_also_those_that_are_added(
 def test_other_topics_keep_the_documented_names(worker: Domain, redis_cluster: RedisCluster) -> None:
     for name, configs in (("orders", {}), ("orders-named", {"redis.placement": "name"})):
         topic = worker.topics.create(TopicSpec(name=name, partitions=3, configs=configs))
-        assert [each.stream for each in topic.partitions] == [f"korvet:{name}:{n}" for n in range(3)]
+        assert [partition.stream for partition in topic.partitions] == [
+            f"korvet:{name}:{n}" for n in range(3)
+        ]
         assert topic.overrides["redis.placement"] == "name"
     assert b"tags" not in row_of(redis_cluster)
     assert add(worker, 4).partitions[3].stream == "korvet:orders:3"
@@ -105,12 +107,12 @@ def test_the_setting_of_the_broker_counts_at_the_creation_alone(redis_cluster: R
     with domain(redis_cluster.url, Settings(redis_placement="even")) as made:
         topic = made.topics.create(TopicSpec(name="orders", partitions=3))
         named = made.topics.create(TopicSpec(name="named", configs={"redis.placement": "name"}))
-        assert all(each.tag for each in topic.partitions)
+        assert all(partition.tag for partition in topic.partitions)
         assert named.partitions[0].stream == "korvet:named:0"
     with domain(redis_cluster.url) as later:
         assert later.topics.get("orders").overrides["redis.placement"] == "even"
         assert is_even(spread(redis_cluster, 3))
-        assert all(each.tag for each in add(later, 6).partitions)
+        assert all(partition.tag for partition in add(later, 6).partitions)
 
 
 @pytest.mark.embedded  # about one Redis
@@ -118,7 +120,7 @@ def test_without_a_cluster_the_names_are_the_documented_ones(here: Domain) -> No
     topic = here.topics.create(TopicSpec(name="orders", partitions=2, configs=EVEN))
     assert topic.overrides["redis.placement"] == "even"
     grown = here.topics.add_partitions(topic, lambda row: replace(row, partitions=3))
-    assert [each.stream for each in grown.partitions] == [f"korvet:orders:{n}" for n in range(3)]
+    assert [partition.stream for partition in grown.partitions] == [f"korvet:orders:{n}" for n in range(3)]
 
 
 def test_a_topic_of_a_cluster_grows_and_goes_on_one_redis(here: Domain, raw_redis: Any) -> None:
@@ -128,7 +130,7 @@ def test_a_topic_of_a_cluster_grows_and_goes_on_one_redis(here: Domain, raw_redi
     assert text is not None
     here.topics._store._finish_creation("orders", text)
     [first, second, third] = here.topics.add_partitions(
-        here.topics.get("orders"), lambda found: replace(found, partitions=3)
+        here.topics.get("orders"), lambda result: replace(result, partitions=3)
     ).partitions
     assert (first.tag, second.tag) == ("0aB", "1cD")
     assert len(third.tag) == 3
@@ -157,20 +159,20 @@ def test_records_and_offsets_of_such_a_topic_are_kept_and_go_with_it(
 
     def groups() -> list[int]:
         return [
-            len(listed(each.stream, worker.redis.call("XINFO", "GROUPS", each.stream)))
-            for each in topic.partitions
+            len(listed(partition.stream, worker.redis.call("XINFO", "GROUPS", partition.stream)))
+            for partition in topic.partitions
         ]
 
     assert groups() == [1] * 6
     # A worker that does not know of the topic finds them by what is committed alone.
     asked = [("billing", place) for place in places]
-    found = OffsetStore(worker.redis, KEYS, mirror=True).fetch(asked)
-    assert found == list(value(offsets.fetch_all(["billing"])).values())
-    assert [row and value([row]).offset for row in found] == ends
-    assert all(each.counts for each in offsets.stored("billing"))
+    result = OffsetStore(worker.redis, KEYS, mirror=True).fetch(asked)
+    assert result == list(value(offsets.fetch_all(["billing"])).values())
+    assert [row and value([row]).offset for row in result] == ends
+    assert all(item.counts for item in offsets.stored("billing"))
     # Offsets that are deleted, with a row that is known and with any, and then all of the group.
     [version] = offsets.versions(["billing"])
-    rows = {each.at: each.row for each in offsets.stored("billing")[:1]} | {places[5]: b""}
+    rows = {item.at: item.row for item in offsets.stored("billing")[:1]} | {places[5]: b""}
     assert not isinstance(version, KafkaError)
     assert offsets.delete("billing", version, rows, delete_empty_group=False).offsets == len(rows)
     assert sum(groups()) == 6 - len(rows)
@@ -194,7 +196,7 @@ def test_what_is_committed_for_a_former_topic_does_not_count(worker: Domain) -> 
         topic = worker.topics.create(TopicSpec(name="orders", partitions=1, configs=configs))
         assert committed.fetch([("billing", at)]) == [None]
         assert offsets.fetch_all(["billing"]) == [{}]
-        assert not any(each.counts for each in offsets.stored("billing"))
+        assert not any(item.counts for item in offsets.stored("billing"))
         assert committed.commit(Committer("billing"), [ref]) == [None]
         [row] = committed.fetch([("billing", at)])
         assert row is not None
@@ -208,8 +210,8 @@ def test_what_is_committed_for_a_former_topic_does_not_count(worker: Domain) -> 
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every step take two partitions."""
     monkeypatch.setattr(topic_store, "_CREATED_PER_STEP", 2)
-    for each in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
-        monkeypatch.setattr(topic_deletion, each, 2)
+    for item in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
+        monkeypatch.setattr(topic_deletion, item, 2)
 
 
 def finished(store: TopicStore, cluster: RedisCluster) -> TopicRow | None:

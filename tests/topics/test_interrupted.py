@@ -45,8 +45,8 @@ def store(redis: Redis) -> TopicStore:
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every step take two partitions, or one group."""
     monkeypatch.setattr(topic_store, "_CREATED_PER_STEP", 2)
-    for each in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
-        monkeypatch.setattr(topic_deletion, each, 2)
+    for item in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
+        monkeypatch.setattr(topic_deletion, item, 2)
     monkeypatch.setattr(topic_deletion, "_GROUPS_PER_STEP", 1)
     monkeypatch.setattr(topic_deletion, "_FIELDS_PER_STEP", 9)
 
@@ -109,8 +109,8 @@ def test_a_creation_that_is_interrupted_is_completed(
 ) -> None:
     seen = set()
     for _ in interruptions(redis_url, lambda doomed: doomed.create(ORDERS), sent=sent):
-        found = visible(store, raw_redis)
-        assert found in (None, ORDERS)
+        result = visible(store, raw_redis)
+        assert result in (None, ORDERS)
         written = store.load().rows.get("orders")
         seen.add(written.state if written else None)
         if written is not None:
@@ -134,7 +134,7 @@ def test_a_creation_is_completed_by_one_process_alone(
     end_claim(raw_redis)
     [creating] = store.load().rows.values()
     done = [gevent.spawn(store.finish_creation, creating) for _ in range(5)]
-    assert sorted(each.get(timeout=30) for each in done) == [False] * 4 + [True]
+    assert sorted(item.get(timeout=30) for item in done) == [False] * 4 + [True]
     assert visible(store, raw_redis) == ORDERS
 
 
@@ -153,8 +153,8 @@ def test_a_creator_that_was_too_slow_creates_nothing_more(
 
     def come_late() -> None:
         before = dumped(raw_redis)
-        for each in late:
-            assert refusal(each) == ErrorCode.REQUEST_TIMED_OUT
+        for item in late:
+            assert refusal(item) == ErrorCode.REQUEST_TIMED_OUT
         assert dumped(raw_redis) == before
 
     monkeypatch.setattr("korvet.topics.rows.CLAIM_MS", -1)
@@ -250,14 +250,14 @@ def test_a_growth_that_is_interrupted_has_not_begun_for_clients(
     outcomes = set()
     for _ in interruptions(redis_url, grow, sent=sent):
         fill(raw_redis, ORDERS)
-        found = visible(store, raw_redis)
-        assert found is not None
-        assert found in (ORDERS, WIDER)
-        outcomes.add(found.partitions)
+        result = visible(store, raw_redis)
+        assert result is not None
+        assert result in (ORDERS, WIDER)
+        outcomes.add(result.partitions)
         end_claim(raw_redis)
         if then == "grow":
             assert grow(store) == visible(store, raw_redis) == WIDER
-        elif then == "less" and found == ORDERS:
+        elif then == "less" and result == ORDERS:
             six = store.add_partitions("orders", "id-1", lambda row: replace(row, partitions=6))
             assert six.partitions == 6
             assert visible(store, raw_redis) == replace(ORDERS, partitions=6)

@@ -86,9 +86,9 @@ BROKERS = LiveBrokers([BROKER], None)
 def kept(here: Domain) -> KeptTopics:
     """Give a view's topics for version 12, of which it keeps `orders`, led in epochs 5 and 6."""
     topic = here.topics.create(TopicSpec(name="orders", partitions=2))
-    found = view_of(here).kept(BROKERS, 12, "PLAINTEXT")
-    found.keep(topic, (5, 6), b"content")
-    return found
+    result = view_of(here).kept(BROKERS, 12, "PLAINTEXT")
+    result.keep(topic, (5, 6), b"content")
+    return result
 
 
 @pytest.mark.parametrize("epochs", [(5, 7), (5, None), (5,), (5, 6, 6)])
@@ -117,14 +117,14 @@ def test_a_topic_whose_configs_change_is_kept(here: Domain, kept: KeptTopics) ->
 def test_topics_are_kept_for_a_version_a_listener_and_the_brokers(here: Domain) -> None:
     view, topic = view_of(here), here.topics.create(TopicSpec(name="orders", partitions=1))
 
-    def found(*of: Any) -> bytes | None:
+    def result(*of: Any) -> bytes | None:
         return view.kept(*of).get(topic, (5,))
 
     view.kept(BROKERS, 12, "PLAINTEXT").keep(topic, (5,), b"content")
-    assert found(BROKERS, 12, "PLAINTEXT") == b"content"
-    assert found(BROKERS, 13, "PLAINTEXT") is found(BROKERS, 12, "OTHER") is None
-    assert found(BROKERS, 12, "PLAINTEXT") == b"content"
-    assert found(LiveBrokers([BROKER], 1), 12, "PLAINTEXT") is None
+    assert result(BROKERS, 12, "PLAINTEXT") == b"content"
+    assert result(BROKERS, 13, "PLAINTEXT") is result(BROKERS, 12, "OTHER") is None
+    assert result(BROKERS, 12, "PLAINTEXT") == b"content"
+    assert result(LiveBrokers([BROKER], 1), 12, "PLAINTEXT") is None
 
 
 def test_what_a_request_keeps_that_began_with_former_brokers_is_nobodys(here: Domain) -> None:
@@ -140,9 +140,9 @@ def test_what_is_kept_is_bounded(here: Domain, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(metadata_view, "KEPT_BYTES_MAX", 10_000)
     view, topic = view_of(here), here.topics.create(TopicSpec(name="orders", partitions=1))
     topics = [msgspec.structs.replace(topic, id=bytes([number] * 16)) for number in range(30)]
-    for each in topics:
-        view.kept(BROKERS, 12, "PLAINTEXT").keep(each, (5,), bytes(1000))
-    left = [each for each in topics if view.kept(BROKERS, 12, "PLAINTEXT").get(each, (5,))]
+    for item in topics:
+        view.kept(BROKERS, 12, "PLAINTEXT").keep(item, (5,), bytes(1000))
+    left = [item for item in topics if view.kept(BROKERS, 12, "PLAINTEXT").get(item, (5,))]
     assert 0 < len(left) < 10
 
 

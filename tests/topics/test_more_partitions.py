@@ -48,8 +48,8 @@ def test_new_partitions_are_assigned_to_as_many_brokers_as_the_others() -> None:
     assert grown.assignment[:2] == [[0, 1], [1, 2]]
     added = grown.assignment[2:]
     assert len(added) == 6
-    assert {len(set(each)) for each in added} == {2}
-    assert {each[0] for each in added} == LIVE
+    assert {len(set(item)) for item in added} == {2}
+    assert {item[0] for item in added} == LIVE
     with pytest.raises(KafkaError, match="assigned to 2 brokers each; 1 are live") as refused:
         with_partitions(assigned, 3, None, {0})
     assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
@@ -101,8 +101,8 @@ def test_new_partitions_are_there_and_the_old_ones_as_they_were(here: Domain, th
     assert topic == now
     for index in range(1, 3):
         assert there.append("orders", b"new", partition=index) >= 0
-    [found] = there.fetch(there.wanted("orders", 0, offset))
-    assert found.high_watermark == offset + 1
+    [result] = there.fetch(there.wanted("orders", 0, offset))
+    assert result.high_watermark == offset + 1
 
 
 def test_growth_that_is_only_validated_changes_nothing(here: Domain, raw_redis: redis.Redis) -> None:
@@ -132,7 +132,7 @@ def test_of_two_that_grow_a_topic_at_once_one_finds_it_grown(here: Domain, there
 
     greenlets = [gevent.spawn(grow, view) for view in (here, there) for _ in range(5)]
     assert (
-        sorted(each.get(timeout=30) for each in greenlets)
+        sorted(greenlet.get(timeout=30) for greenlet in greenlets)
         == [ErrorCode.NONE] + [ErrorCode.INVALID_PARTITIONS] * 9
     )
     there.topics.refresh()

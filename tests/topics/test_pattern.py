@@ -65,7 +65,7 @@ def test_others_run_while_a_long_id_is_matched() -> None:
 def test_no_pattern_stays_in_memory() -> None:
     def kept() -> list[Any]:
         gc.collect()
-        return [each for each in gc.get_objects() if isinstance(each, re2._Regexp)]
+        return [item for item in gc.get_objects() if isinstance(item, re2._Regexp)]
 
     before = len(kept())
     for number in range(10):

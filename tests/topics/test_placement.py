@@ -9,7 +9,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.topics.placement import Target, election_outcome, reassigned, replication_factor
 from korvet.topics.types import TopicRow
 
-LIVE = LiveBrokers([LiveBroker(each, {}) for each in (0, 1, 2)], None)
+LIVE = LiveBrokers([LiveBroker(item, {}) for item in (0, 1, 2)], None)
 
 
 def row(*assignment: list[int], partitions: int = 3) -> TopicRow:
@@ -42,7 +42,7 @@ def test_a_target_that_is_refused_does_not_keep_the_others_from_it() -> None:
     targets = [Target(0, [9]), Target(1, [1]), Target(7, [0])]
     assignment, outcomes = reassigned(row(), targets, LIVE, factor_may_change=True)
     assert assignment == [[], [1]]
-    assert [each and each.code for each in outcomes] == [
+    assert [item and item.code for item in outcomes] == [
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         None,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -33,19 +33,19 @@ def retry(view: Domain, stale: Topic) -> None:
 def test_ids_are_unique_and_print_as_kafkas_do() -> None:
     ids = {new_id() for _ in range(500)}
     assert len(ids) == 500
-    assert {len(each) for each in ids} == {16}
-    assert {len(id_text(each)) for each in ids} == {22}
-    assert not any(id_text(each).startswith("-") for each in ids)
+    assert {len(item) for item in ids} == {16}
+    assert {len(id_text(item)) for item in ids} == {22}
+    assert not any(id_text(item).startswith("-") for item in ids)
 
 
 def test_a_registry_follows_creations_and_deletions_of_another(here: Domain, there: Domain) -> None:
     assert here.topics.list_all() == []
     made = there.topics.create(TopicSpec(name="orders", partitions=3))
-    found = here.topics.get("orders")
-    assert (found.id, len(found.partitions)) == (made.id, 3)
-    assert here.topics.resolve(TopicRef("", made.id)) == found
+    result = here.topics.get("orders")
+    assert (result.id, len(result.partitions)) == (made.id, 3)
+    assert here.topics.resolve(TopicRef("", made.id)) == result
     there.topics.delete([made])
-    assert here.topics.get("orders") == found  # a cache, until it is refreshed
+    assert here.topics.get("orders") == result  # a cache, until it is refreshed
     here.topics.refresh()
     assert refusal(here.topics.get, "orders") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert refusal(here.topics.resolve, TopicRef("", made.id)) == ErrorCode.UNKNOWN_TOPIC_ID
@@ -157,9 +157,9 @@ def test_a_config_in_redis_that_cannot_be_read_hides_no_topic(here: Domain, raw_
     row["configs"]["retention.ms"] = "soon"
     raw_redis.hset("korvet:topics", "orders", json.dumps(row))
     here.topics.reload()
-    found = here.topics.get("orders")
-    assert "retention.ms" not in found.overrides
-    assert found.config.retention_ms == Settings().log_retention_ms
+    result = here.topics.get("orders")
+    assert "retention.ms" not in result.overrides
+    assert result.config.retention_ms == Settings().log_retention_ms
 
 
 def test_only_those_partitions_are_made_that_are_asked_for(here: Domain) -> None:
@@ -176,6 +176,6 @@ def test_only_those_partitions_are_made_that_are_asked_for(here: Domain) -> None
     assert len(partitions) == 1000
     assert made == []
     assert partitions[7] is topics.partition(TopicRef("orders"), 7)[1]
-    assert [each.index for each in partitions[998:]] == [998, 999]
+    assert [partition.index for partition in partitions[998:]] == [998, 999]
     assert partitions[-1].index == 999
     assert made == [7, 998, 999]

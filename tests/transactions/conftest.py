@@ -35,5 +35,5 @@ def other(settings: Settings, worker: Process) -> Iterator[Process]:
 
 
 @pytest.fixture
-def found(raw_redis: Any) -> Found:
+def stored(raw_redis: Any) -> Found:
     return Found(raw_redis)

@@ -135,8 +135,8 @@ class Found:
         self.raw = raw
 
     def state(self) -> str | None:
-        found = self.raw.hget(KEYS.transaction(ID), "state")
-        return found.decode() if found is not None else None
+        stored = self.raw.hget(KEYS.transaction(ID), "state")
+        return stored.decode() if stored is not None else None
 
     def set(self, **fields: object) -> None:
         self.raw.hset(KEYS.transaction(ID), mapping={name: str(value) for name, value in fields.items()})

@@ -18,14 +18,14 @@ ERRORS = {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE", "CON
 
 @pytest.mark.parametrize("bumps", [False, True])
 def test_all_processes_end_a_transaction_in_the_same_way(
-    worker: Process, other: Process, found: Found, *, bumps: bool
+    worker: Process, other: Process, stored: Found, *, bumps: bool
 ) -> None:
     chosen = random.Random(bumps)
     seen, offset = set(), None
     for number in range(ROUNDS):
         by = worker.open(number)
         if chosen.random() < 0.3:
-            found.set(started=1)  # its timeout is over
+            stored.set(started=1)  # its timeout is over
         acts: list[Callable[[], object]] = [
             partial(process.end, by, commit=commit, bumps_epoch=bumps)
             for process in (worker, other)
@@ -36,10 +36,10 @@ def test_all_processes_end_a_transaction_in_the_same_way(
         done = [gevent.spawn(_outcome, act) for act in acts]
         gevent.joinall(done, timeout=60, raise_error=True)
         other.keep()
-        ends = {found.markers(index)[number] for index in range(PARTITIONS)}
+        ends = {stored.markers(index)[number] for index in range(PARTITIONS)}
         assert len(ends) == 1
-        assert [len(found.markers(index)) for index in range(PARTITIONS)] == [number + 1] * PARTITIONS
-        assert found.open_partitions() == []
+        assert [len(stored.markers(index)) for index in range(PARTITIONS)] == [number + 1] * PARTITIONS
+        assert stored.open_partitions() == []
         seen |= ends
         if ends == {"commit"}:
             offset = number

@@ -56,7 +56,7 @@ def deaths(worker: Process, act: Callable[[], object], *, served: bool) -> Itera
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("served", [False, True])
 def test_what_is_decided_is_done_everywhere_and_once(
-    worker: Process, other: Process, found: Found, finish: Finish, *, served: bool, commit: bool, bumps: bool
+    worker: Process, other: Process, stored: Found, finish: Finish, *, served: bool, commit: bool, bumps: bool
 ) -> None:
     by = worker.open()
     seen = set()
@@ -65,18 +65,18 @@ def test_what_is_decided_is_done_everywhere_and_once(
         worker.end(by, commit=commit, bumps_epoch=bumps)
 
     for _ in deaths(worker, end, served=served):
-        before = found.state()
+        before = stored.state()
         seen.add(before)
         if before == "Ongoing":
-            found.set(started=1)  # its timeout is over
+            stored.set(started=1)  # its timeout is over
         finish(other, by, commit, bumps)
         is_decided = before != "Ongoing" or finish is retry
         result = "commit" if commit and is_decided else "abort"
-        assert [found.markers(index) for index in range(PARTITIONS)] == [[result]] * PARTITIONS
-        assert found.open_partitions() == []
+        assert [stored.markers(index) for index in range(PARTITIONS)] == [[result]] * PARTITIONS
+        assert stored.open_partitions() == []
         assert committed(other) == (OFFSET if result == "commit" else None)
         assert other.offsets.unstable(["billing"]) == [set()]
-        found.raw.flushall()
+        stored.raw.flushall()
         for process in (worker, other):
             process.topics.reload()
         make_topic(worker)

@@ -24,7 +24,7 @@ def test_no_marker_is_written_before_replicas_have_the_decision() -> None:
         redis.Redis.from_url(url) as master,
     ):
         raw: Any = master
-        found = Found(raw)
+        stored = Found(raw)
         process = Process(Settings(redis_url=url, replicas=1, redis_timeout_ms=1000))
         make_topic(process)
         identities = []
@@ -35,15 +35,15 @@ def test_no_marker_is_written_before_replicas_have_the_decision() -> None:
             return bool(identities)
 
         assert not begun()
-        assert found.state() is None
+        assert stored.state() is None
         with redis_servers.embedded_server("--replicaof", "127.0.0.1", port):
             wait_until(begun, "a replica is in sync")
         [by] = identities
-        written = [len(found.markers(index)) for index in range(PARTITIONS)]
+        written = [len(stored.markers(index)) for index in range(PARTITIONS)]
         with pytest.raises(KafkaError) as refused:
             process.end(by, commit=True)
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert [len(found.markers(index)) for index in range(PARTITIONS)] == written
+        assert [len(stored.markers(index)) for index in range(PARTITIONS)] == written
         with redis_servers.embedded_server("--replicaof", "127.0.0.1", port):
 
             def ended() -> bool:
@@ -52,5 +52,5 @@ def test_no_marker_is_written_before_replicas_have_the_decision() -> None:
                 return False
 
             wait_until(ended, "a replica is in sync again")
-        assert [found.markers(index)[-1] for index in range(PARTITIONS)] == ["commit"] * PARTITIONS
+        assert [stored.markers(index)[-1] for index in range(PARTITIONS)] == ["commit"] * PARTITIONS
         process.close()

@@ -332,13 +332,13 @@ class AssignedGroups(BrokerAssignedGroups):
         matches: Callable[[str], bool] = (
             matcher(member.row.regex) if member.row.regex else lambda _name: False
         )
-        found = {each: self._topics.cached(TopicRef("", id_bytes(each))) for each in topic_ids}
-        if None in found.values():
+        result = {item: self._topics.cached(TopicRef("", id_bytes(item))) for item in topic_ids}
+        if None in result.values():
             self._topics.refresh()
-            found = {each: self._topics.cached(TopicRef("", id_bytes(each))) for each in topic_ids}
+            result = {item: self._topics.cached(TopicRef("", id_bytes(item))) for item in topic_ids}
         return {
-            each
-            for each, topic in found.items()
+            item
+            for item, topic in result.items()
             if topic is not None and (topic.name in names or matches(topic.name))
         }
 
@@ -352,16 +352,16 @@ class AssignedGroups(BrokerAssignedGroups):
         matched = self._matched(group, members, regex, is_visible)
         selection, topics_of = self._selector.select(members, matched)
         subscribers = [
-            AssignedMember(each.member_id, each.row.instance, topics_of[each.member_id], each.target)
-            for each in in_turns(members)
+            AssignedMember(member.member_id, member.row.instance, topics_of[member.member_id], member.target)
+            for member in in_turns(members)
         ]
         counts = self._selector.partitions(frozenset[str]().union(*topics_of.values()))
         assignor = self._preferred(members)
         targets = self.assignors[assignor](subscribers, counts)
         rows = {
-            each.member_id: targets[each.member_id]
-            for each in in_turns(members)
-            if targets[each.member_id] != each.target
+            member.member_id: targets[member.member_id]
+            for member in in_turns(members)
+            if targets[member.member_id] != member.target
         }
         digest = self._selector.digest(selection)
         written = Targets(epoch, assignor, msgspec.json.encode(selection), digest, rows)
@@ -371,18 +371,18 @@ class AssignedGroups(BrokerAssignedGroups):
         self, group: str, members: Sequence[ConsumerMember], regex: str, is_visible: IsVisible
     ) -> dict[str, list[str]]:
         """Return what all expressions match: as it is stored, but for new ones and that of who asks, if it is alone."""
-        used = Counter(each.row.regex for each in members if each.row.regex)
+        used = Counter(member.row.regex for member in members if member.row.regex)
         stored = _selection(self.store.fields(group)).expressions if used else {}
         return {
-            each: stored[each]
-            if each in stored and not (each == regex and count == 1)
-            else self._selector.match(each, is_visible)
-            for each, count in used.items()
+            item: stored[item]
+            if item in stored and not (item == regex and count == 1)
+            else self._selector.match(item, is_visible)
+            for item, count in used.items()
         }
 
     def _preferred(self, members: Sequence[ConsumerMember]) -> str:
         """Return the assignor that most members name, the first of the setting if none does."""
-        votes = Counter(each.row.assignor for each in members if each.row.assignor in self.assignors)
+        votes = Counter(member.row.assignor for member in members if member.row.assignor in self.assignors)
         return max(self.assignors, key=lambda name: votes[name])
 
     def _begin_epoch_for_topics(self, group: str, is_visible: IsVisible, regex: str) -> bool:
@@ -428,7 +428,7 @@ class AssignedGroups(BrokerAssignedGroups):
 
 def check_size(request: MemberReport) -> None:
     texts = (request.member_id, request.instance, request.rack, request.regex, *(request.names or ()))
-    if sum(len(each or "") for each in texts) > METADATA_BYTES_MAX:
+    if sum(len(text or "") for text in texts) > METADATA_BYTES_MAX:
         message = f"a member may have {METADATA_BYTES_MAX} bytes of metadata"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 

@@ -37,33 +37,33 @@ _UNEVEN = 2
 
 def assign_ranges(members: Sequence[AssignedMember], topics: Mapping[str, int]) -> dict[str, Owned]:
     # Static members first: their places stay when they restart.
-    ordered = sorted(members, key=lambda each: (not each.instance, each.instance or each.member_id))
-    assigned: dict[str, list[_Partition]] = {each.member_id: [] for each in members}
+    ordered = sorted(members, key=lambda item: (not item.instance, item.instance or item.member_id))
+    assigned: dict[str, list[_Partition]] = {item.member_id: [] for item in members}
     for topic_id, count in sorted(topics.items()):
-        subscribers = [each for each in in_turns(ordered) if topic_id in each.topics]
+        subscribers = [item for item in in_turns(ordered) if topic_id in item.topics]
         begin = 0
         for place, member in enumerate(in_turns(subscribers)):
             end = begin + count // len(subscribers) + (place < count % len(subscribers))
             assigned[member.member_id] += [(topic_id, index) for index in range(begin, end)]
             begin = end
-    return {member_id: frozenset(each) for member_id, each in in_turns(assigned.items())}
+    return {member_id: frozenset(item) for member_id, item in in_turns(assigned.items())}
 
 
 def assign_uniformly(members: Sequence[AssignedMember], topics: Mapping[str, int]) -> dict[str, Owned]:
     """Assign as many partitions to each member as to any other, as far as subscriptions allow."""
-    subscribed = frozenset[str]().union(*(each.topics for each in members))
+    subscribed = frozenset[str]().union(*(member.topics for member in members))
     topics = {topic_id: count for topic_id, count in topics.items() if topic_id in subscribed}
     assigned, free = _kept(members, topics)
-    if len({each.topics for each in members}) <= 1:
+    if len({member.topics for member in members}) <= 1:
         _fill_quotas(assigned, free)
     else:
         subscribers = {
-            topic_id: [each.member_id for each in in_turns(members) if topic_id in each.topics]
+            topic_id: [member.member_id for member in in_turns(members) if topic_id in member.topics]
             for topic_id in topics
         }
         _hand_out(assigned, free, subscribers)
         _balance(assigned, subscribers, topics)
-    return {member_id: frozenset(each) for member_id, each in in_turns(assigned.items())}
+    return {member_id: frozenset(item) for member_id, item in in_turns(assigned.items())}
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
@@ -85,7 +85,7 @@ def _kept(
         taken |= own
         assigned[member.member_id] = own
     every = ((topic_id, index) for topic_id, count in sorted(topics.items()) for index in range(count))
-    return assigned, [each for each in in_turns(every) if each not in taken]
+    return assigned, [item for item in in_turns(every) if item not in taken]
 
 
 def _fill_quotas(assigned: dict[str, set[_Partition]], free: list[_Partition]) -> None:
@@ -114,13 +114,13 @@ def _hand_out(
     assigned: dict[str, set[_Partition]], free: list[_Partition], subscribers: Mapping[str, Sequence[str]]
 ) -> None:
     """Give each partition that nobody has to the least loaded of its subscribers, those with few subscribers first."""
-    free.sort(key=lambda each: (len(subscribers[each[0]]), each))
+    free.sort(key=lambda item: (len(subscribers[item[0]]), item))
     heaps: dict[str, list[tuple[int, str]]] = {}
     for partition in in_turns(free):
         topic_id = partition[0]
         heap = heaps.get(topic_id)
         if heap is None:
-            heap = heaps[topic_id] = [(len(assigned[each]), each) for each in subscribers[topic_id]]
+            heap = heaps[topic_id] = [(len(assigned[item]), item) for item in subscribers[topic_id]]
             heapq.heapify(heap)
         load, member_id = heap[0]
         # It may have got partitions of other topics since.
@@ -140,17 +140,17 @@ def _balance(
 
     Each move makes the sum of the squares of the loads smaller, so it ends.
     """
-    owner = {each: member_id for member_id, own in assigned.items() for each in in_turns(own)}
+    owner = {item: member_id for member_id, own in assigned.items() for item in in_turns(own)}
     moved = True
     while moved:
         moved = False
         for topic_id in sorted(subscribers):
             partitions = [(topic_id, index) for index in in_turns(range(topics[topic_id]))]
-            heap = [(len(assigned[each]), each) for each in in_turns(subscribers[topic_id])]
+            heap = [(len(assigned[item]), item) for item in in_turns(subscribers[topic_id])]
             heapq.heapify(heap)
             # From the most loaded first.
-            held = [each for each in in_turns(partitions) if each in owner]
-            for partition in in_turns(sorted(held, key=lambda each: -len(assigned[owner[each]]))):
+            held = [item for item in in_turns(partitions) if item in owner]
+            for partition in in_turns(sorted(held, key=lambda item: -len(assigned[owner[item]]))):
                 while heap[0][0] != len(assigned[heap[0][1]]):
                     heapq.heapreplace(heap, (len(assigned[heap[0][1]]), heap[0][1]))
                 load, least = heap[0]

@@ -143,7 +143,7 @@ class ClassicMembers:
         Admin clients remove members of the consumer protocol this way too.
         """
         try:
-            left = self._store.leave(group, [(*each, LEAVE_EPOCH) for each in members])
+            left = self._store.leave(group, [(*member, LEAVE_EPOCH) for member in members])
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 error.without_frames()
@@ -198,17 +198,17 @@ class ClassicMembers:
         ):
             return None
         members = self._store.all_members(group)
-        protocols = [dict(each.protocols) for each in members]
+        protocols = [dict(item.protocols) for item in members]
         votes = Counter(
-            next((name for name in names if all(name in each for each in protocols)), "")
+            next((name for name in names if all(name in item for item in protocols)), "")
             for names in protocols
         )
-        if not votes or "" in votes or any(each.progress.owned != each.target for each in members):
+        if not votes or "" in votes or any(item.progress.owned != item.target for item in members):
             return None
         [(protocol, _)] = votes.most_common(1)
         assignments = {
-            member.member_id: encode_assignment(version_of(each[protocol]) or 0, self._names(member.target))
-            for member, each in zip(members, protocols, strict=True)
+            member.member_id: encode_assignment(version_of(item[protocol]) or 0, self._names(member.target))
+            for member, item in zip(members, protocols, strict=True)
         }
         return StableGroup(fields.epoch, protocol, assignments)
 
@@ -244,20 +244,20 @@ class ClassicMembers:
         return parse_subscription(metadata) or ClassicSubscription(topics=[])
 
     def _owned(self, subscription: ClassicSubscription) -> Owned:
-        found = []
-        for each in subscription.owned_partitions:
-            topic = self._topics.get_cached(each.topic)
+        result = []
+        for owned_partition in subscription.owned_partitions:
+            topic = self._topics.get_cached(owned_partition.topic)
             if topic is not None:
-                found += [(id_text(topic.id), index) for index in each.partitions]
-        return frozenset(found)
+                result += [(id_text(topic.id), index) for index in owned_partition.partitions]
+        return frozenset(result)
 
     def _names(self, owned: Owned) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         for topic_id, indexes in text_of(owned).items():
             topic = self._topics.cached(TopicRef("", id_bytes(topic_id)))
             if topic is not None:
-                found[topic.name] = indexes
-        return found
+                result[topic.name] = indexes
+        return result
 
 
 def _joined(member_id: str, generation: int, protocol: str) -> Joined:

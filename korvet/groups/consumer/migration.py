@@ -56,8 +56,8 @@ class Migration:
                 return
             self._check(group, described)
             has_place = any(
-                each.member_id == member_id or (instance and each.instance == instance)
-                for each in described.members
+                member.member_id == member_id or (instance and member.instance == instance)
+                for member in described.members
             )
             if len(described.members) == self._consumer_size_max and not has_place:
                 message = f"group {group} has {len(described.members)} members already"
@@ -139,9 +139,9 @@ class Migration:
 
     def _owned(self, assignment: list[tuple[str, int]]) -> Owned:
         topics = {name: self._topics.get_cached(name) for name, _ in assignment}
-        found = [
+        result = [
             (id_text(topic.id), index)
             for name, index in assignment
             if (topic := topics[name]) is not None and 0 <= index < len(topic.partitions)
         ]
-        return frozenset(found) if found else NOTHING
+        return frozenset(result) if result else NOTHING

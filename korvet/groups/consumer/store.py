@@ -176,10 +176,10 @@ class ConsumerStore:
         if self.kind == SHARE and 0 < late_ms <= REMOVAL_MS:
             self._end_sessions(group)
             reply, holder, *_ = self._redis.transaction(commands)
-        found = listed(state, reply)
+        result = listed(state, reply)
         if isinstance(holder, bytes) and instance and holder.decode() != member_id:
             names.append(holder.decode())
-        fields = _group_fields(state, cast("list[bytes | None]", found))
+        fields = _group_fields(state, cast("list[bytes | None]", result))
         stored = self._members(members, assignments, names) if fields.kind else {}
         member = stored.get(member_id)
         other = stored.get(names[-1]) if isinstance(holder, bytes) and instance else None
@@ -287,41 +287,41 @@ class ConsumerStore:
         If one is replaced meanwhile neither of both may be found, so all are read again while some have gone.
         """
         deadlines = self._keys.consumer_group(group)[2]
-        found: list[ConsumerMember] = []
+        result: list[ConsumerMember] = []
         names: list[str] | None = None
         for _ in range(_READS_MAX):
             [reply] = self._redis.pipeline([("ZRANGE", deadlines, 0, -1)])
             before, names = names, _names(cast("list[bytes]", listed(deadlines, reply)))
             if before == names:
                 break  # rows are missing, not members
-            found = self.some_members(group, names)
-            if len(found) == len(names):
+            result = self.some_members(group, names)
+            if len(result) == len(names):
                 break
-        return found
+        return result
 
     def some_members(self, group: str, names: Iterable[str]) -> list[ConsumerMember]:
         """Return those of the members that there are, by their ids."""
         _, members, _, assignments = self._keys.consumer_group(group)
-        found: list[ConsumerMember] = []
+        result: list[ConsumerMember] = []
         wanted = sorted(set(names))
         for some in in_parts(wanted, ROWS_AT_ONCE) if wanted else ():
-            found += self._members(members, assignments, some).values()
-        return found
+            result += self._members(members, assignments, some).values()
+        return result
 
     def owners(self, group: str, member_id: str, wanted: Owned) -> dict[tuple[str, int], str]:
         """Return the owners of those of the partitions that another member owns."""
         key = self._keys.group_assignments(group)
-        found: dict[tuple[str, int], str] = {}
+        result: dict[tuple[str, int], str] = {}
         for some in in_parts(sorted(wanted), 1000) if wanted else ():
             [reply] = self._redis.pipeline([("HMGET", key, *map(_owner_field, some))])
             owners = cast("list[bytes | None]", listed(key, reply))
             own = member_id.encode()
-            found |= {
-                each: owner.decode()
-                for each, owner in zip(some, owners, strict=True)
+            result |= {
+                item: owner.decode()
+                for item, owner in zip(some, owners, strict=True)
                 if owner is not None and owner != own
             }
-        return found
+        return result
 
     def update(
         self, group: str, fields: GroupFields, change: MemberChange, session_ms: int, size_max: int
@@ -414,8 +414,8 @@ class ConsumerStore:
 
     def revision(self, group: str) -> str:
         """Return what differs after each change of a classic group."""
-        found = self._redis.call("HGET", self._keys.group_state(group), "revision")
-        return "" if found is None else cast("bytes", found).decode()
+        result = self._redis.call("HGET", self._keys.group_state(group), "revision")
+        return "" if result is None else cast("bytes", result).decode()
 
     def upgrade(self, group: str, token: str, revision: str, fields: Sequence[tuple[str, bytes]]) -> bool:
         """Make a classic group one of the consumer protocol, whose members own what `fields` say.
@@ -424,7 +424,7 @@ class ConsumerStore:
         """
         keys = self._keys.group_state(group), self._keys.group_assignments(group)
         for place, some in enumerate(in_parts(fields, ROWS_AT_ONCE)):
-            args: list[Arg] = [token, revision, int(place == 0), *(part for each in some for part in each)]
+            args: list[Arg] = [token, revision, int(place == 0), *(part for item in some for part in item)]
             with errors_about(keys[1]):
                 if self._redis.script(_STAGE, keys, args) != 1:
                     return False
@@ -448,7 +448,7 @@ class ConsumerStore:
         """Whether all members of the classic protocol support one of these protocols, as of now."""
         key = self._keys.group_state(group)
         [reply] = self._redis.pipeline([("HMGET", key, "classic", *(f"s:{name}" for name in names))])
-        classic, *counts = (int(each or 0) for each in cast("list[bytes | None]", listed(key, reply)))
+        classic, *counts = (int(item or 0) for item in cast("list[bytes | None]", listed(key, reply)))
         return any(count >= classic for count in counts)
 
     def _members(self, members: str, assignments: str, names: Sequence[str]) -> dict[str, ConsumerMember]:
@@ -488,7 +488,7 @@ def _rows(
     """Return the members that the replies to `_row_commands` have, by id."""
     texts = cast("list[bytes | None]", listed(members, replies[0]))
     parts = cast("list[bytes | None]", listed(assignments, replies[1]))
-    found = {}
+    result = {}
     for at, name in enumerate(in_turns(names)):
         row, epoch, protocols = texts[3 * at : 3 * at + 3]
         if row is None or epoch is None:
@@ -498,8 +498,8 @@ def _rows(
         except (msgspec.DecodeError, ValueError) as error:
             raise malformed(members, f"the row of member {name}") from error
         if stored.progress.epoch != REMOVED_EPOCH:
-            found[name] = stored
-    return found
+            result[name] = stored
+    return result
 
 
 def owned_in(row: bytes) -> Owned:
@@ -536,8 +536,8 @@ def _stored(
     )
 
 
-def _group_fields(key: str, found: Iterable[bytes | None]) -> GroupFields:
-    texts = [each or b"" for each in found]
+def _group_fields(key: str, results: Iterable[bytes | None]) -> GroupFields:
+    texts = [result or b"" for result in results]
     kind, state, epoch, assignment_epoch, size, classic, assignor, subscriptions, digest = texts
     try:
         return GroupFields(

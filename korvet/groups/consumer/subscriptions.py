@@ -41,12 +41,12 @@ def names_of(member: ConsumerMember) -> tuple[str, ...]:
     if not member.is_classic:
         return member.row.names
     _, metadata = member.protocols[0] if member.protocols else ("", b"")
-    found = parse_subscription(metadata)
-    return () if found is None else tuple(found.topics)
+    result = parse_subscription(metadata)
+    return () if result is None else tuple(result.topics)
 
 
 def subscribed_among(members: Iterable[ConsumerMember], topics: Iterable[str]) -> set[str]:
-    subscribed = [(set(names_of(each)), each.row.regex) for each in in_turns(members)]
+    subscribed = [(set(names_of(member)), member.row.regex) for member in in_turns(members)]
     return {
         topic
         for topic in in_turns(topics)
@@ -65,26 +65,29 @@ class TopicSelector:
     ) -> tuple[Selection, dict[str, frozenset[str]]]:
         """Return all subscriptions, and the topic ids of each member, matches of its expression included."""
         by_subscription: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
-        found = {}
+        result = {}
         for member in in_turns(members):
             key = (names_of(member), member.row.regex)
             if key not in by_subscription:
                 selected = self._existing([*key[0], *matched.get(key[1], ())])
                 by_subscription[key] = frozenset(id_text(topic.id) for topic in selected)
-            found[member.member_id] = by_subscription[key]
+            result[member.member_id] = by_subscription[key]
         names = sorted({name for names, _ in by_subscription for name in names})
-        return Selection(names, {each: matched[each] for _, each in by_subscription if each}), found
+        return Selection(names, {item: matched[item] for _, item in by_subscription if item}), result
 
     def match(self, expression: str, is_visible: IsVisible) -> list[str]:
         matches = matcher(expression)
         topics = in_turns(self._topics.list_cached())
-        return sorted(each.name for each in topics if matches(each.name) and is_visible(each.name))
+        return sorted(topic.name for topic in topics if matches(topic.name) and is_visible(topic.name))
 
     def digest(self, selection: Selection) -> str:
         """Return what differs if other topics are selected, or one of them is another one or has more partitions."""
         summed = hashlib.sha1(usedforsecurity=False)
-        names = {*selection.names, *(name for each in selection.expressions.values() for name in each)}
-        topics = {each.name: each for each in self._existing(names)}
+        names = {
+            *selection.names,
+            *(name for expression in selection.expressions.values() for name in expression),
+        }
+        topics = {item.name: item for item in self._existing(names)}
         for name, topic in in_turns(sorted(topics.items())):
             summed.update(f"{name} {id_text(topic.id)} {len(topic.partitions)}\n".encode())
         return summed.hexdigest()
@@ -92,7 +95,7 @@ class TopicSelector:
     def partitions(self, topic_ids: Iterable[str]) -> dict[str, int]:
         """Return how many partitions topics have, by their ids."""
         wanted = set(topic_ids)
-        by_id = {id_text(each.id): len(each.partitions) for each in in_turns(self._topics.list_cached())}
+        by_id = {id_text(item.id): len(item.partitions) for item in in_turns(self._topics.list_cached())}
         return {topic_id: by_id[topic_id] for topic_id in wanted if topic_id in by_id}
 
     def _existing(self, names: Iterable[str]) -> list[Topic]:

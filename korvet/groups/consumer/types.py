@@ -62,7 +62,7 @@ class MemberReport(Report, frozen=True, kw_only=True):
     def has_news(self) -> bool:
         """Whether it says more than that the member is still there."""
         said = (self.rack, self.rebalance_ms, self.names, self.regex, self.assignor, self.owned)
-        return self.epoch == JOIN_EPOCH or any(each is not None for each in said)
+        return self.epoch == JOIN_EPOCH or any(item is not None for item in said)
 
     @property
     def is_full(self) -> bool:
@@ -194,10 +194,10 @@ class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_of(owned: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for topic_id, index in sorted(owned):
-        found.setdefault(topic_id, []).append(index)
-    return found
+        result.setdefault(topic_id, []).append(index)
+    return result
 
 
 def owned_of(rows: Mapping[str, Iterable[int]]) -> Owned:

@@ -15,15 +15,15 @@ from korvet.turns import in_turns
 
 
 def assign_simply(members: Sequence[AssignedMember], topics: Mapping[str, int]) -> dict[str, Owned]:
-    assigned: dict[str, set[tuple[str, int]]] = {each.member_id: set() for each in members}
-    subscribed = sorted(frozenset[str]().union(*(each.topics for each in members)) & topics.keys())
-    is_same = len({each.topics for each in members}) == 1
-    for topic_ids in [subscribed] if is_same else [[each] for each in subscribed]:
+    assigned: dict[str, set[tuple[str, int]]] = {member.member_id: set() for member in members}
+    subscribed = sorted(frozenset[str]().union(*(member.topics for member in members)) & topics.keys())
+    is_same = len({member.topics for member in members}) == 1
+    for topic_ids in [subscribed] if is_same else [[item] for item in subscribed]:
         partitions = [(topic_id, index) for topic_id in topic_ids for index in range(topics[topic_id])]
         if partitions:
-            subscribers = [each for each in members if topic_ids[0] in each.topics]
+            subscribers = [member for member in members if topic_ids[0] in member.topics]
             _spread(subscribers, partitions, assigned)
-    return {member_id: frozenset(each) for member_id, each in assigned.items()}
+    return {member_id: frozenset(item) for member_id, item in assigned.items()}
 
 
 def _spread(
@@ -34,8 +34,8 @@ def _spread(
     """Add to `assigned` what each of the members is to have of the partitions."""
     sharing = -(-len(members) // len(partitions))
     least, extra = divmod(sharing * len(partitions), len(members))
-    holders: dict[tuple[str, int], set[str]] = {each: set() for each in partitions}
-    had = {each.member_id: sorted(each.target & holders.keys()) for each in in_turns(members)}
+    holders: dict[tuple[str, int], set[str]] = {item: set() for item in partitions}
+    had = {member.member_id: sorted(member.target & holders.keys()) for member in in_turns(members)}
     # Who had the most may have one more: so fewer move.
     by_load = sorted(had, key=lambda member_id: (-len(had[member_id]), member_id))
     lacking = {member_id: least + (place < extra) for place, member_id in enumerate(by_load)}
@@ -54,7 +54,7 @@ def _spread(
                 give(partition, member_id)
     for partition in in_turns(partitions):
         while len(holders[partition]) < sharing:
-            member_id = next((each for each in lacking if each not in holders[partition]), "")
+            member_id = next((item for item in lacking if item not in holders[partition]), "")
             if not member_id:
                 break  # all that could take it have it: others have one more
             give(partition, member_id)

@@ -65,7 +65,7 @@ class ShareGroups(AssignedGroups):
             return before
         target = step.member.target
         subscribed = self.subscribed(step.member, {topic_id for topic_id, _ in target})
-        assigned = frozenset(each for each in target if each[0] in subscribed)
+        assigned = frozenset(item for item in target if item[0] in subscribed)
         previous = before.previous if before.epoch == epoch else before.epoch
         return Progress(epoch, previous, assigned=assigned)
 

@@ -44,7 +44,7 @@ class _Process:
 
     @property
     def least_loaded(self) -> str:
-        return min(self.members, key=lambda each: (self.members[each], each))
+        return min(self.members, key=lambda member: (self.members[member], member))
 
 
 class _TaskQuota:
@@ -85,7 +85,7 @@ class _Assignment:
         standbys: int,
     ) -> None:
         self._standbys = standbys
-        self._process_of = {each.member_id: each.process_id for each in members}
+        self._process_of = {item.member_id: item.process_id for item in members}
         self._processes: dict[str, _Process] = {}
         self._was_active: dict[_Task, str] = {}
         self._was_standby: dict[_Task, list[str]] = {}
@@ -95,9 +95,9 @@ class _Assignment:
             self._was_active |= dict.fromkeys(member.target.active, member.member_id)
             for task in in_turns(member.target.standby):
                 self._was_standby.setdefault(task, []).append(member.member_id)
-        self._active: dict[str, set[_Task]] = {each.member_id: set() for each in members}
-        self._standby: dict[str, set[_Task]] = {each.member_id: set() for each in members}
-        self._tasks = [(each, index) for each, count in sorted(tasks.items()) for index in range(count)]
+        self._active: dict[str, set[_Task]] = {item.member_id: set() for item in members}
+        self._standby: dict[str, set[_Task]] = {item.member_id: set() for item in members}
+        self._tasks = [(item, index) for item, count in sorted(tasks.items()) for index in range(count)]
         self._stateful = [task for task in in_turns(self._tasks) if task[0] in stateful]
         total = len(self._tasks)
         self._active_quota = _TaskQuota(total, len(members))
@@ -168,7 +168,7 @@ class _Assignment:
     def _least_loaded_first(self, members: Iterable[str]) -> list[str]:
         return sorted(
             members,
-            key=lambda each: (self._processes[self._process_of[each]].load, self._count(each), each),
+            key=lambda member: (self._processes[self._process_of[member]].load, self._count(member), member),
         )
 
     def _count(self, member: str) -> int:

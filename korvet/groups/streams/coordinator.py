@@ -274,22 +274,25 @@ class StreamsGroups(BrokerAssignedGroups):
         standbys = self._configs.standbys(group)
         digest = self._digest(topology, standbys)
         configured = self._configured(topology)
-        stateful = {each.id for each in topology.subtopologies if each.changelogs}
+        stateful = {subtopology.id for subtopology in topology.subtopologies if subtopology.changelogs}
         runners = [
-            TaskMember(each.member_id, streams_of(each).process_id, tasks_of(each.target)) for each in members
+            TaskMember(member.member_id, streams_of(member).process_id, tasks_of(member.target))
+            for member in members
         ]
         targets = assign_tasks(runners, configured.tasks, stateful, standbys)
-        owned = {each.member_id: targets[each.member_id].owned(each.process_id) for each in runners}
+        owned = {runner.member_id: targets[runner.member_id].owned(runner.process_id) for runner in runners}
         rows = {
-            each.member_id: owned[each.member_id] for each in members if owned[each.member_id] != each.target
+            member.member_id: owned[member.member_id]
+            for member in members
+            if owned[member.member_id] != member.target
         }
         written = Targets(epoch, "" if configured.status else ASSIGNOR, b"", digest, rows)
         return self._store.assign(group, token, written)
 
     def _configured(self, topology: StreamsTopology) -> ConfiguredTopology:
-        found = ((name, self._topics.get_cached(name)) for name in in_turns(topology.topics))
+        result = ((name, self._topics.get_cached(name)) for name in in_turns(topology.topics))
         return topologies.configure(
-            topology, {name: len(topic.partitions) for name, topic in found if topic is not None}
+            topology, {name: len(topic.partitions) for name, topic in result if topic is not None}
         )
 
     def _digest(self, topology: StreamsTopology, standbys: int) -> str:
@@ -317,29 +320,29 @@ class StreamsGroups(BrokerAssignedGroups):
         active = MemberTasks(active=tasks.standby).owned(process_id)
         owners = self._store.owners(group, member.member_id, active)
         neighbours = {
-            each.member_id
-            for each in self._store.some_members(group, owners.values())
-            if streams_of(each).process_id == process_id
+            some_member.member_id
+            for some_member in self._store.some_members(group, owners.values())
+            if streams_of(some_member).process_id == process_id
         }
-        there = tasks_of(each for each, owner in owners.items() if owner in neighbours).active
+        there = tasks_of(item for item, owner in owners.items() if owner in neighbours).active
         return set(MemberTasks(active=held, standby=there).owned(process_id))
 
     def _by_endpoint(
         self, group: str, topology: StreamsTopology, configured: ConfiguredTopology
     ) -> list[EndpointTasks]:
-        inputs = {each.id: each.inputs for each in topology.subtopologies}
+        inputs = {item.id: item.inputs for item in topology.subtopologies}
         sizes: dict[str, int] = {}
         for name in {name for names in inputs.values() for name in names}:
             topic = self._topics.get_cached(name)
             sizes[name] = 0 if topic is None else len(topic.partitions)
 
         def partitions(tasks: Tasks) -> dict[str, list[int]]:
-            found: dict[str, list[int]] = {}
+            result: dict[str, list[int]] = {}
             for subtopology, partition in sorted(tasks):
                 for name in inputs.get(subtopology, ()):
                     if partition < sizes[name]:
-                        found.setdefault(name, []).append(partition)
-            return found
+                        result.setdefault(name, []).append(partition)
+            return result
 
         by_endpoint = []
         for member in in_turns(self._store.all_members(group)) if not configured.status else ():
@@ -367,23 +370,23 @@ def _statuses(
     *,
     is_delayed: bool,
 ) -> tuple[tuple[GroupStatus, str], ...]:
-    found = []
+    result = []
     epoch = streams_of(member).topology_epoch
     if epoch < topology.epoch:
         detail = f"The member's topology epoch {epoch} is behind the group's topology epoch {topology.epoch}."
-        found.append((GroupStatus.STALE_TOPOLOGY, detail))
+        result.append((GroupStatus.STALE_TOPOLOGY, detail))
     if is_delayed:
         detail = "Assignment delayed due to the configured initial rebalance delay."
-        found.append((GroupStatus.ASSIGNMENT_DELAYED, detail))
+        result.append((GroupStatus.ASSIGNMENT_DELAYED, detail))
     if configured.status is not None:
-        found.append((configured.status, configured.detail))
+        result.append((configured.status, configured.detail))
     if common.ends_by:
         detail = (
             f"Streams group member {common.ends_by} encountered a fatal error and requested a shutdown"
             " for the entire application."
         )
-        found.append((GroupStatus.SHUTDOWN_APPLICATION, detail))
-    return tuple(found)
+        result.append((GroupStatus.SHUTDOWN_APPLICATION, detail))
+    return tuple(result)
 
 
 def streams_of(member: ConsumerMember) -> StreamsRow:

@@ -69,8 +69,8 @@ def configure(topology: StreamsTopology, existing: Mapping[str, int]) -> Configu
         counts = _repartition(topology, existing)
         _copartition(topology, existing, counts)
         tasks = {
-            each.id: max(existing.get(name, counts.get(name, 0)) for name in each.inputs)
-            for each in topology.subtopologies
+            subtopology.id: max(existing.get(name, counts.get(name, 0)) for name in subtopology.inputs)
+            for subtopology in topology.subtopologies
         }
         if sum(tasks.values()) > TASKS_MAX:
             raise _invalid(f"A topology may have {TASKS_MAX} tasks.")
@@ -80,7 +80,7 @@ def configure(topology: StreamsTopology, existing: Mapping[str, int]) -> Configu
         return ConfiguredTopology({}, {}, [], GroupStatus.INCORRECTLY_PARTITIONED_TOPICS, str(error))
     missing = [topic for name, topic in sorted(internal.items()) if name not in existing]
     if missing:
-        detail = f"Internal topics are missing: {_named([each.name for each in missing])}"
+        detail = f"Internal topics are missing: {_named([package.name for package in missing])}"
         return ConfiguredTopology({}, internal, missing, GroupStatus.MISSING_INTERNAL_TOPICS, detail)
     return ConfiguredTopology(tasks, internal, [])
 
@@ -90,30 +90,30 @@ def _internal_topics(
 ) -> dict[str, InternalTopic]:
     repartition = {
         topic.name: replace(topic, partitions=topic.partitions or counts[topic.name])
-        for each in topology.subtopologies
-        for topic in each.repartition_sources
+        for subtopology in topology.subtopologies
+        for topic in subtopology.repartition_sources
     }
     changelogs = {
-        topic.name: replace(topic, partitions=tasks[each.id])
-        for each in topology.subtopologies
-        for topic in each.changelogs
+        topic.name: replace(topic, partitions=tasks[subtopology.id])
+        for subtopology in topology.subtopologies
+        for topic in subtopology.changelogs
     }
     return repartition | changelogs
 
 
 def _check_existing(internal: Mapping[str, InternalTopic], existing: Mapping[str, int]) -> None:
     for topic in internal.values():
-        found = existing.get(topic.name, topic.partitions)
-        if found != topic.partitions:
+        result = existing.get(topic.name, topic.partitions)
+        if result != topic.partitions:
             raise _UnsuitableError(
                 f"Existing topic {topic.name} has different number of partitions:"
-                f" expected {topic.partitions}, found {found}"
+                f" expected {topic.partitions}, found {result}"
             )
 
 
 def _repartition(topology: StreamsTopology, existing: Mapping[str, int]) -> dict[str, int]:
     """Return the number of partitions of each repartition topic."""
-    repartition = [topic for each in topology.subtopologies for topic in each.repartition_sources]
+    repartition = [topic for item in topology.subtopologies for topic in item.repartition_sources]
     counts = {topic.name: topic.partitions for topic in repartition if topic.partitions}
     readers: dict[str, list[Subtopology]] = {}
     for subtopology in topology.subtopologies:
@@ -129,7 +129,7 @@ def _repartition(topology: StreamsTopology, existing: Mapping[str, int]) -> dict
         if known and undecided:
             counts |= dict.fromkeys(undecided, max(known))
             waiting += (reader for name in undecided for reader in readers.get(name, ()))
-    if any(name not in counts for each in topology.subtopologies for name in each.repartition_sinks):
+    if any(name not in counts for item in topology.subtopologies for name in item.repartition_sinks):
         raise _invalid(
             "Failed to compute number of partitions for all repartition topics."
             " There may be loops in the topology that cannot be resolved."
@@ -145,25 +145,29 @@ def _repartition(topology: StreamsTopology, existing: Mapping[str, int]) -> dict
 def _copartition(topology: StreamsTopology, existing: Mapping[str, int], counts: dict[str, int]) -> None:
     """Give repartition topics as many partitions as the topics that they are joined with."""
     repartition = {
-        topic.name: topic.partitions for each in topology.subtopologies for topic in each.repartition_sources
+        topic.name: topic.partitions
+        for subtopology in topology.subtopologies
+        for topic in subtopology.repartition_sources
     }
-    for group in (group for each in topology.subtopologies for group in each.copartitioned if group):
-        found = {name: existing.get(name, counts.get(name, 0)) for name in sorted(group)}
-        given = {name: count for name, count in found.items() if name not in repartition}
-        fixed = {name: count for name, count in found.items() if repartition.get(name)}
+    for group in (
+        group for subtopology in topology.subtopologies for group in subtopology.copartitioned if group
+    ):
+        result = {name: existing.get(name, counts.get(name, 0)) for name in sorted(group)}
+        given = {name: count for name, count in result.items() if name not in repartition}
+        fixed = {name: count for name, count in result.items() if repartition.get(name)}
         leading = given or fixed
         if len(set(leading.values())) > 1:
             raise _UnsuitableError(
                 f"Following topics do not have the same number of partitions: [{_counted(leading)}]"
             )
-        wanted = max((leading or found).values())
+        wanted = max((leading or result).values())
         for name, count in fixed.items():
             if count != wanted:
                 raise _UnsuitableError(
                     f"Number of partitions [{count}] of repartition topic [{name}]"
                     f" doesn't match number of partitions [{wanted}] of the source topic."
                 )
-        counts |= {name: wanted for name in found if name in repartition}
+        counts |= {name: wanted for name in result if name in repartition}
 
 
 def _counted(counts: Mapping[str, int]) -> str:

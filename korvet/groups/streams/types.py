@@ -58,7 +58,7 @@ class Subtopology(msgspec.Struct, frozen=True):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return (*self.sources, *(each.name for each in self.repartition_sources))
+        return (*self.sources, *(repartition_source.name for repartition_source in self.repartition_sources))
 
 
 class StreamsTopology(msgspec.Struct, frozen=True):
@@ -69,13 +69,13 @@ class StreamsTopology(msgspec.Struct, frozen=True):
 
     @property
     def sources(self) -> set[str]:
-        return {name for each in self.subtopologies for name in each.sources}
+        return {name for subtopology in self.subtopologies for name in subtopology.sources}
 
     @property
     def topics(self) -> set[str]:
         """All topics that the tasks read from or keep their state in."""
-        changelogs = {topic.name for each in self.subtopologies for topic in each.changelogs}
-        return {name for each in self.subtopologies for name in each.inputs} | changelogs
+        changelogs = {topic.name for subtopology in self.subtopologies for topic in subtopology.changelogs}
+        return {name for subtopology in self.subtopologies for name in subtopology.inputs} | changelogs
 
 
 class ConfiguredTopology(NamedTuple):
@@ -137,7 +137,7 @@ class StreamsReport(Report, frozen=True, kw_only=True):
     def has_news(self) -> bool:
         """Whether it says more than that the member is still there."""
         said = (self.rack, self.rebalance_ms, self.topology, self.tasks, self.process_id, self.endpoint)
-        return self.asks_to_end or any(each is not None for each in (*said, self.tags))
+        return self.asks_to_end or any(item is not None for item in (*said, self.tags))
 
 
 class EndpointTasks(NamedTuple):

@@ -15,8 +15,8 @@ def all_messages() -> tuple[type[Message], ...]:
     """Return every request and response, by API key. Imports all files: a client needs but a few."""
     for module in iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
-    found = (cls for cls in _below(Message) if cls.__module__.startswith(f"{__name__}."))
-    return tuple(sorted(found, key=lambda cls: (cls.api.key, not cls.is_request())))
+    result = (cls for cls in _below(Message) if cls.__module__.startswith(f"{__name__}."))
+    return tuple(sorted(result, key=lambda cls: (cls.api.key, not cls.is_request())))
 
 
 def _below(cls: type[Message]) -> Iterator[type[Message]]:

@@ -110,5 +110,5 @@ class Context:
         return ""
 
     def close(self) -> None:
-        for each in (self.redis, *self._waits):
-            each.close()
+        for item in (self.redis, *self._waits):
+            item.close()

@@ -100,7 +100,7 @@ class TakenNames:
         node = context.node and context.node_of_key(self._key(context.keys, _decoded(name)))
         there = self._at.setdefault(node, {})
         known = there.get(name, taken)  # it was due again meanwhile
-        latest = max(known, taken, key=lambda each: each.again_ms)
+        latest = max(known, taken, key=lambda statistic: statistic.again_ms)
         there[name] = latest._replace(at=min(known.at, taken.at))
 
 

@@ -51,16 +51,16 @@ class CompactLogs:
     def _plans(
         self, compactor: Compactor, context: Context, check_lease: CheckLease, warnings: set[str]
     ) -> list[CompactionPlan]:
-        found: list[CompactionPlan] = []
+        result: list[CompactionPlan] = []
         for some in in_steps(_compacted(context)):
             check_lease()
             plans, errors = compactor.plans(some, check_lease)
-            found += plans
+            result += plans
             for error in errors:
                 if isinstance(error, StorageUnavailableError):
                     raise error
                 self._warn(error, warnings)
-        return sorted(found, key=lambda plan: -plan.ratio)
+        return sorted(result, key=lambda plan: -plan.ratio)
 
     def _compact(
         self, compactor: Compactor, plan: CompactionPlan, check_lease: CheckLease, warnings: set[str]

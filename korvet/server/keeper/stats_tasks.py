@@ -100,13 +100,13 @@ def _read_groups(
         raise
     except KafkaError as error:
         _log.warning("group statistics unavailable", reason=error)
-    _warn_of_groups([*errors, *(each for each in lags if isinstance(each, KafkaError))])
-    return [each for each in lags if isinstance(each, GroupLag)], groups, states
+    _warn_of_groups([*errors, *(lag for lag in lags if isinstance(lag, KafkaError))])
+    return [lag for lag in lags if isinstance(lag, GroupLag)], groups, states
 
 
 def _share_lags(context: Context, groups: set[str]) -> Iterator[list[GroupLag | KafkaError]]:
     reader = ShareLagReader(SharePartitions(context.redis), IndexStore(context.redis))
-    partitions = [each for topic in context.topics.list_cached() for each in topic.partitions]
+    partitions = [partition for topic in context.topics.list_cached() for partition in topic.partitions]
     return reader.read(groups, partitions)
 
 
@@ -118,13 +118,13 @@ def _read_transactions(context: Context, check_lease: CheckLease) -> tuple[Count
     try:
         for names in store.names():
             check_lease()
-            for found in store.describe(names):
-                if isinstance(found, KafkaError):
-                    _log.warning("statistics of a transaction unavailable", reason=found)
-                elif found is not None:
-                    states[found.state] += 1
-                    if found.state in UNDECIDED:
-                        oldest_ms = min(oldest_ms or found.started_ms, found.started_ms)
+            for result in store.describe(names):
+                if isinstance(result, KafkaError):
+                    _log.warning("statistics of a transaction unavailable", reason=result)
+                elif result is not None:
+                    states[result.state] += 1
+                    if result.state in UNDECIDED:
+                        oldest_ms = min(oldest_ms or result.started_ms, result.started_ms)
         age_ms = None if oldest_ms is None else max(0, store.now_ms() - oldest_ms)
     except StorageUnavailableError:
         raise
@@ -247,12 +247,15 @@ def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease
 
 def _positions(context: Context, status: PipelineStatus) -> list[LogPosition]:
     """Return where a pipeline is in the topics that it has read; partitions that it has not seen yet count whole."""
-    found = []
+    result = []
     for name, position in status.positions().items():
         topic = context.topics.get_cached(name)
         if topic is not None and id_text(topic.id) == position.id:
-            found += [LogPosition(each, position.offsets.get(each.index, 0)) for each in topic.partitions]
-    return found
+            result += [
+                LogPosition(partition, position.offsets.get(partition.index, 0))
+                for partition in topic.partitions
+            ]
+    return result
 
 
 def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[T]:
@@ -267,8 +270,8 @@ def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[
 
     def take(node: str) -> Exception | None:
         try:
-            for each in read(context.of_node(node)):
-                taken.append(each)  # noqa: PERF402 - what came before an error counts
+            for item in read(context.of_node(node)):
+                taken.append(item)  # noqa: PERF402 - what came before an error counts
         except StorageUnavailableError as error:
             _log.warning("statistics of a node unavailable", node=node, reason=error)
         except (KafkaError, LeaseLostError) as error:
@@ -280,7 +283,7 @@ def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[
         gevent.joinall(reading)
     finally:
         gevent.killall(reading)
-    for failure in filter(None, (each.value for each in reading)):
+    for failure in filter(None, (item.value for item in reading)):
         raise failure
     return taken
 

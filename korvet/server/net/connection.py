@@ -144,7 +144,7 @@ class ClientConnection:
         elif word == "open":
             self._open(detail if isinstance(detail, bytes) else None)
         elif word == "throttled":
-            reason, ms = (int(each) for each in str(detail).split())
+            reason, ms = (int(item) for item in str(detail).split())
             metrics.THROTTLED_REQUESTS.labels(THROTTLED_BY[reason]).inc()
             metrics.THROTTLE_SECONDS.labels(THROTTLED_BY[reason]).inc(ms / 1000)
         elif word in _ENDED_BY_PRODUCE:

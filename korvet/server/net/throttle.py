@@ -114,6 +114,6 @@ class Throttle:
         self._since = now
 
 
-def _ran(each: Any) -> float:  # noqa: ANN401 - a greenlet, which has any attribute that it is given
-    seconds: float = getattr(each, "ran_s", 0.0)
+def _ran(item: Any) -> float:  # noqa: ANN401 - a greenlet, which has any attribute that it is given
+    seconds: float = getattr(item, "ran_s", 0.0)
     return seconds

@@ -38,7 +38,7 @@ def of(runtime: Runtime, settings: Settings, workers: int) -> str:
         for name, value in described.items()
         for at, line in enumerate(value.split("\n"))
     ]
-    open_to_all = [each for each in runtime.listeners(settings) if not _secured(each, settings)]
+    open_to_all = [listener for listener in runtime.listeners(settings) if not _secured(listener, settings)]
     example = ["Try:", _example(str(open_to_all[0].advertised))] if open_to_all else []
     # At the left edge, because the end of a here-document must stand there to be pasted.
     return "\n".join([f"Korvet {korvet.__version__} is ready", *rows, *example]) + "\n"
@@ -51,7 +51,7 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
     counted = f"{workers} worker{'s' if workers != 1 else ''}"
     reached = [
         _reached(first, settings, counted, named=bool(others)),
-        *(_reached(each, settings, named=True) for each in others),
+        *(_reached(other, settings, named=True) for other in others),
     ]
     scheme = "https" if settings.ops_ssl_keystore_location else "http"
     refused = "; ".join(runtime.prepared.refused)

@@ -105,9 +105,9 @@ def bind_alone(what: str, address: Address, beside: Iterable[Reservation]) -> so
     Raises ConfigError if the address is taken, and names the reservation of `beside` that has it.
     """
     family, numeric = _resolve(what, address)
-    for each in beside:
-        if each.covers(numeric):
-            raise ConfigError(f"{what}{address}: {each} has that port: give each its own")
+    for item in beside:
+        if item.covers(numeric):
+            raise ConfigError(f"{what}{address}: {item} has that port: give each its own")
     alone = socket.socket(family, socket.SOCK_STREAM)
     alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _bind(alone, what, numeric)
@@ -141,13 +141,13 @@ def family(address: Address) -> socket.AddressFamily:
 def _resolve(what: str, address: Address) -> tuple[socket.AddressFamily, Address]:
     host, port = address
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        result = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "not a host name"
         raise ConfigError(f"{what}{address}: {reason}") from None
     # IPv4 first: a client given "localhost" may know only one of the two, and then it is this one.
-    found.sort(key=lambda info: info[0] != socket.AF_INET)
-    chosen, numeric = found[0][0], found[0][4]
+    result.sort(key=lambda info: info[0] != socket.AF_INET)
+    chosen, numeric = result[0][0], result[0][4]
     return chosen, Address(str(numeric[0]), int(numeric[1]))
 
 
@@ -173,8 +173,10 @@ class Bound(NamedTuple):
 def reserve_listeners(settings: Settings, cleanup: ExitStack) -> dict[str, Reservation]:
     """Reserve the ports of all listeners, by name, until `cleanup`; raises ConfigError where one is taken."""
     return {
-        each.name: cleanup.enter_context(reserve(_setting(settings, each.name), each.address))
-        for each in wanted_listeners(settings.listeners, settings.listen)
+        wanted_listener.name: cleanup.enter_context(
+            reserve(_setting(settings, wanted_listener.name), wanted_listener.address)
+        )
+        for wanted_listener in wanted_listeners(settings.listeners, settings.listen)
     }
 
 
@@ -189,34 +191,38 @@ def bind_listeners(settings: Settings, listeners: Sequence[Listener]) -> tuple[B
     if settings.advertised:
         advertised.setdefault(DEFAULT_LISTENER, parse_address(settings.advertised))
     return tuple(
-        Bound(each.name, each.address, advertised.get(each.name) or _reachable(settings, each))
-        for each in listeners
+        Bound(
+            listener.name, listener.address, advertised.get(listener.name) or _reachable(settings, listener)
+        )
+        for listener in listeners
     )
 
 
 def unguarded(settings: Settings, listeners: Sequence[Listener]) -> dict[str, str]:
     """Return which listeners other machines may reach without showing who they are, or without ACLs, and what lacks."""
-    found = {}
-    for each in listeners:
-        protocol = settings.security_protocol(each.name)
-        certificate = protocol.tls and settings.for_listener(each.name).ssl_client_auth == "required"
+    result = {}
+    for listener in listeners:
+        protocol = settings.security_protocol(listener.name)
+        certificate = protocol.tls and settings.for_listener(listener.name).ssl_client_auth == "required"
         lacks = [] if protocol.sasl or certificate else ["no authentication"]
         lacks += [] if settings.authorizer_class_name else ["no authorizer"]
-        if lacks and not is_local(each.address.host):
-            found[each.name] = " and ".join(lacks)
-    return found
+        if lacks and not is_local(listener.address.host):
+            result[listener.name] = " and ".join(lacks)
+    return result
 
 
 def endpoints(listeners: Sequence[Bound]) -> dict[str, Endpoint]:
     """Return what clients get, by listener, the first first."""
-    return {each.name: Endpoint(*each.advertised) for each in listeners}
+    return {listener.name: Endpoint(*listener.advertised) for listener in listeners}
 
 
 def in_settings(listeners: Sequence[Bound]) -> dict[str, str]:
     """Return `listeners` and `advertised.listeners` as they are in effect."""
     return {
-        "listeners": ",".join(str(Listener(each.name, each.address)) for each in listeners),
-        "advertised.listeners": ",".join(str(Listener(each.name, each.advertised)) for each in listeners),
+        "listeners": ",".join(str(Listener(listener.name, listener.address)) for listener in listeners),
+        "advertised.listeners": ",".join(
+            str(Listener(listener.name, listener.advertised)) for listener in listeners
+        ),
     }
 
 

@@ -98,7 +98,7 @@ class HangWatch:
         late = now > self.check_at + HANG_CHECK_SECONDS
         self.check_at = now + HANG_CHECK_SECONDS
         former, self._seen = self._seen, {}
-        found = []
+        result = []
         for child in children:
             beats = self._table.beats(child.row)
             before, checks = former.get(child.pid, (0, 0))
@@ -106,8 +106,8 @@ class HangWatch:
             checks = checks + 1 if beats and beats == before and not late else 0
             self._seen[child.pid] = (beats, checks)
             if checks == HANG_CHECKS:
-                found.append(child)
-        return found
+                result.append(child)
+        return result
 
 
 class ProcessPool:

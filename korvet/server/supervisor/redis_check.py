@@ -82,22 +82,22 @@ def check(settings: Settings, progress: Progress | None = None, wait_ms: int = 0
         else:
             servers = masters.all()
         try:
-            found = [_facts(name, server, progress) for name, server in servers.items()]
+            results = [_facts(name, server, progress) for name, server in servers.items()]
         except NoPermissionError:
             # Scripts too ask for the history of Redis, by which leader epochs begin.
             try_out(masters, settings)
             raise
     # A record is as safe as the master that has it makes it.
-    weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
-    if all(each[:-2] == weakest[:-2] for each in found):
+    weakest = min(results, key=lambda result: (result.appendonly or False, result.appendfsync == "always"))
+    if all(result[:-2] == weakest[:-2] for result in results):
         weakest = weakest._replace(node="")
     nodes: dict[Finding, list[str]] = {}
-    for facts in found:
+    for facts in results:
         for finding in facts.findings:
             nodes.setdefault(finding, []).append(facts.node)
     findings = (
         finding
-        if len(names) == len(found)
+        if len(names) == len(results)
         else msgspec.structs.replace(finding, said=f"{finding.said} (at {', '.join(names)})")
         for finding, names in nodes.items()
     )
@@ -204,7 +204,9 @@ def _probes(masters: Masters, settings: Settings) -> Iterator[tuple[redis.Redis,
         if not left:
             return
         slot = key_slot(name.encode())
-        master = next((each.master for each in slots if each.first <= slot <= each.last), "")
+        master = next(
+            (slot_range.master for slot_range in slots if slot_range.first <= slot <= slot_range.last), ""
+        )
         if master in left and _is_settled(server := masters.of(name), name):
             left.remove(master)
             yield server, name
@@ -270,8 +272,8 @@ def check_kind(settings: Settings) -> None:
             info = client.info()
             kind = _KINDS.get(info.get("server_mode") or info.get("redis_mode", ""), target.kind)
             if kind != target.kind:
-                masters = [each for name, each in sorted(info.items()) if re.fullmatch("master[0-9]+", name)]
-                names = [each["name"] for each in masters if isinstance(each, dict)]
+                masters = [item for name, item in sorted(info.items()) if re.fullmatch("master[0-9]+", name)]
+                names = [master["name"] for master in masters if isinstance(master, dict)]
                 where = str(address) if address.host else "HOST:PORT"
                 scheme = "redis" if address.tls is None else "rediss"
                 meant = {

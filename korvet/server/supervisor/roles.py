@@ -31,17 +31,17 @@ _ARCHIVED_SECONDS_MIN = 60.0
 
 def slots(runtime: Runtime, settings: Settings) -> list[Slot]:
     """Return a slot for every process of a broker, the workers' first."""
-    found = [Slot(partial(run_worker, runtime)) for _ in range(startup.worker_count(settings))]
-    found.append(Slot(partial(_run_keeper, runtime), KEEPER_ROW))
+    result = [Slot(partial(run_worker, runtime)) for _ in range(startup.worker_count(settings))]
+    result.append(Slot(partial(_run_keeper, runtime), KEEPER_ROW))
     if runtime.ops_listener is not None:
-        found.append(Slot(partial(_run_ops, runtime), OPS_ROW, (runtime.ops_listener.fileno(),)))
+        result.append(Slot(partial(_run_ops, runtime), OPS_ROW, (runtime.ops_listener.fileno(),)))
     if settings.lake_path:
         directory = runtime.metrics_directory
-        found.append(Slot(partial(_become_lake_reader, directory), LAKE_ROW))
+        result.append(Slot(partial(_become_lake_reader, directory), LAKE_ROW))
         # Spark takes seconds to start: an archiver that never does counts as ready for as long.
         backoff = Backoff(lived_s=_ARCHIVED_SECONDS_MIN)
-        found.append(Slot(partial(_become_archiver, directory), ARCHIVER_ROW, backoff=backoff))
-    return found
+        result.append(Slot(partial(_become_archiver, directory), ARCHIVER_ROW, backoff=backoff))
+    return result
 
 
 def run_worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:

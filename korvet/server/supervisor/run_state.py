@@ -31,8 +31,8 @@ def make_private(path: Path) -> None:
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     # In a directory open to all users the name may be somebody else's, who would then read what is put there.
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    result = path.lstat()
+    if not stat.S_ISDIR(result.st_mode) or result.st_uid != os.getuid() or result.st_mode & 0o077:
         raise ConfigError(f"{path} is not a private directory of this user: remove it")
 
 
@@ -90,10 +90,10 @@ def _locked(path: Path) -> int | None:
 
 def of_all() -> list[Path]:
     """Return the directories of all brokers of this machine that this user may see, killed ones too."""
-    found = set(_base().glob("korvet-*"))
-    found.update(Path(tempfile.gettempdir()).glob("korvet-*"))
-    found.update(Path(_SERVICE).parent.glob(f"{Path(_SERVICE).name}*/korvet-*"))
-    return sorted(found)
+    result = set(_base().glob("korvet-*"))
+    result.update(Path(tempfile.gettempdir()).glob("korvet-*"))
+    result.update(Path(_SERVICE).parent.glob(f"{Path(_SERVICE).name}*/korvet-*"))
+    return sorted(result)
 
 
 def _base() -> Path:
@@ -150,10 +150,10 @@ def _content(path: Path) -> tuple[bytes, int]:
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # Of what was opened: by its path another one could be found by now.
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        result = os.fstat(fd)
+        if not stat.S_ISREG(result.st_mode):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        return os.read(fd, _BYTES_MAX), found.st_uid
+        return os.read(fd, _BYTES_MAX), result.st_uid
     finally:
         os.close(fd)
 

@@ -86,7 +86,7 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     `progress` gets a line about what takes long.
     """
     reservations = ports.reserve_listeners(settings, cleanup)
-    reserved = tuple(Listener(name, each.address) for name, each in reservations.items())
+    reserved = tuple(Listener(name, item.address) for name, item in reservations.items())
     # Refused here, before anything is forked.
     require(checks.examine(settings, reserved))
     ops_listener = None

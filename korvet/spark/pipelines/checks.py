@@ -53,10 +53,10 @@ def _found(
         case StructType():
             for field in kind:
                 at = f"{path}.{field.name}" if path else field.name
-                for inner, found in _found(
+                for inner, result in _found(
                     of[field.name], field.dataType, check, at, nullable=field.nullable
                 ):
-                    yield inner, of.isNotNull() & found
+                    yield inner, of.isNotNull() & result
         case ArrayType():
             yield from _of_elements(of, kind.elementType, check, f"{path}[]", nullable=kind.containsNull)
         case MapType():

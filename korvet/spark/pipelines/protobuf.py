@@ -78,7 +78,7 @@ def compiled(of: Schema, directory: Path | None = None) -> descriptor_pb2.FileDe
     """
     files = {_FILE: of.text} | dict(of.references)
     serialized = {name: _serialized(text, name) for name, text in files.items()}
-    given = [each for each in serialized.values() if each is not None]
+    given = [item for item in serialized.values() if item is not None]
     texts = {name: text for name, text in files.items() if serialized[name] is None}
     return _protoc(texts, descriptor_pb2.FileDescriptorSet(file=given), directory)
 
@@ -110,7 +110,7 @@ def _protoc(
         root.mkdir(exist_ok=True)
         serialized.write_bytes(given.SerializeToString())
         paths = [root, *([] if imports is None else [imports]), _common()]
-        command = [sys.executable, "-m", "grpc_tools.protoc", *(f"--proto_path={each}" for each in paths)]
+        command = [sys.executable, "-m", "grpc_tools.protoc", *(f"--proto_path={item}" for item in paths)]
         if given.file:
             command.append(f"--descriptor_set_in={serialized}")
         command += ["--include_imports", f"--descriptor_set_out={result}", _FILE]
@@ -194,10 +194,10 @@ def message_names(of: descriptor_pb2.FileDescriptorSet) -> Names:
     def within(
         declared: Iterable[descriptor_pb2.DescriptorProto], scope: str, path: tuple[int, ...]
     ) -> Iterator[tuple[tuple[int, ...], str]]:
-        for at, each in enumerate(declared):
-            name = f"{scope}.{each.name}" if scope else each.name
+        for at, item in enumerate(declared):
+            name = f"{scope}.{item.name}" if scope else item.name
             yield (*path, at), name
-            yield from within(each.nested_type, name, (*path, at))
+            yield from within(item.nested_type, name, (*path, at))
 
     return dict(within(file.message_type, file.package, ()))
 

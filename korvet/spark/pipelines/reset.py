@@ -164,7 +164,7 @@ def _start(place: LakeSource, source: SourceSpec, to: str) -> SourcePosition:
 def _check_read(
     spec: PipelineSpec, to: Mapping[tuple[str, int], int], partitions: Sequence[ResetPartition]
 ) -> None:
-    unknown = sorted(to.keys() - {(each.topic, each.partition) for each in partitions})
+    unknown = sorted(to.keys() - {(item.topic, item.partition) for item in partitions})
     if unknown:
         topic, partition = unknown[0]
         raise PipelineError(f"pipeline {spec.name} reads no partition {topic}:{partition}")

@@ -483,11 +483,11 @@ class Pipeline:
         session, source = self._place.session, self._place.source
         decoded = {
             name: decode(
-                source_frame(session, source, each, self._starts.get(name), self._ends.get(name)),
-                each,
+                source_frame(session, source, item, self._starts.get(name), self._ends.get(name)),
+                item,
                 self._decoding,
             )
-            for name, each in self._spec.sources.items()
+            for name, item in self._spec.sources.items()
         }
         return plan(session, self._spec, decoded)
 

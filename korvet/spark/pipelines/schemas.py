@@ -134,7 +134,7 @@ class PinnedSchemas:
         subject = asked[0]
         newer = [version for version in self._registry.versions(subject) if version > known][-_VERSIONS_MAX:]
         self._pinned.asked, self._pinned.reader = asked, reader
-        self._know(reader, *(self._registry.version(subject, each) for each in newer))
+        self._know(reader, *(self._registry.version(subject, item) for item in newer))
 
     def _know(self, *schemas: Schema) -> None:
         self._pinned.known |= {schema.id: schema for schema in schemas}

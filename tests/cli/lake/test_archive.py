@@ -104,9 +104,9 @@ def test_records_that_redis_lost_are_reported_without_spark(topics: Topics, tmp_
     topics.produce(partition, b"3")
     topics.trim(partition, 3)
     result = korvet("lake", "archive", *where(topics), "--json", environ={"JAVA_HOME": str(tmp_path)})
-    found = json.loads(result.stdout)
-    assert (result.returncode, found["records"], found["partitions"]) == (1, 0, 1)
-    assert found["lost"] == [{"topic": "orders", "partition": 0, "first": 2, "end": 3}]
+    results = json.loads(result.stdout)
+    assert (result.returncode, results["records"], results["partitions"]) == (1, 0, 1)
+    assert results["lost"] == [{"topic": "orders", "partition": 0, "first": 2, "end": 3}]
     assert as_json(topics, "status")[0]["archived"] == 3
 
 
@@ -139,7 +139,7 @@ def test_a_lake_that_cannot_be_read_is_reported_for_its_topic_only(
         file.write_text("{no log")
     result = lake(topics, "status", "--json")
     assert result.returncode == 1
-    assert [(each["topic"], each["error"] is None) for each in json.loads(result.stdout)] == [
+    assert [(load["topic"], load["error"] is None) for load in json.loads(result.stdout)] == [
         ("orders", False),
         ("orders", False),
         ("others", True),

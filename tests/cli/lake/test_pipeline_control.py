@@ -117,11 +117,11 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
     unread = {"orders.value: schema id 3: Order.amount": 2}
     known = msgspec.structs.replace(row, state="completed", since_ms=0, records=1, dead_letters=4, restarts=1)
     store.write(msgspec.structs.replace(known, unread_fields=unread, queries={"main": batch}))
-    [found] = json.loads(done(pipeline(topics, "status", "--json", NAME)))
-    assert (found["lag_records"], found["state"], found["process"]) == (2, "completed", row.process.id)
-    assert found["queries"]["main"]["positions"] == {"orders": {"id": topic.id, "offsets": {"0": 1}}}
-    assert found["lag_ms"] > 0
-    assert "holder" not in found
+    [result] = json.loads(done(pipeline(topics, "status", "--json", NAME)))
+    assert (result["lag_records"], result["state"], result["process"]) == (2, "completed", row.process.id)
+    assert result["queries"]["main"]["positions"] == {"orders": {"id": topic.id, "offsets": {"0": 1}}}
+    assert result["lag_ms"] > 0
+    assert "holder" not in result
     [_, line, last] = done(pipeline(topics, "status")).splitlines()
     assert last == f"{NAME}: fields not read: sources.orders.value: schema id 3: Order.amount: 2 records"
     name, state, since, *cells = line.split()
@@ -269,15 +269,15 @@ def test_a_pipeline_is_forgotten_whether_it_runs_or_not(
 def file(topics: Topics, tmp_path: Path) -> Path:
     """Give the file of a pipeline of a topic with two orders; it needs no jar that PySpark has not."""
     topics.produce(topics.make("orders", "batch").partitions[0], b"1", b"2")
-    found = tmp_path / "sales.toml"
+    result = tmp_path / "sales.toml"
     source = 'topics = ["orders"]\nvalue.format = "string"'
     target = 'type = "parquet"\npath = "tables/sales"'
     sql = 'sql = "SELECT value, offset FROM orders"'
     trigger = 'interval = "1s"'
-    found.write_text(
+    result.write_text(
         f'name = "{NAME}"\n[sources.orders]\n{source}\n[transform]\n{sql}\n[target]\n{target}\n[trigger]\n{trigger}\n'
     )
-    return found
+    return result
 
 
 @pytest.mark.spark
@@ -294,8 +294,8 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
         assert alive(row.process.id)
         assert (row.log, row.file) == (str(log), str(file))
         wait_until(lambda: store.read()[0].records == 2, "both are read", 120)
-        [found] = json.loads(done(pipeline(topics, "status", "--json", str(file))))
-        assert (found["state"], found["lag_records"], found["records"]) == ("running", 0, 2)
+        [result] = json.loads(done(pipeline(topics, "status", "--json", str(file))))
+        assert (result["state"], result["lag_records"], result["records"]) == ("running", 0, 2)
         # It runs once, by whichever command it is started.
         again = f"Error: pipeline {NAME} runs already: process {row.process.id} on {row.process.host}\n"
         assert failed(started(topics, str(file), *logs)) == again
@@ -304,7 +304,7 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
         stopped = pipeline(topics, "stop", NAME)
     assert (stopped.returncode, stopped.stdout, alive(row.process.id)) == (0, f"stopped {NAME}\n", False)
     rows = pq.read_table(tmp_path / "lake/tables/sales").to_pylist()
-    assert sorted(rows, key=lambda each: each["offset"]) == [
+    assert sorted(rows, key=lambda item: item["offset"]) == [
         {"value": "1", "offset": 0},
         {"value": "2", "offset": 1},
     ]
@@ -320,8 +320,8 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
         assert row_of_0.split() == ["orders", "orders", "0", "2", "1", "0", "1"]
         assert notes[0] == "Rows of records that are read again are appended once more."
         assert notes[1:] == ["Dry run: nothing is changed."] * len(more)
-        [found] = json.loads(done(pipeline(topics, "status", "--json", NAME)))
-        assert (found["lag_records"], found["state"]) == (0 if more else 1, "stopped")
+        [result] = json.loads(done(pipeline(topics, "status", "--json", NAME)))
+        assert (result["lag_records"], result["state"]) == (0 if more else 1, "stopped")
     # One that reads all there is and ends is started, too; a flag with `=` is understood as well.
     file.write_text(file.read_text().replace('interval = "1s"', "available_now = true"))
     ended = started(topics, str(file), f"--log-dir={tmp_path / 'logs'}", "--json")

@@ -17,8 +17,8 @@ from tests.support.replaying import Stage, stage_in
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with stage_in(tmp_path_factory.mktemp("broker")) as found:
-        yield found
+    with stage_in(tmp_path_factory.mktemp("broker")) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def test_ranges_partitions_and_names_are_flags(stage: Stage, source: SourceTopic
     assert ended["name"] == "some"
     assert ended["partitions"] == [{"partition": 1, "from": 998, "to": 1002, "next": 1002, "records": 4}]
     # All have the same key.
-    found = [stage.contents(target, at) for at in range(3)]
-    assert [each for each in found if each] == [stage.produced(source, 1)[998:1002]]
+    results = [stage.contents(target, at) for at in range(3)]
+    assert [result for result in results if result] == [stage.produced(source, 1)[998:1002]]
     other = replay(stage, source, target.name, "--from-offset", "5", "--to-offset", "7", "--name", "some")
     assert "Error: some is a replay of something else" in failed(other)
 

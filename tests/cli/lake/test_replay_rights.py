@@ -49,8 +49,8 @@ class Secured(NamedTuple):
         settled(self.stage.admin.acls.create(rights))
 
     def take_away(self, right: AclBinding) -> None:
-        found = settled(self.stage.admin.acls.delete([AclBindingFilter(*right)]))
-        assert list(found.values()) == [[right]]
+        result = settled(self.stage.admin.acls.delete([AclBindingFilter(*right)]))
+        assert list(result.values()) == [[right]]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_a_transactional_replay_needs_the_right_to_its_transactional_id(
 ) -> None:
     stage, target = secured.stage, secured.stage.make()
     needed = rights(source, target)
-    secured.allow(*(each for name, each in needed.items() if name != "read the target"))
+    secured.allow(*(item for name, item in needed.items() if name != "read the target"))
     line = secured.line(source, target, "--transactional")
     said = failed(korvet(*line))
     expected = rf"brokers give no producer id to write {target.name}: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
@@ -133,8 +133,8 @@ def test_a_transactional_replay_needs_the_right_to_its_transactional_id(
 def test_the_rights_of_the_page_are_all_that_a_replay_needs(secured: Secured, source: SourceTopic) -> None:
     stage, target = secured.stage, secured.stage.make()
     *rights_of, replay, _ = commands(source, target)
-    for each in rights_of:
-        done(korvet(*each, "-b", stage.broker.bootstrap))
+    for item in rights_of:
+        done(korvet(*item, "-b", stage.broker.bootstrap))
     assert replay[:8] == [
         *("lake", "replay", "-b", "broker.example:9094", "--command-config", "alice.properties"),
         *("--lake", "./lake"),

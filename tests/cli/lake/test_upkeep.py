@@ -82,11 +82,11 @@ def test_compact_goes_on_until_it_is_stopped(topic: Both) -> None:
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert [each["done"] for each in json.loads(process.stdout.readline())] == [True]
+            assert [load["done"] for load in json.loads(process.stdout.readline())] == [True]
             now = time.time_ns() // 1_000_000
             topic.archive_batches((now,), (now,), (now,))
             # A round that has nothing to do prints nothing.
-            assert [each["done"] for each in json.loads(process.stdout.readline())] == [True]
+            assert [load["done"] for load in json.loads(process.stdout.readline())] == [True]
             assert len(topic.files()) < 4
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_S) == 0
@@ -151,7 +151,7 @@ def test_expire_removes_no_table_that_is_no_archive_of_a_topic(topic: Both, tmp_
         pass
     [removed] = as_json(topic, "expire", "--remove-gone", "--yes")["gone"]
     assert removed == {"topic": TOPIC, "id": gone.topic_id, "removed": True}
-    left = {str(each.parent.relative_to(root)) for each in root.rglob("_delta_log")}
+    left = {str(item.parent.relative_to(root)) for item in root.rglob("_delta_log")}
     assert left == {"/".join(of) for of in (topic.topic.of, written)} | foreign.keys() | {
         f"broken/{gone.topic_id}"
     }

@@ -56,11 +56,11 @@ class Consumers:
     def named(self, owned: Iterable[tuple[str, int]] | None) -> dict[str, list[int]] | None:
         if owned is None:
             return None
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         for topic_id, index in sorted(owned):
-            by_id = {id_text(each.id): each.name for each in self.domain.topics.list_cached()}
-            found.setdefault(by_id[topic_id], []).append(index)
-        return found
+            by_id = {id_text(item.id): item.name for item in self.domain.topics.list_cached()}
+            result.setdefault(by_id[topic_id], []).append(index)
+        return result
 
     def subscribed(self, members: Iterable[Any]) -> set[tuple[str, int]]:
         """Return the partitions of all topics that some member is subscribed to."""
@@ -151,11 +151,11 @@ class Client:
 def settle(*clients: Client) -> None:
     """Have all send heartbeats until nobody gets anything new."""
     for _ in range(20):
-        before = [(each.epoch, each.assigned) for each in clients]
-        for each in clients:
-            each.beat()
-        after = [(each.epoch, each.assigned) for each in clients]
-        if before == after and not any(each.must_report for each in clients):
+        before = [(client.epoch, client.assigned) for client in clients]
+        for client in clients:
+            client.beat()
+        after = [(client.epoch, client.assigned) for client in clients]
+        if before == after and not any(client.must_report for client in clients):
             return
     raise AssertionError("the members do not settle")
 

@@ -18,7 +18,7 @@ def member(name: str, *topics: str, target: Owned = NOTHING, instance: str = "")
 
 
 def indexes(assigned: Mapping[str, Owned], name: str, topic: str = "t") -> list[int]:
-    return sorted(index for each, index in assigned[name] if each == topic)
+    return sorted(index for item, index in assigned[name] if item == topic)
 
 
 def test_ranges_are_contiguous_and_the_same_in_topics_of_the_same_size() -> None:
@@ -50,17 +50,17 @@ def test_nobody_and_nothing_can_be_assigned(name: str) -> None:
 def test_uniform_moves_no_more_than_a_new_member_gets() -> None:
     members = [member(name, "t") for name in "abc"]
     first = assign_uniformly(members, {"t": 12})
-    assert {len(each) for each in first.values()} == {4}
+    assert {len(item) for item in first.values()} == {4}
     more = [member(name, "t", target=first.get(name, NOTHING)) for name in "abcd"]
     second = assign_uniformly(more, {"t": 12})
-    assert {len(each) for each in second.values()} == {3}
+    assert {len(item) for item in second.values()} == {3}
     assert all(second[name] < first[name] for name in "abc")
 
 
 def test_uniform_gives_what_a_member_left_to_the_others_and_they_keep_theirs() -> None:
     first = assign_uniformly([member(name, "t") for name in "abc"], {"t": 10})
     second = assign_uniformly([member(name, "t", target=first[name]) for name in "ab"], {"t": 10})
-    assert {len(each) for each in second.values()} == {5}
+    assert {len(item) for item in second.values()} == {5}
     assert all(second[name] > first[name] for name in "ab")
 
 
@@ -88,20 +88,20 @@ def test_any_subscriptions_are_assigned_whole_and_evenly(seed: int) -> None:
         ]
         for assignor in ASSIGNORS.values():
             assigned = assignor(members, topics)
-            every = [each for owned in assigned.values() for each in owned]
-            subscribed = frozenset[str]().union(*(each.topics for each in members))
+            every = [item for owned in assigned.values() for item in owned]
+            subscribed = frozenset[str]().union(*(item.topics for item in members))
             wanted = {(topic, index) for topic in subscribed for index in range(topics[topic])}
             assert sorted(every) == sorted(wanted)
-            for each in members:
-                assert {topic for topic, _ in assigned[each.member_id]} <= each.topics
+            for item in members:
+                assert {topic for topic, _ in assigned[item.member_id]} <= item.topics
         targets = assign_uniformly(members, topics)
-        again = [each._replace(target=targets[each.member_id]) for each in members]
+        again = [item._replace(target=targets[item.member_id]) for item in members]
         assert assign_uniformly(again, topics) == targets, "what is even already does not move"
-        for each in members:
-            for topic, _ in targets[each.member_id]:
+        for item in members:
+            for topic, _ in targets[item.member_id]:
                 others = [one for one in members if topic in one.topics]
                 least = min(len(targets[one.member_id]) for one in others)
-                assert len(targets[each.member_id]) - least < 2, "one more could move"
+                assert len(targets[item.member_id]) - least < 2, "one more could move"
         names = [name for name in names if rng.random() < 0.8] + [f"n{rng.random()}"]
 
 

@@ -165,13 +165,13 @@ def test_members_that_join_at_once_wait_for_one_assignment(
 
     monkeypatch.setattr(coordinator.ConsumerGroups, "_compute", compute_later)
     members = [Client((at, other)[number % 2], f"member-{number}", "orders") for number in range(8)]
-    joining = [clock.spawn(each.join) for each in members]
+    joining = [clock.spawn(member.join) for member in members]
     clock.run_until_idle()
     assert len(computed) == 1
     may_go_on.set()
     gevent.joinall(joining, raise_error=True, timeout=60)
     assert len(computed) <= 2, "one more for those that came while the first was computed"
-    assert all(each.epoch > 0 for each in members)
+    assert all(member.epoch > 0 for member in members)
     settle(*members)
     assert at.state() == "Stable"
 
@@ -211,11 +211,11 @@ def test_an_empty_group_stays_one_of_its_protocol_until_a_classic_member_joins(a
     at.store.resume_all([NAME])
     at.advance()
     assert at.raw.hgetall(KEYS.group_state(NAME)) == before
-    assert [each.kind for each in at.admin.list_groups([], ["consumer"])] == ["consumer"]
+    assert [list_group.kind for list_group in at.admin.list_groups([], ["consumer"])] == ["consumer"]
     assert (at.describe().fields.state, at.describe().fields.epoch) == ("Empty", 2)
     refused("UNKNOWN_MEMBER_ID", one.beat)
     at.classic.join(join_request(NAME), lambda _name: True)
-    assert [each.kind for each in at.admin.list_groups([], ["classic"])] == ["classic"]
+    assert [list_group.kind for list_group in at.admin.list_groups([], ["classic"])] == ["classic"]
 
 
 def test_offsets_of_topics_that_members_are_subscribed_to_stay(at: Consumers) -> None:
@@ -223,9 +223,9 @@ def test_offsets_of_topics_that_members_are_subscribed_to_stay(at: Consumers) ->
     one = Client(at, "one", "orders")
     one.join()
     refs = [at.domain.topics.get(name).partition(0) for name in ("orders", "bills")]
-    at.offsets.commit(Committer(NAME, 1, "one"), [Commit(each, 5, -1, "") for each in refs])
-    outcomes = at.admin.delete_offsets(NAME, [TopicPartition(each.topic, each.index) for each in refs])
-    assert [None if each is None else each.code for each in outcomes] == [
+    at.offsets.commit(Committer(NAME, 1, "one"), [Commit(ref, 5, -1, "") for ref in refs])
+    outcomes = at.admin.delete_offsets(NAME, [TopicPartition(ref.topic, ref.index) for ref in refs])
+    assert [None if outcome is None else outcome.code for outcome in outcomes] == [
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         None,
     ]
@@ -246,10 +246,10 @@ def test_what_an_expression_matches_is_not_up_to_members_that_see_other_topics(
     one = Client(at, "one", regex="ord.*")
     one.join()
     names, expression = Client(at, "two", "bills"), Client(other, "three", regex="b.*")
-    for each in (names, expression):
-        each.is_visible = lambda name: name == "bills"
-        each.join()
-        settle(one, each)
+    for item in (names, expression):
+        item.is_visible = lambda name: name == "bills"
+        item.join()
+        settle(one, item)
         assert one.has() == {"orders": [0, 1, 2, 3]}
     # It is one of theirs that hears first of the next topic, on its own worker and on that of all.
     at.create("orders2", 1)
@@ -282,9 +282,9 @@ def test_a_member_with_an_expression_has_plain_heartbeats_again(
         Client(at, "two", "orders"),
         Client(at, "three", regex="o.*"),
     ]
-    for each in members:
-        each.join()
+    for member in members:
+        member.join()
     settle(*members)
     monkeypatch.setattr(at.groups, "_join", lambda *_args: pytest.fail("it is read again"))
-    for each in members:
-        assert each.beat().epoch == 3
+    for member in members:
+        assert member.beat().epoch == 3

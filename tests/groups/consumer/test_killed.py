@@ -19,14 +19,14 @@ STEPS_MAX = 40
 
 
 def owners(at: Consumers) -> dict[str, str]:
-    found = at.raw.hgetall(KEYS.group_assignments(NAME)).items()
-    return {field.decode(): name.decode() for field, name in found if field.startswith(b"o:")}
+    result = at.raw.hgetall(KEYS.group_assignments(NAME)).items()
+    return {field.decode(): name.decode() for field, name in result if field.startswith(b"o:")}
 
 
 def check(at: Consumers, *clients: Client) -> None:
     """Expect that the members have all partitions, as they see it themselves and as it is stored."""
     assert at.state() == "Stable"
-    has = {f"o:{topic}:{index}": each.member_id for each in clients for topic, index in each.assigned}
+    has = {f"o:{topic}:{index}": client.member_id for client in clients for topic, index in client.assigned}
     assert owners(at) == has
     assert sorted(field.rpartition(":")[2] for field in has) == ["0", "1", "2", "3"]
     fields = at.store.consumers.fields(NAME)
@@ -68,7 +68,7 @@ def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on
             elif what == "upgrade":
                 one.join()
                 settled([one], old)
-                at.classic.leave(NAME, [(each.member_id, "") for each in old])
+                at.classic.leave(NAME, [(file.member_id, "") for file in old])
                 settle(one)
                 check(at, one)
             else:

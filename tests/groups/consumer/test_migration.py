@@ -26,8 +26,8 @@ def subscription(*topics: str, owned: Mapping[str, list[int]] | None = None) -> 
     """Return what a consumer of the classic protocol says, in version 1."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     parts = b"".join(
-        struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(each)}i", len(each), *each)
-        for name, each in (owned or {}).items()
+        struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(item)}i", len(item), *item)
+        for name, item in (owned or {}).items()
     )
     return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">ii", -1, len(owned or {})) + parts
 
@@ -58,12 +58,12 @@ class ClassicClient:
             NAME, self.member_id, self.generation, parts or {}, instance=self.instance
         )
         synced = self.at.classic.sync(request)
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         assignment = parse_assignment(synced.assignment)
         for topic, index in assignment.partitions if assignment else ():
-            found.setdefault(topic, []).append(index)
-        self.assigned = self.owned = found
-        return found
+            result.setdefault(topic, []).append(index)
+        self.assigned = self.owned = result
+        return result
 
     def rejoin(self) -> dict[str, list[int]]:
         """Join and sync until there is no more to do, as a client does."""
@@ -102,17 +102,17 @@ def classic_group(at: Consumers, count: int = 2) -> list[ClassicClient]:
     members = [ClassicClient(at, "orders") for _ in range(count)]
     leader = members[0]
     leader.join()
-    joining = [parked_join(each) for each in members[1:]]
+    joining = [parked_join(member) for member in members[1:]]
     if joining:
         leader.join()
     gevent.joinall(joining, raise_error=True, timeout=SECONDS_MAX)
     parts = {
-        each.member_id: encode_assignment(1, {"orders": list(range(place, 4, count))})
-        for place, each in enumerate(members)
+        item.member_id: encode_assignment(1, {"orders": list(range(place, 4, count))})
+        for place, item in enumerate(members)
     }
     leader.sync(parts)
-    for each in members:
-        each.sync()
+    for item in members:
+        item.sync()
     return members
 
 
@@ -126,17 +126,17 @@ def classic(at: Consumers) -> ClassicClient:
 def settled(new: list[Client], old: list[ClassicClient]) -> None:
     """Have all do what they are asked to until nobody is asked any more."""
     for _ in range(20):
-        before = [(each.epoch, each.assigned) for each in new]
-        for each in new:
-            each.beat()
-            each.beat()
+        before = [(item.epoch, item.assigned) for item in new]
+        for item in new:
+            item.beat()
+            item.beat()
         moved = False
         for member in old:
             if member.must_join():
                 moved = True
                 member.join()
                 member.sync()
-        if not moved and before == [(each.epoch, each.owned) for each in new]:
+        if not moved and before == [(item.epoch, item.owned) for item in new]:
             return
     raise AssertionError("the members do not settle")
 
@@ -149,7 +149,7 @@ def test_a_classic_group_changes_its_protocol_with_the_first_member_of_the_other
     assert new.join().epoch == generation + 1
     assert new.has() == {}, "the classic member has not revoked anything yet"
     assert at.describe().fields.state == "Reconciling"
-    assert {each.member_id: each.is_classic for each in at.describe().members} == {
+    assert {member.member_id: member.is_classic for member in at.describe().members} == {
         classic.member_id: True,
         "new": False,
     }
@@ -228,7 +228,7 @@ def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(at: Consu
     new = Client(at, "new", "orders", instance="i1")
     new.join()
     assert new.has() == {"orders": [0, 1, 2, 3]}
-    assert [each.member_id for each in at.describe().members] == ["new"]
+    assert [member.member_id for member in at.describe().members] == ["new"]
     refused("FENCED_INSTANCE_ID", old.beat)
     # And back: it is the only member of its protocol, so the group is a classic one again, without a rebalance.
     other = ClassicClient(at, "orders", instance="i2")

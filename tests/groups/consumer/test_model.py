@@ -121,13 +121,13 @@ def changes_of_topics(at: Consumers, rng: random.Random) -> None:
     """Create, delete or grow a topic."""
     topic = rng.choice(["orders", "bills"])
     at.domain.topics.refresh()
-    found = at.domain.topics.get_cached(topic)
-    if found is None:
+    result = at.domain.topics.get_cached(topic)
+    if result is None:
         at.create(topic, rng.randint(1, 5))
     elif rng.random() < 0.3:
         delete_topic(at, topic)
-    elif len(found.partitions) < 8:
-        grow_topic(at, topic, len(found.partitions) + 1)
+    elif len(result.partitions) < 8:
+        grow_topic(at, topic, len(result.partitions) + 1)
 
 
 def members(at: Consumers, other: Consumers, count_old: int) -> Iterator[New | Old]:
@@ -141,9 +141,9 @@ def rest(at: Consumers, everybody: list[New | Old]) -> None:
     """Have nobody come or go any more, until the group is stable."""
     calm = Calm()
     for turn in range(30):
-        for each in everybody:
-            each.client.at.domain.topics.refresh()  # as a worker does that is notified
-            each.step(calm)
+        for item in everybody:
+            item.client.at.domain.topics.refresh()  # as a worker does that is notified
+            item.step(calm)
         if turn and at.state() == "Stable":
             return
     raise AssertionError(at.describe())
@@ -168,15 +168,15 @@ def test_no_two_members_use_a_partition_whatever_they_do(
             else:
                 who.client.at = rng.choice([at, other])
                 who.step(rng)
-        used: list[Any] = [each for member in everybody for each in member.uses()]
-        assert len(used) == len(set(used)), [each.uses() for each in everybody]
+        used: list[Any] = [use for member in everybody for use in member.uses()]
+        assert len(used) == len(set(used)), [item.uses() for item in everybody]
     rest(at, everybody)
     described = at.describe()
     every = at.subscribed(described.members)
     assigned = [
         (topic, index)
-        for each in described.members
-        for topic, indexes in described.by_name(each.progress.assigned).items()
+        for item in described.members
+        for topic, indexes in described.by_name(item.progress.assigned).items()
         for index in indexes
     ]
     assert sorted(assigned) == sorted(every)

@@ -83,7 +83,7 @@ def test_a_classic_member_joins_while_others_join_and_leave(
 
     first(monkeypatch, ClassicMembers, "_check_protocols", meanwhile)
     late.join()
-    assert late.member_id in [each.member_id for each in at.describe().members]
+    assert late.member_id in [member.member_id for member in at.describe().members]
 
 
 def test_a_static_member_that_is_replaced_while_a_target_is_computed_gets_its_part_of_it(
@@ -109,7 +109,7 @@ def test_a_static_member_that_is_replaced_while_a_target_is_computed_gets_its_pa
     three.join()
     gevent.joinall(coming, raise_error=True, timeout=SECONDS_MAX)
     settle(back, one, two, three)
-    assert [len(each.assigned) for each in (back, one, two, three)] == [1, 1, 1, 1]
+    assert [len(item.assigned) for item in (back, one, two, three)] == [1, 1, 1, 1]
     assert at.state() == "Stable"
 
 
@@ -121,7 +121,7 @@ def test_a_static_member_that_is_replaced_while_all_are_read_is_among_them(
     away.join()
     away.leave(-2)
     first(monkeypatch, ConsumerStore, "_members", Client(other, "back", "orders", instance="i").join)
-    assert [each.member_id for each in at.store.consumers.all_members(NAME)] == ["back"]
+    assert [member.member_id for member in at.store.consumers.all_members(NAME)] == ["back"]
 
 
 def test_who_loses_its_claim_gets_an_assignment_all_the_same(
@@ -160,8 +160,8 @@ def test_who_waits_for_a_target_is_woken_when_it_is_there_and_does_not_poll(
     monkeypatch.setattr(other.groups, "_compute", compute_later)
     one, two = Client(other, "one", "orders"), Client(at, "two", "orders")
     joining = []
-    for each in (one, two):
-        joining.append(clock.spawn(each.join))
+    for item in (one, two):
+        joining.append(clock.spawn(item.join))
         clock.run_until_idle()
     assert len(claims) == 2, "one more when it listens"
     may_go_on.set()

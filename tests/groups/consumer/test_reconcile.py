@@ -101,19 +101,19 @@ def test_members_in_any_order_reach_their_targets_and_share_no_partition(seed: i
         for steps in range(400):
             name = rng.choice(sorted(members))
             taken = frozenset[tuple[str, int]]().union(
-                *(each.owned for other, each in members.items() if other != name)
+                *(item.owned for other, item in members.items() if other != name)
             )
             if rng.random() < 0.7:  # a client takes a while to act on an answer
                 reported[name] = members[name].assigned
             owned = rng.choice([None, reported[name]])
             members[name] = reconcile(members[name], epoch, targets[name], taken, owned, None)
-            every = [each for member in members.values() for each in member.owned]
+            every = [item for member in members.values() for item in member.owned]
             assert len(every) == len(set(every))
             if steps > 20 and rng.random() < 0.02:
                 break  # the next target comes before all have this one
     for name in sorted(members) * 10:
         taken = frozenset[tuple[str, int]]().union(
-            *(each.owned for other, each in members.items() if other != name)
+            *(item.owned for other, item in members.items() if other != name)
         )
         owned = members[name].assigned
         members[name] = reconcile(members[name], epoch, targets[name], taken, owned, None)

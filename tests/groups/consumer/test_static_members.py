@@ -25,7 +25,7 @@ def test_a_static_member_that_will_be_back_keeps_its_partitions(at: Consumers) -
     refused("FENCED_INSTANCE_ID", lambda: one.send(epoch=epoch))
     refused("FENCED_INSTANCE_ID", lambda: one.send(epoch=epoch, names=("orders",)))
     refused("FENCED_INSTANCE_ID", one.leave)
-    assert [each.member_id for each in at.describe().members] == ["back", "two"]
+    assert [member.member_id for member in at.describe().members] == ["back", "two"]
 
 
 def test_a_static_member_that_does_not_come_back_is_removed_at_its_sessions_end(at: Consumers) -> None:
@@ -70,7 +70,7 @@ def test_of_two_that_join_at_once_with_one_instance_id_one_becomes_a_member(
 
     monkeypatch.setattr(at.groups.store, "update", after_the_other)
     refused("UNRELEASED_INSTANCE_ID", one.join)
-    assert [each.member_id for each in at.describe().members] == ["first", "two"]
+    assert [member.member_id for member in at.describe().members] == ["first", "two"]
 
 
 def test_a_static_member_that_joins_with_another_instance_id_has_the_old_one_no_more(at: Consumers) -> None:
@@ -78,7 +78,7 @@ def test_a_static_member_that_joins_with_another_instance_id_has_the_old_one_no_
     one.join()
     one.fields["instance"] = "i2"
     one.join()
-    assert [each.row.instance for each in at.describe().members] == ["i2"]
+    assert [member.row.instance for member in at.describe().members] == ["i2"]
     assert at.raw.hget(KEYS.group_members(NAME), "i:i1") is None
     one.leave()
     assert not at.raw.exists(KEYS.group_members(NAME))
@@ -87,15 +87,15 @@ def test_a_static_member_that_joins_with_another_instance_id_has_the_old_one_no_
 def test_a_member_takes_the_place_of_a_static_one_that_is_away_and_gives_up_its_own(at: Consumers) -> None:
     one, two = Client(at, "one", "orders", instance="i"), Client(at, "two", "orders")
     three = Client(at, "three", "orders")
-    for each in (one, two, three):
-        each.join()
+    for item in (one, two, three):
+        item.join()
     settle(one, two, three)
     one.leave(-2)
     two.fields["instance"] = "i"
     two.join()
     settle(two, three)
     assert (len(two.assigned), len(three.assigned)) == (2, 2)
-    assert [(each.member_id, each.row.instance) for each in at.describe().members] == [
+    assert [(member.member_id, member.row.instance) for member in at.describe().members] == [
         *(("three", ""), ("two", "i"))
     ]
     assert at.raw.hmget(KEYS.group_state(NAME), "size", "stable") == [b"2", b"2"]

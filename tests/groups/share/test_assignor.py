@@ -19,12 +19,12 @@ def members(count: int, *topics: str) -> list[AssignedMember]:
 
 def again(them: list[AssignedMember], targets: dict[str, Owned]) -> list[AssignedMember]:
     """Return the members with what they got."""
-    return [each._replace(target=targets.get(each.member_id, NOTHING)) for each in them]
+    return [item._replace(target=targets.get(item.member_id, NOTHING)) for item in them]
 
 
 def sharing(targets: dict[str, Owned]) -> Counter[tuple[str, int]]:
     """Return how many members have each partition."""
-    return Counter(each for own in targets.values() for each in own)
+    return Counter(value for own in targets.values() for value in own)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_each_member_has_a_partition_and_each_partition_as_many_members_as_that_
     count: int, partitions: int, loads: list[int], shares: set[int]
 ) -> None:
     targets = assign_simply(members(count, "t"), {"t": partitions})
-    assert sorted((len(each) for each in targets.values()), reverse=True) == loads
+    assert sorted((len(target) for target in targets.values()), reverse=True) == loads
     assert set(sharing(targets).values()) == shares
     assert len(sharing(targets)) == partitions
 
@@ -72,7 +72,10 @@ def test_nothing_moves_that_need_not() -> None:
     assert sum(len(before[name] - after[name]) for name in before) == 1
     assert assign_simply(again(them, after), {"t": 4}) == after
     left = again(them[:2], after)
-    assert all(after[each.member_id] <= assign_simply(left, {"t": 4})[each.member_id] for each in left)
+    assert all(
+        after[epoch_start.member_id] <= assign_simply(left, {"t": 4})[epoch_start.member_id]
+        for epoch_start in left
+    )
 
 
 def test_what_is_no_partition_any_more_is_given_up() -> None:
@@ -99,17 +102,17 @@ TOPICS = {"a": 3, "b": 1, "c": 7}
 def test_every_partition_has_a_member_and_no_member_more_than_its_share(
     drawn: list[tuple[frozenset[str], Owned]],
 ) -> None:
-    them = [AssignedMember(f"m{place:02}", "", *each) for place, each in enumerate(drawn)]
+    them = [AssignedMember(f"m{place:02}", "", *item) for place, item in enumerate(drawn)]
     targets = assign_simply(them, TOPICS)
-    assert targets.keys() == {each.member_id for each in them}
+    assert targets.keys() == {item.member_id for item in them}
     counts = sharing(targets)
     for topic, partitions in TOPICS.items():
-        subscribers = [each.member_id for each in them if topic in each.topics]
+        subscribers = [item.member_id for item in them if topic in item.topics]
         assert all((counts[topic, index] > 0) == bool(subscribers) for index in range(partitions))
-    for each in them:
-        assert {topic for topic, _ in targets[each.member_id]} <= each.topics & TOPICS.keys()
+    for item in them:
+        assert {topic for topic, _ in targets[item.member_id]} <= item.topics & TOPICS.keys()
     assert all(index < TOPICS[topic] for topic, index in counts)
-    if len({each.topics for each in them}) == 1 and counts:
+    if len({item.topics for item in them}) == 1 and counts:
         most = -(-len(them) // len(counts))
         assert max(counts.values()) <= most
         assert max(map(len, targets.values())) <= -(-most * len(counts) // len(them))

@@ -109,9 +109,10 @@ def test_an_empty_group_stays_until_it_is_deleted(at: Shares) -> None:
     expiry = OffsetExpiry(at.offsets, at.store, 1, 1)
     assert expiry.expire([NAME]) == (ExpiredOffsets(0, 0), [])
     assert at.state() == "Empty"
-    assert [(each.group, each.state, each.kind) for each in at.admin.list_groups([], ["share"])] == [
-        (NAME, "Empty", "share")
-    ]
+    assert [
+        (list_group.group, list_group.state, list_group.kind)
+        for list_group in at.admin.list_groups([], ["share"])
+    ] == [(NAME, "Empty", "share")]
     at.admin.delete(NAME)
     refused("GROUP_ID_NOT_FOUND", lambda: at.admin.delete(NAME))
     keys = (KEYS.group_state(NAME), KEYS.group_members(NAME), KEYS.group_assignments(NAME))

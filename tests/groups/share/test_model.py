@@ -43,21 +43,21 @@ def step(client: Client, rng: random.Random) -> None:
 def check(at: Shares, *clients: Client) -> None:
     """Expect that all members have their targets, as they see it themselves, and that somebody has each partition."""
     for _ in range(2):
-        for each in clients:
-            each.at.domain.topics.refresh()  # as a worker does that is notified
-            each.send()
+        for client in clients:
+            client.at.domain.topics.refresh()  # as a worker does that is notified
+            client.send()
     described = at.describe()
     assert described.fields.epoch == described.fields.assignment_epoch
     assert described.fields.state == "Stable"
-    members = {each.member_id: each for each in described.members}
-    assert members.keys() == {each.member_id for each in clients}
-    for each in clients:
-        stored = members[each.member_id]
-        assert each.epoch == stored.progress.epoch == described.fields.epoch
+    members = {member.member_id: member for member in described.members}
+    assert members.keys() == {client.member_id for client in clients}
+    for client in clients:
+        stored = members[client.member_id]
+        assert client.epoch == stored.progress.epoch == described.fields.epoch
         assert stored.progress.assigned == stored.target
-        assert each.has() == described.by_name(stored.target)
-        assert each.has().keys() <= set(stored.row.names)
-    owned = {(topic, index) for each in clients for topic, own in each.has().items() for index in own}
+        assert client.has() == described.by_name(stored.target)
+        assert client.has().keys() <= set(stored.row.names)
+    owned = {(topic, index) for client in clients for topic, own in client.has().items() for index in own}
     assert owned == at.subscribed(described.members)
     stored_rows = {field.decode()[0] for field in at.raw.hkeys(KEYS.group_assignments(NAME))}
     assert stored_rows <= {"c", "t"}
@@ -76,6 +76,6 @@ def test_in_the_end_each_member_has_its_target_whatever_they_did(
         client = rng.choice(clients)
         client.at = rng.choice([at, other])
         step(client, rng)
-    for each in clients * 2:
-        step(each, Calm())
+    for item in clients * 2:
+        step(item, Calm())
     check(at, *clients)

@@ -97,10 +97,10 @@ class Runner:
 
 
 def _shown(tasks: MemberTasks, role: str) -> Shown:
-    found: Shown = {}
+    result: Shown = {}
     for subtopology, partition in sorted(getattr(tasks, role)):
-        found.setdefault(subtopology, []).append(partition)
-    return found
+        result.setdefault(subtopology, []).append(partition)
+    return result
 
 
 def statuses(answer: StreamsAnswer) -> list[GroupStatus]:
@@ -111,11 +111,11 @@ def statuses(answer: StreamsAnswer) -> list[GroupStatus]:
 def settle(*runners: Runner) -> None:
     """Have all send heartbeats until nobody gets anything new."""
     for _ in range(20):
-        before = [(each.epoch, each.tasks) for each in runners]
-        for each in runners:
-            each.beat()
-        if before == [(each.epoch, each.tasks) for each in runners] and not any(
-            each.must_report for each in runners
+        before = [(runner.epoch, runner.tasks) for runner in runners]
+        for runner in runners:
+            runner.beat()
+        if before == [(runner.epoch, runner.tasks) for runner in runners] and not any(
+            runner.must_report for runner in runners
         ):
             return
     raise AssertionError("the members do not settle")

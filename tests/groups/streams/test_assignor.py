@@ -27,7 +27,7 @@ def tasks_of(subtopology: str, *partitions: int) -> Tasks:
 
 def check(assigned: Assigned, tasks: Mapping[str, int], stateful: set[str], standbys: int) -> None:
     """Fail unless each task is active once, with as many standbys in other processes as these allow."""
-    every = {(each, index) for each, count in tasks.items() for index in range(count)}
+    every = {(item, index) for item, count in tasks.items() for index in range(count)}
     active = Counter(task for own in assigned.values() for task in own.active)
     assert active == dict.fromkeys(every, 1)
     held = Counter(
@@ -84,7 +84,7 @@ def test_standbys_are_spread() -> None:
 def test_whatever_members_come_and_go_each_task_is_active_once_and_loads_are_even(seed: int) -> None:
     chance = random.Random(seed)
     tasks = {str(number): chance.randrange(1, 9) for number in range(chance.randrange(1, 5))}
-    stateful = {each for each in tasks if chance.random() < 0.7}
+    stateful = {task for task in tasks if chance.random() < 0.7}
     standbys = chance.randrange(3)
     everybody = [f"p{process}/{thread}" for process in range(5) for thread in range(3)]
     before: Assigned = {}
@@ -92,9 +92,9 @@ def test_whatever_members_come_and_go_each_task_is_active_once_and_loads_are_eve
         present = chance.sample(everybody, chance.randrange(1, len(everybody) + 1))
         before = assign_tasks(members(*present, before=before), tasks, stateful, standbys)
         check(before, tasks, stateful, standbys)
-        found = loads(before)
+        result = loads(before)
         if not standbys:
-            assert found[-1] - found[0] <= 1
+            assert result[-1] - result[0] <= 1
         assert assign_tasks(members(*present, before=before), tasks, stateful, standbys).keys() == set(
             present
         )

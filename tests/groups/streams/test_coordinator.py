@@ -29,9 +29,9 @@ def test_the_first_member_gets_all_tasks_with_its_first_heartbeat(at: Applicatio
     assert (answer.member_id, answer.epoch, answer.heartbeat_ms, answer.statuses) == ("p/a", 2, 5000, ())
     assert (one.active, one.standby) == (ALL_ACTIVE, {})
     assert (one.beat().tasks, one.beat().tasks) == (None, None)
-    found = at.described()
-    assert found.topology == WORD_COUNT
-    assert {name: each.partitions for name, each in found.internal.items()} == {
+    result = at.described()
+    assert result.topology == WORD_COUNT
+    assert {name: item.partitions for name, item in result.internal.items()} == {
         "by-word": 3,
         "counts-changelog": 3,
     }
@@ -54,7 +54,7 @@ def test_internal_topics_that_are_missing_are_to_be_created_and_then_there_are_t
     one = Runner(at, "p/a")
     answer = one.join()
     assert statuses(answer) == [GroupStatus.MISSING_INTERNAL_TOPICS]
-    assert {each.name: each.partitions for each in answer.missing} == {"by-word": 3, "counts-changelog": 3}
+    assert {item.name: item.partitions for item in answer.missing} == {"by-word": 3, "counts-changelog": 3}
     assert one.active == {}
     other.create("by-word", 3)
     other.create("counts-changelog", 3)
@@ -87,7 +87,7 @@ def test_the_first_assignment_waits_for_more_members(at: Application) -> None:
     assert statuses(one.beat()) == statuses(two.join()) == [GroupStatus.ASSIGNMENT_DELAYED]
     at.raw.hset(KEYS.group_state(NAME), "delayed_until", 1)
     settle(one, two)
-    assert sorted(sum(map(len, each.active.values())) for each in (one, two)) == [3, 3]
+    assert sorted(sum(map(len, item.active.values())) for item in (one, two)) == [3, 3]
     assert Runner(at, "r/a").join().statuses == (), "who joins later waits for nothing"
 
 
@@ -101,7 +101,7 @@ def test_a_change_of_the_number_of_standbys_is_a_new_assignment(at: Application,
     other.configs.refresh()
     settle(one, two)
     assert one.standby.keys() == two.standby.keys() == {"1"}, "subtopology 0 has no state"
-    assert {("1", each) for each in two.standby["1"]} == {each for each in one.tasks.active if each[0] == "1"}
+    assert {("1", item) for item in two.standby["1"]} == {item for item in one.tasks.active if item[0] == "1"}
     at.set_configs(streams_num_standby_replicas="0")
     other.configs.refresh()
     settle(one, two)
@@ -164,8 +164,8 @@ def test_all_know_of_a_member_that_asks_all_to_end(at: Application, other: Appli
         ),
     )
     assert statuses(three.join()) == [GroupStatus.SHUTDOWN_APPLICATION]
-    for each in (one, two, three):
-        each.leave()
+    for item in (one, two, three):
+        item.leave()
     assert at.store.streams.common(NAME).ends_by == "", "before anybody joins again"
     assert one.join().statuses == ()
 
@@ -215,8 +215,8 @@ def test_endpoints_have_the_partitions_of_their_tasks(at: Application) -> None:
     one = Runner(at, "p/a", endpoint=("here", 1))
     two = Runner(at, "q/a", endpoint=("there", 2))
     plain = Runner(at, "r/a")
-    found = one.join().by_endpoint
-    assert [(each.endpoint, each.active, each.standby) for each in found or ()] == [
+    result = one.join().by_endpoint
+    assert [(item.endpoint, item.active, item.standby) for item in result or ()] == [
         (("here", 1), {"by-word": [0, 1], "lines": [0, 1]}, {})
     ]
     two.join()
@@ -226,8 +226,8 @@ def test_endpoints_have_the_partitions_of_their_tasks(at: Application) -> None:
     answer = plain.beat()
     partitions = Counter(
         (topic, index)
-        for each in answer.by_endpoint or ()
-        for topic, indexes in each.active.items()
+        for item in answer.by_endpoint or ()
+        for topic, indexes in item.active.items()
         for index in indexes
     )
     of_plain = {({"0": "lines", "1": "by-word"}[name], index) for name, index in plain.tasks.active}
@@ -291,8 +291,8 @@ def test_offsets_of_topics_that_tasks_read_stay(at: Application) -> None:
     one.join()
     topics = [at.domain.topics.get(name) for name in ("lines", "by-word", "other")]
     by = Committer(NAME, one.epoch, "p/a")
-    at.offsets.commit(by, [Commit(each.partition(0), 5, -1, "") for each in topics])
-    partitions = [TopicPartition(each.name, 0) for each in topics]
+    at.offsets.commit(by, [Commit(topic.partition(0), 5, -1, "") for topic in topics])
+    partitions = [TopicPartition(topic.name, 0) for topic in topics]
 
     def refusals() -> list[ErrorCode | None]:
         return [error.code if error else None for error in at.admin.delete_offsets(NAME, partitions)]

@@ -40,12 +40,12 @@ class Client(Runner):
 
 
 def check(present: list[Client]) -> None:
-    active = Counter(task for each in present for task in each.running.active)
+    active = Counter(task for item in present for task in item.running.active)
     assert [task for task, count in active.items() if count > 1] == []
     held = Counter(
-        (each.fields["process_id"], task)
-        for each in present
-        for task in (*each.running.active, *each.running.standby)
+        (item.fields["process_id"], task)
+        for item in present
+        for task in (*item.running.active, *item.running.standby)
     )
     assert [key for key, count in held.items() if count > 1] == []
 
@@ -65,15 +65,15 @@ class Random:
         check(self.present)
 
     def join(self) -> None:
-        if absent := sorted(set(self.names) - {each.member_id for each in self.present}):
+        if absent := sorted(set(self.names) - {item.member_id for item in self.present}):
             joining = Client(self.chance.choice(self.workers), self.chance.choice(absent))
             joining.join()
             self.present.append(joining)
 
     def configure(self) -> None:
         self.workers[0].set_configs(streams_num_standby_replicas=str(self.chance.randrange(3)))
-        for each in self.workers:
-            each.configs.refresh()
+        for worker in self.workers:
+            worker.configs.refresh()
 
     def beat(self) -> None:
         if self.present:
@@ -107,10 +107,10 @@ def test_no_task_is_in_two_wrong_places(at: Application, other: Application, see
         happens.step()
     happens.join()
     for _ in range(20):
-        for each in happens.present:
-            each.report()
-            each.work()
+        for item in happens.present:
+            item.report()
+            item.work()
             check(happens.present)
     settle(*happens.present)
-    assert {task for each in happens.present for task in each.running.active} == TASKS
+    assert {task for item in happens.present for task in item.running.active} == TASKS
     assert at.state() == "Stable"

@@ -16,42 +16,42 @@ from korvet.groups.streams.types import (
 from tests.groups.streams.topologies import WORD_COUNT, internal, subtopology, topology
 
 
-def counts(found: ConfiguredTopology) -> dict[str, int]:
-    return {name: topic.partitions for name, topic in found.internal.items()}
+def counts(result: ConfiguredTopology) -> dict[str, int]:
+    return {name: topic.partitions for name, topic in result.internal.items()}
 
 
 def test_a_source_that_is_missing_is_named() -> None:
-    found = configure(WORD_COUNT, {"other": 3})
-    assert found == ConfiguredTopology(
+    result = configure(WORD_COUNT, {"other": 3})
+    assert result == ConfiguredTopology(
         {}, {}, [], GroupStatus.MISSING_SOURCE_TOPICS, "Source topics lines are missing."
     )
 
 
 def test_three_missing_topics_are_named_at_the_most() -> None:
-    found = configure(topology(subtopology("0", "e", "d", "c", "b", "a")), {})
-    assert found.detail == "Source topics a, b, c and 2 additional topics are missing."
+    result = configure(topology(subtopology("0", "e", "d", "c", "b", "a")), {})
+    assert result.detail == "Source topics a, b, c and 2 additional topics are missing."
 
 
 def test_internal_topics_get_the_partitions_of_what_is_written_to_them() -> None:
-    found = configure(WORD_COUNT, {"lines": 5})
-    assert counts(found) == {"by-word": 5, "counts-changelog": 5}
-    assert [each.name for each in found.missing] == ["by-word", "counts-changelog"]
-    assert (found.tasks, found.status) == ({}, GroupStatus.MISSING_INTERNAL_TOPICS)
-    assert found.detail == "Internal topics are missing: by-word, counts-changelog"
+    result = configure(WORD_COUNT, {"lines": 5})
+    assert counts(result) == {"by-word": 5, "counts-changelog": 5}
+    assert [item.name for item in result.missing] == ["by-word", "counts-changelog"]
+    assert (result.tasks, result.status) == ({}, GroupStatus.MISSING_INTERNAL_TOPICS)
+    assert result.detail == "Internal topics are missing: by-word, counts-changelog"
 
 
 def test_there_is_a_task_for_each_partition_once_all_topics_exist() -> None:
-    found = configure(WORD_COUNT, {"lines": 5, "by-word": 5, "counts-changelog": 5})
-    assert (found.tasks, found.missing, found.status) == ({"0": 5, "1": 5}, [], None)
+    result = configure(WORD_COUNT, {"lines": 5, "by-word": 5, "counts-changelog": 5})
+    assert (result.tasks, result.missing, result.status) == ({"0": 5, "1": 5}, [], None)
 
 
 def test_configs_of_internal_topics_are_kept() -> None:
     topic = InternalTopic("by-word", 0, 2, (("cleanup.policy", "delete"),))
-    found = configure(
+    result = configure(
         topology(subtopology("0", "lines", sinks=("by-word",)), subtopology("1", reads=(topic,))),
         {"lines": 2},
     )
-    assert found.missing == [InternalTopic("by-word", 2, 2, (("cleanup.policy", "delete"),))]
+    assert result.missing == [InternalTopic("by-word", 2, 2, (("cleanup.policy", "delete"),))]
 
 
 COUNTED: dict[str, tuple[StreamsTopology, dict[str, int], dict[str, int]]] = {
@@ -107,11 +107,11 @@ COUNTED: dict[str, tuple[StreamsTopology, dict[str, int], dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize(("wanted", "existing", "found"), COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize(("wanted", "existing", "result"), COUNTED.values(), ids=COUNTED)
 def test_internal_topics_have_as_many_partitions_as_what_decides(
-    wanted: StreamsTopology, existing: dict[str, int], found: dict[str, int]
+    wanted: StreamsTopology, existing: dict[str, int], result: dict[str, int]
 ) -> None:
-    assert counts(configure(wanted, existing)) == found
+    assert counts(configure(wanted, existing)) == result
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_internal_topics_have_as_many_partitions_as_what_decides(
 def test_topics_with_other_numbers_of_partitions_are_named(
     wanted: StreamsTopology, existing: dict[str, int], detail: str
 ) -> None:
-    found = configure(wanted, existing)
-    assert (found.status, found.detail) == (GroupStatus.INCORRECTLY_PARTITIONED_TOPICS, detail)
-    assert (found.tasks, found.missing) == ({}, [])
+    result = configure(wanted, existing)
+    assert (result.status, result.detail) == (GroupStatus.INCORRECTLY_PARTITIONED_TOPICS, detail)
+    assert (result.tasks, result.missing) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -209,6 +209,6 @@ def test_a_long_chain_is_resolved_though_it_comes_in_the_reverse_order() -> None
         )
         for number in range(last + 1)
     ]
-    wanted = topology(*sorted(chain, key=lambda each: each.id))
+    wanted = topology(*sorted(chain, key=lambda item: item.id))
     check(wanted)
     assert set(counts(configure(wanted, {"lines": 3})).values()) == {3}

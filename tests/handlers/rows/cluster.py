@@ -37,7 +37,7 @@ FROM_1 = [feature for feature in SUPPORTED if feature["name"] in LOWEST]
 
 
 def advertised(api_keys: Any) -> bool:
-    listed = {each.api_key: (each.min_version, each.max_version) for each in api_keys}
+    listed = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in api_keys}
     return listed == {key: handler.request.api.advertised for key, handler in HANDLERS.items()}
 
 
@@ -49,14 +49,14 @@ def sized(partition: int) -> Where:
 
     def holds(results: Any) -> bool:
         topics = [topic for directory in results for topic in directory.topics]  # each server is a directory
-        sizes = {each.partition_index: each.partition_size for topic in topics for each in topic.partitions}
+        sizes = {item.partition_index: item.partition_size for topic in topics for item in topic.partitions}
         return sizes.keys() == {0, 1} and [index for index, size in sizes.items() if size] == [partition]
 
     return Where(holds)
 
 
 def without_topics(results: Any) -> bool:
-    return all((each.topics, each.total_bytes, each.usable_bytes) == ([], -1, -1) for each in results)
+    return all((result.topics, result.total_bytes, result.usable_bytes) == ([], -1, -1) for result in results)
 
 
 def own_directory(scene: Scene) -> str:

@@ -129,7 +129,7 @@ def asked(timestamp: int, partition: int = 0, topic: str = "orders", epoch: Any 
     return {"replica_id": -1, "topics": [{"name": topic, "partitions": [one]}]}
 
 
-def found(**fields: Any) -> Fields:
+def offset_found(**fields: Any) -> Fields:
     return {"topics": [{"name": "orders", "partitions": [{"partition_index": 0} | fields]}]}
 
 
@@ -323,19 +323,21 @@ FETCH = (
 LIST_OFFSETS = (
     Row(
         asked(SpecialTimestamp.LATEST),
-        found(offset=3, timestamp=-1, leader_epoch=leader_epoch(0)),
+        offset_found(offset=3, timestamp=-1, leader_epoch=leader_epoch(0)),
         rights=[(DESCRIBE, TOPIC)],
     ),
-    Row(asked(1001), found(offset=1, timestamp=1001, leader_epoch=leader_epoch(0))),
-    Row(asked(2000), found(offset=-1, timestamp=-1, leader_epoch=-1)),
-    Row(asked(SpecialTimestamp.EARLIEST) | {"isolation_level": 1}, found(offset=0)),
-    Row(asked(SpecialTimestamp.MAX_TIMESTAMP), found(offset=2, timestamp=1002), versions=(7, 11)),
-    Row(asked(SpecialTimestamp.EARLIEST_LOCAL), found(offset=0), versions=(8, 11)),
-    Row(asked(SpecialTimestamp.LATEST_TIERED), found(offset=-1), versions=(9, 11)),
-    Row(asked(SpecialTimestamp.EARLIEST_PENDING_UPLOAD), found(offset=-1), versions=(11, 11)),
+    Row(asked(1001), offset_found(offset=1, timestamp=1001, leader_epoch=leader_epoch(0))),
+    Row(asked(2000), offset_found(offset=-1, timestamp=-1, leader_epoch=-1)),
+    Row(asked(SpecialTimestamp.EARLIEST) | {"isolation_level": 1}, offset_found(offset=0)),
+    Row(asked(SpecialTimestamp.MAX_TIMESTAMP), offset_found(offset=2, timestamp=1002), versions=(7, 11)),
+    Row(asked(SpecialTimestamp.EARLIEST_LOCAL), offset_found(offset=0), versions=(8, 11)),
+    Row(asked(SpecialTimestamp.LATEST_TIERED), offset_found(offset=-1), versions=(9, 11)),
+    Row(asked(SpecialTimestamp.EARLIEST_PENDING_UPLOAD), offset_found(offset=-1), versions=(11, 11)),
     Row(asked(SpecialTimestamp.LATEST, epoch=1), versions=(1, 3)),
     *(
-        Row(asked(timestamp), found(offset=-1), ErrorCode.UNSUPPORTED_VERSION, IN_PARTITIONS, (1, last))
+        Row(
+            asked(timestamp), offset_found(offset=-1), ErrorCode.UNSUPPORTED_VERSION, IN_PARTITIONS, (1, last)
+        )
         for timestamp, last in (
             (SpecialTimestamp.MAX_TIMESTAMP, 6),
             (SpecialTimestamp.EARLIEST_LOCAL, 7),

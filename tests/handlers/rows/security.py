@@ -58,7 +58,7 @@ ACL_ROWS: Rows = {
     ),
     apis.CreateAcls: (
         Row(
-            {"creations": [CREATION, CREATION, *(CREATION | each for each in UNUSUAL)]},
+            {"creations": [CREATION, CREATION, *(CREATION | item for item in UNUSUAL)]},
             {"results": [{"error_message": None}] * 5},
             rights=[(ALTER, CLUSTER)],
         ),

@@ -53,7 +53,7 @@ def check(lines: Sequence[str], written: int, restarts: int) -> None:
 
     Then those come again, in order, that were not committed yet.
     """
-    numbers = [int(each.removeprefix("line ")) for each in lines]
+    numbers = [int(item.removeprefix("line ")) for item in lines]
     assert [line(number) for number in numbers] == list(lines)
     steps = list(itertools.pairwise([-1, *numbers]))
     assert [step for step in steps if step[1] > step[0] + 1] == [], "lines were left out"

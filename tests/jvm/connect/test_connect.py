@@ -76,12 +76,12 @@ def start(workers: list[Worker], directory: Path, broker: Broker, **more: str) -
 
 def owners(worker: Worker) -> dict[str, str]:
     """Return which worker runs the task of each connector whose task runs, as this one knows."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name in (SOURCE, SINK):
         status, reported = worker.ask("GET", f"/connectors/{name}/status")
         tasks = reported["tasks"] if status == 200 else []
-        found.update((name, task["worker_id"]) for task in tasks if task["state"] == "RUNNING")
-    return found
+        result.update((name, task["worker_id"]) for task in tasks if task["state"] == "RUNNING")
+    return result
 
 
 def arrived(sink: Path) -> list[str]:
@@ -99,7 +99,7 @@ def wait_until_shared(by: Worker, *workers: Worker) -> None:
     """Wait until tasks run, and exactly these workers run them."""
     names = {worker.name for worker in workers}
     wait_until(
-        lambda: len(found := owners(by)) == 2 and set(found.values()) == names,
+        lambda: len(result := owners(by)) == 2 and set(result.values()) == names,
         f"{names} run the tasks",
         TAKEN_OVER_SECONDS_MAX,
     )
@@ -210,7 +210,7 @@ def test_what_an_exactly_once_source_writes_is_there_once(broker: Broker, tmp_pa
         goes_on()
         for _ in range(3):
             # That which runs the task is killed, and the other takes it up; then there is a second one again.
-            [killed] = [each for each in pair if each.name == owner(pair[0])]
+            [killed] = [item for item in pair if item.name == owner(pair[0])]
             killed.kill()
             pair.remove(killed)
             goes_on()

@@ -56,7 +56,7 @@ def _answer(spark: SparkSession, query: str) -> Any:
             started = frame.writeStream.format("memory").queryName("read").trigger(availableNow=True).start()
             started.awaitTermination()
             query = "select partition, offset from read order by 1, 2"
-        return [[_plain(each) for each in row] for row in spark.sql(query).collect()]
+        return [[_plain(item) for item in row] for row in spark.sql(query).collect()]
     except (PySparkException, Py4JJavaError) as error:
         return str(error)
 
@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return value.hex()
     if isinstance(value, (Row, list)):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     return value
 
 

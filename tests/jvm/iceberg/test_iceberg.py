@@ -76,13 +76,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list):
-        return [[each["key"], plain(each["value"])] for each in value]
+        return [[element["key"], plain(element["value"])] for element in value]
     return value
 
 
 def answers(lake: Lake, queries: list[str]) -> list[Any]:
-    found = ",".join(map(str, jars.prepare(HERE)))
-    program = [sys.executable, "-m", "tests.jvm.iceberg.queries", found]
+    result = ",".join(map(str, jars.prepare(HERE)))
+    program = [sys.executable, "-m", "tests.jvm.iceberg.queries", result]
     done = subprocess.run(
         [*program, str(Path(lake.path).parent / "catalog.db")],
         cwd=ROOT,
@@ -110,10 +110,10 @@ def test_spark_reads_what_was_archived(lake: Lake) -> None:
     tables(lake).sync(OF)
     written += archive(lake, 10)
     tables(lake).sync(OF)
-    assert all(each.done for each in compact(lake, OF))
+    assert all(step.done for step in compact(lake, OF))
     written += archive(lake, 5)
     # The rows of one partition that are above this have expired.
-    gone = [each for each in files(lake) if each.first_offset == 40 and each.partition]
+    gone = [file for file in files(lake) if file.first_offset == 40 and file.partition]
     opened(lake).remove(gone, now_ms=time.time_ns() // 1_000_000)
     tables(lake).sync(OF)
     wait_for_a_later_time(lake)
@@ -134,13 +134,13 @@ def test_spark_reads_what_was_archived(lake: Lake) -> None:
             f"select count(*) from {former}",
         ],
     )
-    left = [each for each in written if not (each["partition"] and each["offset"] >= 40)]
-    left.sort(key=lambda each: (each["partition"], each["offset"]))
-    assert everything == [[plain(value) for value in each.values()] for each in left]
+    left = [file for file in written if not (file["partition"] and file["offset"] >= 40)]
+    left.sort(key=lambda epoch_start: (epoch_start["partition"], epoch_start["offset"]))
+    assert everything == [[plain(value) for value in epoch_start.values()] for epoch_start in left]
     assert skipped == [[7], [8], [9], [11]]
     assert old == [[60]]
     # Each row once, whatever was compacted; what has expired a stream has seen.
-    assert streamed == sorted([each["partition"], each["offset"]] for each in written)
+    assert streamed == sorted([file["partition"], file["offset"]] for file in written)
     assert again == [[3]]
     # Files belong to Delta's table.
     assert "GC is disabled" in expired

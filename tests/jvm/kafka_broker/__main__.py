@@ -120,15 +120,17 @@ class Run:
         return file
 
     def _show(self, owner: str, file: Path) -> None:
-        found = results.read(file)
-        judged = results.judge(owner, found, self._outside, self._open)
+        outcome = results.read(file)
+        judged = results.judge(owner, outcome, self._outside, self._open)
         counts = ", ".join(f"{judged.counts[word]} {word}" for word in _WORDS if judged.counts[word])
-        print(f"{owner}: {counts or 'no test'}, {sum(result.seconds for result in found):.0f} s", flush=True)
+        print(
+            f"{owner}: {counts or 'no test'}, {sum(result.seconds for result in outcome):.0f} s", flush=True
+        )
         for result in judged.failed:
             print(f"  failed: {result.method}: {results.shortened(result.failure)}", flush=True)
         for entry in judged.closed:
             print(f"  passes, so take it out of open.txt: {entry.method}", flush=True)
-        if not found:
+        if not outcome:
             judged.counts["failed"] += 1
         self.counts += judged.counts
         self.closed += len(judged.closed)

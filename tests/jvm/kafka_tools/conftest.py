@@ -60,7 +60,7 @@ def share_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def share(brokers: list[Broker], share_classes: Path, tmp_path: Path) -> Iterator[Start]:
     """Give what starts a share consumer; all are killed at the end."""
-    bootstrap = ",".join(each.bootstrap for each in brokers)
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
     started: list[ShareConsumer] = []
 
     def start(group: str, topic: str, *settings: str) -> ShareConsumer:
@@ -70,8 +70,8 @@ def share(brokers: list[Broker], share_classes: Path, tmp_path: Path) -> Iterato
         return started[-1]
 
     yield start
-    for each in started:
-        each.kill()
+    for process in started:
+        process.kill()
 
 
 @pytest.fixture

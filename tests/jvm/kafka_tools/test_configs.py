@@ -34,9 +34,9 @@ def test_configs_of_a_topic_are_set_and_unset(tools: AtBroker, topic: str) -> No
     said = altered(tools, *of, add="segment.ms=100,cleanup.policy=[compact,delete]")
     assert said == f"Completed updating config for topic {topic}.\n"
     wait_until(lambda: "segment.ms" in described(tools, *of), "every worker knows it")
-    found = described(tools, *of)
-    assert found["segment.ms"] == "100 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=100}"
-    assert found["cleanup.policy"].startswith("compact,delete ")
+    result = described(tools, *of)
+    assert result["segment.ms"] == "100 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=100}"
+    assert result["cleanup.policy"].startswith("compact,delete ")
     altered(tools, *of, add="retention.bytes=5", delete="segment.ms")
     wait_until(lambda: "segment.ms" not in described(tools, *of), "every worker knows it")
     assert described(tools, *of)["retention.bytes"].startswith("5 ")

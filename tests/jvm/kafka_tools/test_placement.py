@@ -21,7 +21,7 @@ def moves(topic: str, *replicas: list[int]) -> dict[str, Any]:
     return {
         "version": 1,
         "partitions": [
-            {"topic": topic, "partition": index, "replicas": each} for index, each in enumerate(replicas)
+            {"topic": topic, "partition": index, "replicas": item} for index, item in enumerate(replicas)
         ],
     }
 
@@ -37,7 +37,7 @@ def test_a_plan_is_made_executed_verified_and_has_nothing_to_cancel(
     spec = ("--topics-to-move-json-file", file({"version": 1, "topics": [{"topic": topic}]}))
     made = tools.done("kafka-reassign-partitions", "--generate", *spec, "--broker-list", "1")
     plan = json.loads(made.splitlines()[-1])
-    assert [each["replicas"] for each in plan["partitions"]] == [[1], [1]]
+    assert [item["replicas"] for item in plan["partitions"]] == [[1], [1]]
 
     done = reassign(tools, "--execute", file(plan))
     assert f"Successfully started partition reassignments for {topic}-0,{topic}-1" in done
@@ -48,7 +48,7 @@ def test_a_plan_is_made_executed_verified_and_has_nothing_to_cancel(
 
     # What the tool printed to go back with is a plan too.
     before = json.loads(next(line for line in done.splitlines() if line.startswith("{")))
-    assert {each["partition"] for each in before["partitions"]} == {0, 1}
+    assert {item["partition"] for item in before["partitions"]} == {0, 1}
     reassign(tools, "--execute", file(moves(topic, [0, 1], [1, 0])))
     assert partitions(tools, topic) == [(0, "0,1", "0,1"), (1, "1,0", "1,0")]
     assert "is completed" in reassign(tools, "--verify", file(moves(topic, [0, 1], [1, 0])))
@@ -76,9 +76,9 @@ def test_the_quorum_is_the_brokers_and_none_lags(tools: AtBroker, brokers: list[
     status = dict(re.split(r":\s+", line, maxsplit=1) for line in said.splitlines())
     assert status["LeaderId"] in {"0", "1"}
     assert all(int(status[name]) > 0 for name in ("LeaderEpoch", "HighWatermark")), topic
-    assert [each["id"] for each in json.loads(status["CurrentVoters"])] == [0, 1]
-    ports = {each["endpoints"][0].rpartition(":")[2] for each in json.loads(status["CurrentVoters"])}
-    assert ports == {each.bootstrap.rpartition(":")[2] for each in brokers}
+    assert [load["id"] for load in json.loads(status["CurrentVoters"])] == [0, 1]
+    ports = {load["endpoints"][0].rpartition(":")[2] for load in json.loads(status["CurrentVoters"])}
+    assert ports == {broker.bootstrap.rpartition(":")[2] for broker in brokers}
     rows = tools.done("kafka-metadata-quorum", "describe", "--replication").splitlines()[1:]
     assert [(line.split()[3], line.split()[-1]) for line in rows] == [("0", "Leader"), ("0", "Follower")]
 
@@ -111,15 +111,15 @@ def test_elections_are_answered_with_the_reason_that_they_change_nothing(
 def test_log_directories_hold_each_partition_once(tools: AtBroker, topic: str, file: File) -> None:
     reassign(tools, "--execute", file(moves(topic, [0], [1])))
     output = tools.done("kafka-log-dirs", "--describe", "--topic-list", topic)
-    found = json.loads(output.splitlines()[-1])
+    result = json.loads(output.splitlines()[-1])
     assert {
-        (each["partition"], broker["broker"]): each["size"]
-        for broker in found["brokers"]
+        (item["partition"], broker["broker"]): item["size"]
+        for broker in result["brokers"]
         for directory in broker["logDirs"]
-        for each in directory["partitions"]
+        for item in directory["partitions"]
     } == {(f"{topic}-0", 0): 0, (f"{topic}-1", 1): 0}
     plan = moves(topic, [0])
-    plan["partitions"][0]["log_dirs"] = [found["brokers"][0]["logDirs"][0]["logDir"]]
+    plan["partitions"][0]["log_dirs"] = [result["brokers"][0]["logDirs"][0]["logDir"]]
     assert "Successfully started moving log directory" in reassign(tools, "--execute", file(plan))
     verified = reassign(tools, "--verify", file(plan))
     assert f"Reassignment of replica {topic}-0-0 completed successfully." in verified

@@ -33,7 +33,7 @@ def page(tools: AtBroker) -> Iterator[list[list[str]]]:
 
 def test_the_commands_of_the_page_set_and_describe_quotas(tools: AtBroker, page: list[list[str]]) -> None:
     *alter, describe = page
-    said = [tools.done("kafka-configs", *each) for each in alter]
+    said = [tools.done("kafka-configs", *item) for item in alter]
     assert said[0] == "Completed updating config for user alice.\n"
     assert tools.done("kafka-configs", *describe) == f"Quota configs for user-principal 'alice' are {RATES}\n"
     of_both = ("--describe", "--entity-type", "users", "--entity-type", "clients")

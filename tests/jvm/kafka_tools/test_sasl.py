@@ -73,7 +73,7 @@ def config(java: Tools, provider: Provider, tmp_path: Path) -> Config:
             ]
         path = tmp_path / "client.properties"
         text = "\n".join(lines)
-        path.write_text("".join(each if each.isascii() else f"\\u{ord(each):04x}" for each in text))
+        path.write_text("".join(item if item.isascii() else f"\\u{ord(item):04x}" for item in text))
         return str(path)
 
     return written
@@ -117,8 +117,8 @@ def test_kafka_configs_manages_users(admin: AtBroker, broker: Broker) -> None:
         "SCRAM-SHA-256=[iterations=8192,password=bob-secret]",
         "SCRAM-SHA-512=[password=bob-secret]",
     )
-    for each in credentials:
-        said = admin.done("kafka-configs", "--alter", *of, "--add-config", each)
+    for credential in credentials:
+        said = admin.done("kafka-configs", "--alter", *of, "--add-config", credential)
         assert said == "Completed updating config for user bob.\n"
     said = admin.done("kafka-configs", "--describe", *of)
     assert said == (

@@ -24,7 +24,7 @@ def topic(request: pytest.FixtureRequest, tools: AtBroker, bootstrap: str) -> st
 @pytest.fixture
 def bootstrap(brokers: list[Broker]) -> str:
     """Give the addresses of both brokers."""
-    return ",".join(each.bootstrap for each in brokers)
+    return ",".join(broker.bootstrap for broker in brokers)
 
 
 def counted(values: list[str], count: int) -> Counts:

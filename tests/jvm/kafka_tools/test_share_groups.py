@@ -79,7 +79,7 @@ def test_a_group_is_listed_and_described(
     of = ("--describe", "--group", topic)
     [state] = rows(tools, *of, "--state")
     assert (state[0], state[3:]) == (topic, ["Stable", "1"])
-    assert state[1] in {each.bootstrap for each in brokers}
+    assert state[1] in {broker.bootstrap for broker in brokers}
     [member] = rows(tools, *of, "--members")
     assert member[0] == topic
     assert member[-1] == f"{topic}:0,1"

@@ -13,9 +13,9 @@ Partition = tuple[int, str, str]
 def partitions(tools: AtBroker, name: str) -> list[Partition]:
     """Return leader, replicas and in-sync replicas of each partition."""
     output = tools.done("kafka-topics", "--describe", "--topic", name)
-    found = re.findall(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: (\S+)\tIsr: (\S+)", output)
-    assert [int(number) for number, *_ in found] == list(range(len(found)))
-    return [(int(leader), replicas, in_sync) for _, leader, replicas, in_sync in found]
+    result = re.findall(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: (\S+)\tIsr: (\S+)", output)
+    assert [int(number) for number, *_ in result] == list(range(len(result)))
+    return [(int(leader), replicas, in_sync) for _, leader, replicas, in_sync in result]
 
 
 def listed(tools: AtBroker) -> list[str]:

@@ -40,8 +40,8 @@ def rows(said: str) -> list[dict[str, str]]:
 
 def row(tools: AtBroker, transactional_id: str, *flags: str) -> dict[str, str]:
     """Return what is listed of a transactional id, nothing if it is not."""
-    found = rows(tools.done("kafka-transactions", "list", *flags))
-    return next((each for each in found if each["TransactionalId"] == transactional_id), {})
+    results = rows(tools.done("kafka-transactions", "list", *flags))
+    return next((result for result in results if result["TransactionalId"] == transactional_id), {})
 
 
 def test_a_transaction_is_listed_and_described(tools: AtBroker, producer: Producer, topic: str) -> None:
@@ -72,18 +72,18 @@ def test_a_transaction_that_hangs_is_found_and_aborted(
     with redis.Redis.from_url(cluster_redis) as stored:
         # No coordinator knows of it any more.
         assert stored.delete(f"korvet:transaction:{topic}:state") == 1
-    [found] = rows(tools.done("kafka-transactions", *hanging))
-    assert (found["Topic"], found["Partition"]) == (topic, "0")
+    [result] = rows(tools.done("kafka-transactions", *hanging))
+    assert (result["Topic"], result["Partition"]) == (topic, "0")
     end = Producer({"bootstrap.servers": brokers[0].bootstrap})
     end.produce(topic, b"last", partition=0)
     assert end.flush(WAIT_SECONDS_MAX) == 0
-    at = ("--topic", topic, "--partition", "0", "--start-offset", found["StartOffset"])
+    at = ("--topic", topic, "--partition", "0", "--start-offset", result["StartOffset"])
     tools.done("kafka-transactions", "abort", *at)
     assert rows(tools.done("kafka-transactions", *hanging)) == []
     with reading.consumer(
         brokers[0].bootstrap, topic, (0,), **{"isolation.level": "read_committed"}
     ) as running:
-        assert [each.value for each in reading.read(running, 1)] == [b"last"]
+        assert [item.value for item in reading.read(running, 1)] == [b"last"]
     assert "Could not find any open transactions" in tools.refused("kafka-transactions", "abort", *at)
 
 

@@ -24,12 +24,12 @@ def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give a registry."""
-    with registry.running(tmp_path_factory.mktemp("registry")) as found:
-        yield found
+    with registry.running(tmp_path_factory.mktemp("registry")) as result:
+        yield result
 
 
 @pytest.fixture(scope="session")
 def client(url: str) -> Iterator[SchemaRegistryClient]:
     """Give Confluent's client; without a rule for that, any schema may follow any other."""
-    with SchemaRegistryClient({"url": url}) as found:
-        yield found
+    with SchemaRegistryClient({"url": url}) as result:
+        yield result

@@ -41,21 +41,21 @@ def prepare(directory: Path = HERE) -> list[Path]:
         copy_jars(directory / "pom.xml", jars)
     lines = (directory / "jars.sha256").read_text().splitlines()
     named = {name: digest for digest, name in map(str.split, lines)}
-    found = sorted(jars.glob("*.jar"))
-    for each in found:
-        digest = hashlib.sha256(each.read_bytes()).hexdigest()
-        if named.pop(each.name, None) != digest:
-            raise NotAvailableError(f"{each} is not the jar in jars.sha256: it has the SHA-256 {digest}")
+    results = sorted(jars.glob("*.jar"))
+    for result in results:
+        digest = hashlib.sha256(result.read_bytes()).hexdigest()
+        if named.pop(result.name, None) != digest:
+            raise NotAvailableError(f"{result} is not the jar in jars.sha256: it has the SHA-256 {digest}")
     if named:
         raise NotAvailableError(f"{jars} lacks {', '.join(named)}")
-    return found
+    return results
 
 
 def main() -> int:
     """Fetch the jars; returns the exit code."""
     try:
-        for each in [HERE.parent / name for name in sys.argv[1:]] or [HERE, S3, YARN]:
-            prepare(each)
+        for item in [HERE.parent / name for name in sys.argv[1:]] or [HERE, S3, YARN]:
+            prepare(item)
     except NotAvailableError as missing:
         print(missing, file=sys.stderr)  # noqa: T201 - a command
         return 1

@@ -31,7 +31,7 @@ def metastore(directory: Path) -> Iterator[str]:
     jars = Path(pyspark.__file__).with_name("jars")
     port = free_port()
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("lang", "net")]
+    command += [f"--add-opens=java.base/java.{item}=ALL-UNNAMED" for item in ("lang", "net")]
     command += ["-cp", f"{directory}:{jars}/*", _CLASS, "-p", str(port)]
     log = directory / "metastore.log"
     with logged(command, log, cwd=directory) as process:

@@ -89,7 +89,7 @@ def test_both_executors_archive_and_a_task_reads_one_node_of_a_redis_cluster(
         ran.mkdir()
 
         def noted(source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-            read = sorted(each.partition.index for each in tasks)
+            read = sorted(task.partition.index for task in tasks)
             (ran / "-".join(map(str, (executor_of(os.getpid()), *read)))).touch()
             return archive_ranges(source, tasks)
 
@@ -98,10 +98,10 @@ def test_both_executors_archive_and_a_task_reads_one_node_of_a_redis_cluster(
         assert done is not None
         assert (done.records, done.failures) == (8 * 1520, [])
         topics.check(topic)
-        of = {each.index: redis_cluster.node_of(each.stream) for each in topic.partitions}
+        of = {partition.index: redis_cluster.node_of(partition.stream) for partition in topic.partitions}
         executors, tasks = set(), []
-        for each in ran.iterdir():
-            executor, *read = map(int, each.name.split("-"))
+        for item in ran.iterdir():
+            executor, *read = map(int, item.name.split("-"))
             executors.add(executor)
             tasks.append(read)
         assert len(executors) == 2
@@ -194,7 +194,7 @@ def test_spark_submit_runs_the_commands_on_the_cluster(running: Cluster, topics:
     assert "Connected to Spark cluster" in log
     topics.check(topic)
     merged, log = submitted(running, topics, "compact")
-    assert [(each["files_before"], each["files_after"]) for each in merged] == [(7, 1)] * 2
+    assert [(item["files_before"], item["files_after"]) for item in merged] == [(7, 1)] * 2
     assert "Connected to Spark cluster" in log
     topics.check(topic)
     counted, log = submitted(running, topics, "query", "select count(*) as c from orders")
@@ -202,7 +202,7 @@ def test_spark_submit_runs_the_commands_on_the_cluster(running: Cluster, topics:
     assert "Connected to Spark cluster" in log
     # Those that need no Spark run all the same.
     verified, _ = submitted(running, topics, "verify")
-    assert [each["findings"] for each in verified] == [[], []]
+    assert [item["findings"] for item in verified] == [[], []]
 
 
 @pytest.fixture(scope="module")
@@ -229,13 +229,13 @@ def test_executors_use_tls_and_the_user_of_redis_acl(
     running: Cluster, spark: SparkSession, secured: SecuredRedis, tmp_path: Path
 ) -> None:
     with topics_in(with_password(secured.url, str(secured.password_file)), tmp_path / "lake") as topics:
-        found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(FORMATS)]
-        for topic in found:
+        result = [topics.make(item, item, partitions=2, number=at) for at, item in enumerate(FORMATS)]
+        for topic in result:
             all_kinds(topics, topic)
         done = archive(running, tmp_path, secured.url, secured.password_file)
         assert done.returncode == 0, done.stderr
         assert PASSWORD not in done.stdout + done.stderr
-        for topic in found:
+        for topic in result:
             topics.check(topic)
             # What is archived comes from the lake, and this from Redis.
             all_kinds(topics, topic)

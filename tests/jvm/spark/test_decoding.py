@@ -90,8 +90,8 @@ def test_avro_of_a_file_is_columns_or_says_what_is_wrong_with_it(driver: Driver,
         (b"\x02\x02\xff", "value: name is not valid UTF-8"),
     ]
     of = Decoding(format="avro", schema_file=str(file))
-    found, _ = driver.run(outcomes, [value for value, _ in expected], of, {}, None)
-    assert found == [result for _, result in expected]
+    results, _ = driver.run(outcomes, [value for value, _ in expected], of, {}, None)
+    assert results == [result for _, result in expected]
 
 
 def test_texts_anywhere_in_avro_are_valid_or_an_error(driver: Driver, tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_texts_anywhere_in_avro_are_valid_or_an_error(driver: Driver, tmp_path: 
     value = {"lines": [None, {"name": "a"}], "tags": {"k": "v"}}
     good = written(schema, value)
     values = [good, good.replace(b"a", b"\xff"), good.replace(b"k", b"\xff"), good.replace(b"v", b"\xff")]
-    found, _ = driver.run(outcomes, values, Decoding(format="avro", schema_file=str(file)), {}, None)
-    assert found == [
+    result, _ = driver.run(outcomes, values, Decoding(format="avro", schema_file=str(file)), {}, None)
+    assert result == [
         value,
         "value: lines[].name is not valid UTF-8",
         "value: tags[] is not valid UTF-8",
@@ -120,8 +120,8 @@ def test_times_of_avro_are_of_the_years_1_to_9999_or_an_error(driver: Driver, tm
     file.write_text(record("Order", time))
     plain = record("Order", {"name": "at", "type": "long"})
     values = [written(plain, {"at": number}) for number in (1_767_323_045_250, 1_767_323_045_250_000)]
-    found, _ = driver.run(outcomes, values, Decoding(format="avro", schema_file=str(file)), {}, None)
-    assert found == [{"at": PART}, "value: at is not in the years 1 to 9999"]
+    result, _ = driver.run(outcomes, values, Decoding(format="avro", schema_file=str(file)), {}, None)
+    assert result == [{"at": PART}, "value: at is not in the years 1 to 9999"]
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_each_schema_of_a_subject_is_read_by_the_newest(
         subject.write(record("Order", ID, NAME, amount), {"id": 5, "name": "z", "amount": 2.5}),
     ]
     of = Decoding(format="avro", registry=True, subject="evolving-value")
-    found, files = driver.run(outcomes, values, of, {}, url)
-    assert found == [
+    result, files = driver.run(outcomes, values, of, {}, url)
+    assert result == [
         {"id": 1, "name": "x", "amount": None},
         {"id": 2, "name": "y", "amount": None},
         f"value: schema id {id_of(other)}: READER_FIELD_MISSING_DEFAULT_VALUE at /fields/0: id",
@@ -188,7 +188,7 @@ def test_each_schema_of_a_subject_is_read_by_the_newest(
         {"id": 5, "name": "z", "amount": 2.5},
     ]
     # What is pinned needs no registry any more.
-    assert driver.run(outcomes, values, of, files, "http://127.0.0.1:9")[0] == found
+    assert driver.run(outcomes, values, of, files, "http://127.0.0.1:9")[0] == result
 
 
 def of_a_frame(
@@ -245,8 +245,8 @@ def test_records_without_a_header_or_a_known_schema_are_errors(
         (good[:6] + b"\xf0\xff\xff\xff\x07x", malformed),
     ]
     of = Decoding(format="avro", registry=True, subject="headers-value")
-    found, _ = driver.run(outcomes, [value for value, _ in expected], of, {}, url)
-    assert found == [result for _, result in expected]
+    results, _ = driver.run(outcomes, [value for value, _ in expected], of, {}, url)
+    assert results == [result for _, result in expected]
 
 
 def test_a_schema_may_need_others(driver: Driver, url: str, client: SchemaRegistryClient) -> None:
@@ -267,8 +267,8 @@ def test_a_schema_may_need_others(driver: Driver, url: str, client: SchemaRegist
     value = {"to": oslo, "from": oslo, "in": {"name": "Rome"}}
     data = subject.write(order, value, [to_city, to_address])
     of = Decoding(format="avro", registry=True, subject="references-value")
-    found, _ = driver.run(outcomes, [data], of, {}, url)
-    assert found == [value]
+    result, _ = driver.run(outcomes, [data], of, {}, url)
+    assert result == [value]
 
 
 PLACE = """
@@ -296,9 +296,9 @@ def test_protobuf_is_read_by_the_message_that_its_schema_has(
     def data(name: str, **fields: Any) -> bytes:
         kind: Any = message_of(compiled, name)
         serialize = ProtobufSerializer(kind, client, {"use.deprecated.format": False})
-        found = serialize(kind(**fields), context)
-        assert isinstance(found, bytes)
-        return found
+        results = serialize(kind(**fields), context)
+        assert isinstance(results, bytes)
+        return results
 
     good = data("shop.Order", id=1, to={"city": "Oslo"})
     inner = data("shop.Other.Inner", n=1)
@@ -320,5 +320,5 @@ def test_protobuf_is_read_by_the_message_that_its_schema_has(
     expected.append((b"\0" + text.to_bytes(4, "big") + good[5:], expected[0][1]))
     of = Decoding(format="protobuf", registry=True, subject="messages-value", message="shop.Order")
     values = [value for value, _ in expected]
-    found, _ = driver.run(outcomes, values, of, {}, url)
-    assert found == [result for _, result in expected]
+    results, _ = driver.run(outcomes, values, of, {}, url)
+    assert results == [result for _, result in expected]

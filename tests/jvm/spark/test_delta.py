@@ -52,14 +52,14 @@ def lake(tmp_path: Path) -> Lake:
 def check(lake: Lake, first: int = 0, stop: int = COUNT) -> None:
     """Check what Korvet reads of each partition, from any offset and by time."""
     table = opened(lake)
-    assert {each.partition for each in table.files()} == {0, 1}
+    assert {file.partition for file in table.files()} == {0, 1}
     reader = LakeReader(lake)
     for partition in range(2):
         assert table.next_offset(partition) == stop
-        assert sum(each.rows for each in table.files() if each.partition == partition) == stop - first
+        assert sum(file.rows for file in table.files() if file.partition == partition) == stop - first
         for at in (0, first, first + 1, 1400, 1600, stop - 1):
-            found = read_all(reader, stop, at, partition=partition)
-            assert found == [record(each) for each in range(max(first, at), stop)]
+            result = read_all(reader, stop, at, partition=partition)
+            assert result == [record(item) for item in range(max(first, at), stop)]
         place = request(0, stop, partition)
         assert by_time(reader, place, 1_700_000_001_500) == RecordTimestamp(1500, 1_700_000_001_500)
         assert by_time(reader, place) == RecordTimestamp(stop - 1, 1_700_000_000_000 + stop - 1)
@@ -76,7 +76,10 @@ def rows(spark: SparkSession, /, uri: str) -> list[tuple[Any, ...]]:
                 -1 if row.ms is None else row.ms,
                 None if row.key is None else bytes(row.key),
                 None if row.value is None else bytes(row.value),
-                [(each.key, None if each.value is None else bytes(each.value)) for each in row.headers or ()],
+                [
+                    (header.key, None if header.value is None else bytes(header.value))
+                    for header in row.headers or ()
+                ],
             ),
         )
         for row in frame.orderBy("partition", "offset").collect()
@@ -137,8 +140,8 @@ def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(delta: 
     check(lake, 500)
     archive(lake, 100)
     check(lake, 500, COUNT + 100)
-    assert all(each.done for each in compact(lake, OF))
-    assert all(is_own(each.path) for each in files(lake))
+    assert all(step.done for step in compact(lake, OF))
+    assert all(is_own(file.path) for file in files(lake))
     check(lake, 500, COUNT + 100)
     left = [(partition, record(at)) for partition in range(2) for at in range(500, COUNT + 100)]
     assert delta.run(rows, uri) == left
@@ -157,7 +160,7 @@ def test_a_stream_over_the_table_goes_on_past_compactions(delta: Driver, lake: L
     where = (opened(lake).uri, str(tmp_path / "stream"))
     assert delta.run(stream, *where) == sorted([*range(COUNT)] * 2)
     archive(lake, 1)
-    assert all(each.done for each in compact(lake, OF))
+    assert all(step.done for step in compact(lake, OF))
     archive(lake, 1)
     assert delta.run(stream, *where) == sorted([*range(COUNT + 2)] * 2)
 
@@ -174,5 +177,5 @@ def test_rows_that_only_a_deletion_vector_hides_are_never_served(delta: Driver, 
         LakeReader(lake).answer(place)
     archive(lake, 100)
     delta.run(run, f"REORG TABLE delta.`{uri}` APPLY (PURGE)")
-    found = [each.offset for each in read(LakeReader(lake).answer(place).data)]
-    assert found == [each for each in range(COUNT + 100) if each != 700]
+    result = [item.offset for item in read(LakeReader(lake).answer(place).data)]
+    assert result == [item for item in range(COUNT + 100) if item != 700]

@@ -37,8 +37,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         redis_servers.server() as url,
         korvet_cluster(directory, url, "--set", "storage.format.topics=dense*=batch") as brokers,
     ):
-        yield ",".join(each.bootstrap for each in brokers)
-        assert all("Traceback" not in each.log() for each in brokers)
+        yield ",".join(broker.bootstrap for broker in brokers)
+        assert all("Traceback" not in broker.log() for broker in brokers)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,8 @@ def received(frame: DataFrame) -> list[Received]:
             None if row.key is None else bytes(row.key),
             None if row.value is None else bytes(row.value),
             tuple(
-                (each.key, None if each.value is None else bytes(each.value)) for each in row.headers or ()
+                (header.key, None if header.value is None else bytes(header.value))
+                for header in row.headers or ()
             ),
             row.ms,
         )
@@ -90,9 +91,9 @@ def test_what_a_data_frame_writes_comes_back_exactly(bootstrap: str, driver: Dri
         reading.create_topic(bootstrap, topic, PARTITIONS)
     sent = samples(0, 1200)
     rows = [
-        (topic, each.partition, each.key, each.value, each.headers or None)
+        (topic, record.partition, record.key, record.value, record.headers or None)
         for topic in topics
-        for each in sent
+        for record in sent
     ]
     driver.run(write, bootstrap, rows, kafka_compression_type="zstd")
     for topic in topics:
@@ -104,7 +105,7 @@ def test_what_a_data_frame_writes_comes_back_exactly(bootstrap: str, driver: Dri
 
 def contents(records: Sequence[Sample | Received]) -> list[str]:
     """Return what records hold besides offset and time, in an order that does not depend on these."""
-    return sorted(str((each.partition, each.key, each.value, each.headers)) for each in records)
+    return sorted(str((record.partition, record.key, record.value, record.headers)) for record in records)
 
 
 def offsets_of(topic: str, offsets: dict[int, int]) -> str:
@@ -114,17 +115,22 @@ def offsets_of(topic: str, offsets: dict[int, int]) -> str:
 def counted(spark: SparkSession, /, bootstrap: str, tasks: int, **options: Any) -> list[Received]:
     """Read a batch that must have at least `tasks` tasks."""
     frame = source(spark, bootstrap, **options)
-    found = frame.rdd.getNumPartitions()
-    assert found >= tasks, found
+    result = frame.rdd.getNumPartitions()
+    assert result >= tasks, result
     return received(frame)
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> list[Received]:
     """Produce records with timestamps of their own, and return all of the topic as confluent-kafka reads it."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
-    for each in samples(first, count):
+    for sample in samples(first, count):
         producer.produce(
-            topic, each.value, each.key, each.partition, timestamp=each.timestamp, headers=list(each.headers)
+            topic,
+            sample.value,
+            sample.key,
+            sample.partition,
+            timestamp=sample.timestamp,
+            headers=list(sample.headers),
         )
     assert producer.flush(processes.WAIT_SECONDS_MAX) == 0
     return sorted(reading.read_all(bootstrap, topic, range(PARTITIONS), first + count))
@@ -135,7 +141,7 @@ def test_a_batch_has_the_records_between_offsets_or_times(bootstrap: str, driver
     topic = topic_name(f"{kind}-source")
     reading.create_topic(bootstrap, topic, PARTITIONS)
     everything = produce(bootstrap, topic, 0, 1200)
-    parts = {each: [one for one in everything if one.partition == each] for each in range(PARTITIONS)}
+    parts = {number: [one for one in everything if one.partition == number] for number in range(PARTITIONS)}
 
     def batch(**options: Any) -> list[Received]:
         return driver.run(read, bootstrap, **options)
@@ -149,15 +155,15 @@ def test_a_batch_has_the_records_between_offsets_or_times(bootstrap: str, driver
     assert batch(assign=json.dumps({topic: [1, 3]})) == parts[1] + parts[3]
     # By times: the first record that is not older, and up to it.
     first_ms, last_ms = everything[100].timestamp, everything[200].timestamp
-    between = [each for each in everything if first_ms <= each.timestamp < last_ms]
+    between = [item for item in everything if first_ms <= item.timestamp < last_ms]
     assert (
         batch(subscribePattern=f"{topic}.*", startingTimestamp=first_ms, endingTimestamp=last_ms) == between
     )
-    times = {each: first_ms + each for each in range(PARTITIONS)}
+    times = {number: first_ms + number for number in range(PARTITIONS)}
     assert batch(subscribe=topic, startingOffsetsByTimestamp=offsets_of(topic, times)) == [
-        each for each in everything if each.timestamp >= times[each.partition]
+        item for item in everything if item.timestamp >= times[item.partition]
     ]
-    ahead_ms = max(each.timestamp for each in everything) + 1
+    ahead_ms = max(item.timestamp for item in everything) + 1
     late = {"subscribe": topic, "startingTimestamp": ahead_ms}
     assert batch(**late, startingOffsetsByTimestampStrategy="latest") == []
     with pytest.raises(FailedInSparkError, match=r"[Nn]o offset"):
@@ -176,8 +182,8 @@ def stream(spark: SparkSession, /, bootstrap: str, topic: str, directory: Path, 
     """Append to files what a topic has and they have not."""
     query = started(spark, bootstrap, topic, directory, options)
     assert query.awaitTermination(120)
-    done = [json.loads(each.json) for each in query.recentProgress]
-    return Progress([each["numInputRows"] for each in done], done[-1]["sources"][0]["endOffset"])
+    done = [json.loads(progress.json) for progress in query.recentProgress]
+    return Progress([item["numInputRows"] for item in done], done[-1]["sources"][0]["endOffset"])
 
 
 def begin_stream(
@@ -215,6 +221,6 @@ def test_a_stream_goes_on_where_it_was_killed_with_batches_of_a_bounded_size(
     progress = driver.run(stream, bootstrap, topic, tmp_path, **options)
     assert max(progress.batches) <= 400
     assert sum(progress.batches) <= len(everything) - 2 * 400
-    ends = {each.partition: each.offset + 1 for each in everything}
+    ends = {item.partition: item.offset + 1 for item in everything}
     assert json.dumps(progress.end) == offsets_of(topic, ends)
     assert driver.run(written, tmp_path) == everything

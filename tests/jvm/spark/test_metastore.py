@@ -29,8 +29,8 @@ DAY_MS = 86_400_000
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with metastore(tmp_path_factory.mktemp("metastore")) as found:
-        yield found
+    with metastore(tmp_path_factory.mktemp("metastore")) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def hive(tmp_path_factory: pytest.TempPathFactory, uri: str) -> Iterator[Driver]
 def produce(topics: Topics, name: str, number: int, *values: bytes, by: str = "partition") -> None:
     """Make a topic, and archive a record of each of these values, each a day later than the one before."""
     topic = topics.make(name, "batch", number=number, lake_partitioning=by)
-    records = [Record(each, b"k", 1_700_000_000_000 + at * DAY_MS) for at, each in enumerate(values)]
+    records = [Record(item, b"k", 1_700_000_000_000 + at * DAY_MS) for at, item in enumerate(values)]
     topics.produce(topic.partitions[0], *records)
     assert topics.rounds(topics.archiver(names=[name])).failures == []
 
@@ -57,7 +57,7 @@ def register(topics: Topics, uri: str, *flags: str, code: int = 0) -> dict[str, 
     place = (*where(topics), "--metastore", uri)
     done = korvet_process("lake", "register", *place, "--json", *flags, seconds_max=SPARK_SECONDS_MAX)
     assert done.returncode == code, done.stderr
-    return {each["name"]: each["change"] for each in json.loads(done.stdout)}
+    return {load["name"]: load["change"] for load in json.loads(done.stdout)}
 
 
 def rows(spark: SparkSession, /, statement: str) -> list[dict[str, Any]]:

@@ -185,7 +185,7 @@ class Producer:
                     {"id": id_, "customer": id_ % CUSTOMERS, "amount": self._chance.randrange(100)}
                     for id_ in ids
                 ]
-                self._topics.produce(partition, *(Record(json.dumps(each).encode()) for each in values))
+                self._topics.produce(partition, *(Record(json.dumps(value).encode()) for value in values))
                 made.extend(values)
 
 

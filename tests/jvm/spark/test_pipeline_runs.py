@@ -102,9 +102,9 @@ def values(topics: Topics) -> Counter[str]:
 
 def status(source: LakeSource) -> PipelineStatus:
     redis = blocking_redis(source.redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    [found] = PipelineStore(redis, Keys(source.namespace)).read()
+    [result] = PipelineStore(redis, Keys(source.namespace)).read()
     redis.close()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("victim", ["driver", "java"])
@@ -117,7 +117,7 @@ def test_a_run_that_is_killed_is_continued_and_one_that_is_ended_ends_in_order(
     def produce(first: int) -> None:
         for partition in topic.partitions:
             some = [f"{partition.index}-{at}" for at in range(first, first + 50)]
-            topics.produce(partition, *(Record(each.encode()) for each in some))
+            topics.produce(partition, *(Record(item.encode()) for item in some))
             wanted.update(some)
 
     produce(0)
@@ -201,8 +201,8 @@ def test_rows_go_to_a_topic_once(tmp_path: Path) -> None:
             for name in ("1", ".1.crc"):
                 (commits / name).unlink()
             completed(topics, file, "--bootstrap-server", broker.bootstrap)
-        found = read_to_end(broker.bootstrap, "copies", 2, "read_committed")
-        assert Counter(each.value for some in found for each in some) == wanted
+        result = read_to_end(broker.bootstrap, "copies", 2, "read_committed")
+        assert Counter(item.value for some in result for item in some) == wanted
 
 
 def test_a_run_that_is_ended_in_a_long_batch_interrupts_it_without_a_word(

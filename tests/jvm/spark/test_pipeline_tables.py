@@ -176,7 +176,7 @@ def test_small_files_are_merged_after_a_batch_and_replaced_ones_are_deleted_a_da
     assert rows(path) == wanted
     if has_table_below:
         assert rows(path / "below") == [(1, "other")]
-    assert [each["operation"] for each in DeltaTable(path).history()].count("VACUUM END") == 1
+    assert [item["operation"] for item in DeltaTable(path).history()].count("VACUUM END") == 1
 
 
 def named(spark: SparkSession, /, path: Path, table: str) -> str | None:

@@ -70,8 +70,8 @@ class Runs:
 
     def table(self, name: str = "orders") -> list[dict[str, Any]]:
         """Return the rows of a table, in any order."""
-        found: list[dict[str, Any]] = DeltaTable(self.lake / "tables" / name).to_pyarrow_table().to_pylist()
-        return found
+        result: list[dict[str, Any]] = DeltaTable(self.lake / "tables" / name).to_pyarrow_table().to_pylist()
+        return result
 
     def version(self, name: str = "orders") -> int:
         return DeltaTable(self.lake / "tables" / name).version()
@@ -85,7 +85,7 @@ class Runs:
     def forget_last_batch(self, query: str = "main") -> None:
         """Let Spark repeat the last batch, as after a crash when it was written and before that was noted."""
         [commits] = self.state.glob(f"checkpoint*/{query}/commits")
-        last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+        last = max(int(item.name) for item in commits.iterdir() if item.name.isdigit())
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
 
@@ -103,7 +103,7 @@ class Runs:
     def offset(self, query: str) -> int:
         """Return how far a query has read the first partition."""
         offsets = self.state / "checkpoint" / query / "offsets"
-        last = max(int(each.name) for each in offsets.iterdir() if each.name.isdigit())
+        last = max(int(item.name) for item in offsets.iterdir() if item.name.isdigit())
         position = json.loads((offsets / str(last)).read_text().splitlines()[2])
         return int(position["topics"]["orders"]["offsets"]["0"])
 
@@ -139,7 +139,9 @@ def reset(
     """Reset in the driver."""
     planned = PipelineReset(spark, source, load(file), to)
     planned.execute()
-    return [(each.partition, each.before, each.after) for each in planned.partitions], planned.notes()
+    return [
+        (partition.partition, partition.before, partition.after) for partition in planned.partitions
+    ], planned.notes()
 
 
 @pytest.fixture
@@ -308,8 +310,8 @@ def test_a_pipeline_goes_on_where_it_was_reset_to_with_its_dead_letters(runs: Ru
         (time, {0: 2, 1: 2}),
         ("latest", ends),
     ):
-        found, notes = runs.reset(to)
-        assert found == [(part, 5, starts[part]) for part in (0, 1)]
+        result, notes = runs.reset(to)
+        assert result == [(part, 5, starts[part]) for part in (0, 1)]
         assert len(notes) == (2 if starts != ends else 0)
         wanted.update((part, at) for part, start in starts.items() for at in range(start, 5))
         assert runs(lossy) is None

@@ -47,8 +47,8 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture
 def topics(redis_url: str, store: Store) -> Iterator[Topics]:
-    with topics_in(redis_url, f"s3://{BUCKET}/lake-{next(_numbers)}", store.options) as found:
-        yield found
+    with topics_in(redis_url, f"s3://{BUCKET}/lake-{next(_numbers)}", store.options) as result:
+        yield result
 
 
 @pytest.fixture
@@ -148,12 +148,12 @@ def test_a_pipeline_writes_by_the_options_of_the_lake_and_shows_them_to_nobody(
         assert f"fs.s3a.bucket.{BUCKET}.secret.key" in shown
         assert SECRET not in shown
         started = list(map(command_line, {*descendants(process.pid), *running.executors()}))
-        assert any(b"org.apache.spark.deploy.SparkSubmit" in each for each in started)
-        assert [each for each in started if SECRET.encode() in each] == []
+        assert any(b"org.apache.spark.deploy.SparkSubmit" in item for item in started)
+        assert [item for item in started if SECRET.encode() in item] == []
         process.terminate()
         assert process.wait(SECONDS_MAX) == 0, log.read_text()
     assert SECRET not in log.read_text()
-    assert [each.name for each in tmp_path.rglob("stderr") if SECRET in each.read_text()] == []
+    assert [item.name for item in tmp_path.rglob("stderr") if SECRET in item.read_text()] == []
 
 
 def produce(topics: Topics, partition: Partition, values: range) -> list[str]:
@@ -217,9 +217,9 @@ def rewrite(spark: SparkSession, /, lake: str, times: int) -> None:
 
 def test_a_file_that_is_replaced_is_there_at_any_time(store: Store, tmp_path: Path) -> None:
     lake = Lake(f"s3://{BUCKET}/replaced", store.options)
-    found = [*jars.prepare(), *jars.prepare(jars.S3)]
+    result = [*jars.prepare(), *jars.prepare(jars.S3)]
     files = filesystem(f"{lake.path}/_pipelines/orders", lake.storage_options)
-    with spark_driver(tmp_path, found, bucket_configs(lake)) as driver:
+    with spark_driver(tmp_path, result, bucket_configs(lake)) as driver:
         driver.run(rewrite, lake=lake.path, times=1)
         ended = threading.Event()
         missing: list[OSError] = []

@@ -32,7 +32,7 @@ def done(directory: Path, sections: Sequence[str], seconds_max: float) -> set[st
     as_repository(directory)
     printed = run_alone(directory, sections, seconds_max)
     # What a user of a terminal sees of the commands: all of them were run.
-    wanted = [step.command for each in sections for step in steps_of(each) if isinstance(step, Step)]
+    wanted = [step.command for section in sections for step in steps_of(section) if isinstance(step, Step)]
     assert len(wanted) > 10
     assert [command for command in wanted if f"$ {command}\n" not in printed] == []
     return {file.name for file in directory.iterdir() if not file.is_symlink()}
@@ -45,7 +45,7 @@ def test_the_tutorial_of_the_lake_goes_as_the_page_says(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(3 * SECONDS_MAX)
 def test_the_tutorial_of_pipelines_goes_as_the_page_says(tmp_path: Path) -> None:
-    files = [step for each in PIPELINES for step in steps_of(each) if isinstance(step, File)]
+    files = [step for item in PIPELINES for step in steps_of(item) if isinstance(step, File)]
     for file in files:
         (tmp_path / file.name).write_text(file.text)
     specs = [load(tmp_path / file.name) for file in files if file.name.endswith(".toml")]

@@ -62,11 +62,11 @@ def run(*command: str) -> None:
 
 
 def test_archive(running: Yarn, topics: Topics) -> None:
-    found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(FORMATS)]
-    for topic in found:
+    result = [topics.make(item, item, partitions=2, number=at) for at, item in enumerate(FORMATS)]
+    for topic in result:
         all_kinds(topics, topic)
     run(*KORVET, "lake", "archive", *where(topics), "--master", "yarn")
-    for topic in found:
+    for topic in result:
         topics.check(topic)
     assert running.applications() == {"korvet lake archive": "SUCCEEDED"}
 
@@ -93,8 +93,8 @@ def test_pipeline(running: Yarn, topics: Topics, tmp_path: Path) -> None:
     wanted = []
     for partition in topic.partitions:
         orders = [{"id": 2 * at + partition.index, "amount": at / 4} for at in range(500)]
-        topics.produce(partition, *(json.dumps(each).encode() for each in orders))
-        wanted += [each | {"partition": partition.index, "offset": at} for at, each in enumerate(orders)]
+        topics.produce(partition, *(json.dumps(order).encode() for order in orders))
+        wanted += [item | {"partition": partition.index, "offset": at} for at, item in enumerate(orders)]
     file = tmp_path / "orders.toml"
     file.write_text(PIPELINE)
     needed = ",".join(map(str, jars.prepare()))

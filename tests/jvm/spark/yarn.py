@@ -42,8 +42,8 @@ class Yarn:
 
     def applications(self) -> dict[str, str]:
         """Return how each application has ended, by its name: UNDEFINED if it runs."""
-        found = self._get("apps")["apps"]
-        return {each["name"]: each["finalStatus"] for each in found.get("app", [])}
+        result = self._get("apps")["apps"]
+        return {item["name"]: item["finalStatus"] for item in result.get("app", [])}
 
     def _get(self, what: str) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port)
@@ -81,7 +81,7 @@ def yarn(directory: Path) -> Iterator[Yarn]:
     ):
 
         def ready() -> bool:
-            logs = [each.read_text() for each in directory.glob("*.log")]
+            logs = [item.read_text() for item in directory.glob("*.log")]
             assert [manager.poll(), node.poll()] == [None, None], logs
             return running.has_node()
 

@@ -242,7 +242,7 @@ def break_at_random(
 
 def results(bootstrap: str, topic: str, count: int) -> dict[str, list[int]]:
     """Return all results of each key, in their order; `count` are expected."""
-    found: dict[str, list[int]] = defaultdict(list)
+    result: dict[str, list[int]] = defaultdict(list)
     with reading.consumer(bootstrap, topic, range(PARTITIONS), **COMMITTED) as consumer:
         left, stop_at = count, time.monotonic() + CAUGHT_UP_SECONDS_MAX
         # In the end it looks whether more comes.
@@ -250,15 +250,15 @@ def results(bootstrap: str, topic: str, count: int) -> dict[str, list[int]]:
             for message in messages:
                 key, value = message.key(), reading.as_received(message).value
                 assert isinstance(key, bytes)
-                found[key.decode()].append(int(value or b""))
+                result[key.decode()].append(int(value or b""))
             left -= len(messages)
-    return found
+    return result
 
 
-def check(found: dict[str, list[int]], wanted: Counter[str]) -> None:
+def check(result: dict[str, list[int]], wanted: Counter[str]) -> None:
     """Fail unless each key was counted from one to what is wanted."""
-    assert {key: counts for key, counts in found.items() if counts != list(range(1, wanted[key] + 1))} == {}
-    assert found.keys() == wanted.keys()
+    assert {key: counts for key, counts in result.items() if counts != list(range(1, wanted[key] + 1))} == {}
+    assert result.keys() == wanted.keys()
 
 
 @pytest.mark.timeout(400 + 180 * ROUNDS)

@@ -40,8 +40,8 @@ def unregister(client: Any, broker_id: int = 1, incarnation: str = "a", listed_m
 
 
 def row(client: Any, broker_id: int = 1) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(client.hget(BROKERS, broker_id))
-    return found
+    result: dict[str, Any] = json.loads(client.hget(BROKERS, broker_id))
+    return result
 
 
 def put(client: Any, broker_id: int, until_ms: int, **changed: Any) -> None:
@@ -52,11 +52,11 @@ def test_a_broker_is_live_for_its_lease_by_the_clock_of_redis(raw_redis: Any) ->
     before = now_ms(raw_redis)
     assert register(raw_redis) == 1
     after = now_ms(raw_redis)
-    found = row(raw_redis)
-    assert (found["host"], found["port"], found["incarnation"]) == ("kafka.example", 9092, "a")
-    assert found["listeners"] == {"INSIDE": ["kafka.example", 9092], "OUT": ["out.example", 9094]}
-    assert before <= found["started"] <= after
-    assert found["until"] == found["started"] + LEASE_MS
+    result = row(raw_redis)
+    assert (result["host"], result["port"], result["incarnation"]) == ("kafka.example", 9092, "a")
+    assert result["listeners"] == {"INSIDE": ["kafka.example", 9092], "OUT": ["out.example", 9094]}
+    assert before <= result["started"] <= after
+    assert result["until"] == result["started"] + LEASE_MS
 
 
 def test_a_broker_is_starting_until_it_registers_as_serving(raw_redis: Any) -> None:
@@ -69,9 +69,9 @@ def test_a_broker_is_starting_until_it_registers_as_serving(raw_redis: Any) -> N
 def test_a_renewal_prolongs_the_lease_and_keeps_when_the_broker_started(raw_redis: Any) -> None:
     put(raw_redis, 1, now_ms(raw_redis) + 5, incarnation="a", started=123)
     register(raw_redis)
-    found = row(raw_redis)
-    assert found["started"] == 123
-    assert found["until"] >= now_ms(raw_redis) + LEASE_MS - 1000
+    result = row(raw_redis)
+    assert result["started"] == 123
+    assert result["until"] >= now_ms(raw_redis) + LEASE_MS - 1000
 
 
 def test_the_id_of_a_live_broker_elsewhere_is_refused_with_its_address(raw_redis: Any) -> None:
@@ -94,10 +94,10 @@ def test_who_may_take_the_id_of_a_broker_over(
 ) -> None:
     put(raw_redis, 1, now_ms(raw_redis) + left_ms, **there)
     assert register(raw_redis, **given) == 1
-    found = row(raw_redis)
+    result = row(raw_redis)
     expected = ("kafka.example", given.get("port", 9092), given.get("incarnation", "a"))
-    assert (found["host"], found["port"], found["incarnation"]) == expected
-    assert (found["started"] > 1) == (there.get("incarnation") != "a")
+    assert (result["host"], result["port"], result["incarnation"]) == expected
+    assert (result["started"] > 1) == (there.get("incarnation") != "a")
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "null", '"x"', "[]", "{}", '{"until":"x"}', "\xff"])
@@ -193,9 +193,9 @@ def test_a_registration_that_a_clock_set_back_made_long_ends_soon(raw_redis: Any
         BROKERS, "1", json.dumps(rows[b"1"] | {"until": now_ms(raw_redis) + hour_ms}, separators=(",", ":"))
     )
     register(raw_redis, 2, 9093)
-    found = {field: json.loads(text) for field, text in raw_redis.hgetall(BROKERS).items()}
-    assert 0 < found[b"1"].pop("until") - now_ms(raw_redis) <= 2 * LEASE_MS
-    assert found[b"1"] == {name: value for name, value in rows[b"1"].items() if name != "until"}
+    result = {field: json.loads(text) for field, text in raw_redis.hgetall(BROKERS).items()}
+    assert 0 < result[b"1"].pop("until") - now_ms(raw_redis) <= 2 * LEASE_MS
+    assert result[b"1"] == {name: value for name, value in rows[b"1"].items() if name != "until"}
 
 
 @pytest.mark.parametrize(("own_format", "lowest", "held"), [(6, 4, b"5"), (4, 4, b"5"), (6, 6, b"6")])

@@ -50,7 +50,7 @@ class ConsumerGroup:
 
     def leave(self, *members: tuple[str, str, int]) -> list[Any]:
         """Take members out, by id, instance id and epoch; returns what is left, and the outcomes."""
-        named = [part for each in members for part in each]
+        named = [part for member in members for part in member]
         reply: list[Any] = run(self.client, "consumer/leave", CONSUMER_KEYS, (CHANNEL, self.kind, *named))
         return reply[1:]
 
@@ -97,8 +97,8 @@ class ConsumerGroup:
         )
 
     def field(self, name: str) -> str | None:
-        found: bytes | None = self.client.hget(GROUP, name)
-        return None if found is None else found.decode()
+        result: bytes | None = self.client.hget(GROUP, name)
+        return None if result is None else result.decode()
 
     def now_ms(self) -> int:
         return now_ms(self.client)

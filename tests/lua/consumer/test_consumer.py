@@ -92,7 +92,7 @@ def test_a_full_group_takes_no_more_but_another_one_in_a_members_place(group: Co
     assert group.owned("b") == [0]
     assert group.client.hget(MEMBERS, "i:i") == b"b"
     assert group.client.hget(ASSIGNMENTS, "t:b") == b'{"id": [0, 1]}'
-    assert {each.decode() for each in group.client.hkeys(MEMBERS)} == {"m:b", "e:b", "i:i"}
+    assert {hkey.decode() for hkey in group.client.hkeys(MEMBERS)} == {"m:b", "e:b", "i:i"}
     assert (group.field("size"), group.client.zscore(DEADLINES, "a")) == ("1", None)
 
 
@@ -301,7 +301,7 @@ def test_a_classic_group_is_upgraded_only_as_it_was_read(group: ConsumerGroup) -
     assert upgrade(group, "two", before) == 1
     assert (group.field("type"), group.field("state"), group.field("classic")) == ("consumer", "Stable", "2")
     assert group.field("assignment_epoch") == str(generation)
-    fields = {each.decode() for each in group.client.hkeys(MEMBERS)}
+    fields = {hkey.decode() for hkey in group.client.hkeys(MEMBERS)}
     assert fields == {f"{kind}:{name}" for kind in "mpe" for name in "ab"}
     assert (group.owned("a"), group.client.hexists(ASSIGNMENTS, "token")) == ([0], False)
     assert group.client.zscore(DEADLINES, "pending") is None

@@ -42,7 +42,7 @@ def test_members_have_the_same_partition_and_the_group_is_stable_as_long_as_it_h
     group.update("a", 0, epoch=2, bumps=False)
     assert (group.field("state"), group.field("stable"), group.field("size")) == ("Stable", "1", "2")
     assert (group.heartbeat("a", 2), group.heartbeat("b", 0)) == (1, 0)
-    assert {each[:2] for each in group.client.hkeys(ASSIGNMENTS)} == {b"c:", b"t:"}
+    assert {hkey[:2] for hkey in group.client.hkeys(ASSIGNMENTS)} == {b"c:", b"t:"}
     assert group.leave(("a", "", -1)) == [1, 0, b"NONE"]
     assert group.field("state") == "Stable"
     assert group.leave(("b", "", -1)) == [0, 0, b"NONE"]

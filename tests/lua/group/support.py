@@ -78,7 +78,7 @@ class Group:
 
     def sync(self, member: str, generation: int, *parts: str, instance: str = "", **of: str) -> list[Any]:
         """Sync; `parts` are members, each of which is assigned its own name."""
-        pairs = [each for part in parts for each in (part, part)]
+        pairs = [item for part in parts for item in (part, part)]
         names = (f"={of[name]}" if name in of else "" for name in ("kind", "protocol"))
         given = (member, instance, generation, *names, *pairs)
         reply: list[Any] = run(self.client, "group/sync", KEYS, (CHANNEL, *given))
@@ -91,7 +91,7 @@ class Group:
         return reply
 
     def leave(self, *members: tuple[str, str]) -> list[bytes]:
-        named = [each for member in members for each in member]
+        named = [item for member in members for item in member]
         reply: list[Any] = run(self.client, "group/leave", KEYS, (CHANNEL, *named))
         self.due = reply.pop(0)
         return reply
@@ -166,7 +166,7 @@ class Group:
 
     def forget(self, *seen: str, drop: bool = True, rows: dict[str, str] | None = None) -> list[int]:
         """Forget commits, of a group whose state, generation and time of change were these."""
-        pairs = [each for row in (rows or {}).items() for each in row]
+        pairs = [item for row in (rows or {}).items() for item in row]
         args = ("drop" if drop else "keep", *(seen or ("", "", "")), *pairs)
         reply: list[int] = run(self.client, "group/forget", WITH_ASSIGNMENTS, args)
         return reply
@@ -191,13 +191,13 @@ class Group:
         return generation
 
     def state(self) -> str:
-        found: bytes | None = self.client.hget(GROUP, "state")
-        return found.decode() if found else "Dead"
+        result: bytes | None = self.client.hget(GROUP, "state")
+        return result.decode() if result else "Dead"
 
     def deadline(self, member: str) -> float | None:
         """Return the end of a member's session (ms), infinite while its request is parked, None for no member."""
-        found: float | None = self.client.zscore(DEADLINES, member)
-        return found
+        result: float | None = self.client.zscore(DEADLINES, member)
+        return result
 
     def now_ms(self) -> int:
         return now_ms(self.client)
@@ -207,7 +207,7 @@ class Group:
 
     def seen(self) -> list[str]:
         """Return what a deletion of offsets reads first: state, generation and time of change."""
-        return [(each or b"").decode() for each in self.client.hmget(GROUP, "state", "generation", "since")]
+        return [(item or b"").decode() for item in self.client.hmget(GROUP, "state", "generation", "since")]
 
     def give_id(self, name: str) -> None:
         """Have a new member get its id, with which it is to join."""

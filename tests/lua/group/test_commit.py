@@ -166,7 +166,7 @@ def test_in_an_empty_group_a_client_without_a_generation_commits(group: Group) -
     as_before = {"state": "Empty", "generation": "9", "since": "1"}
     group.client.hset(GROUP, mapping=as_before)
     assert group.commit(5, by=(-1, "a", "")) == group.commit(5) == [1]
-    assert group.client.hmget(GROUP, *as_before) == [each.encode() for each in as_before.values()]
+    assert group.client.hmget(GROUP, *as_before) == [item.encode() for item in as_before.values()]
 
 
 def test_the_time_of_a_commit_is_that_of_redis(group: Group) -> None:

@@ -56,7 +56,7 @@ def test_old_timestamps_are_forgotten_in_steps_that_may_end_at_any_row(log: Log)
         steps.append(rebase(log, limit=10))
     assert [changed for changed, _ in steps] == [10, 10, 4]
     members = [member.decode().split(":") for member, _ in log.client.zrange(INDEX, 0, -1, withscores=True)]
-    assert [int(each[2]) for each in members] == [999] * 5 + [6] * 24
+    assert [int(item[2]) for item in members] == [999] * 5 + [6] * 24
     assert log.log.largest == 6
     assert "rebase" not in log.state()
     assert rebase(log) == [0, 0]

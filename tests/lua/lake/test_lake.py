@@ -11,7 +11,7 @@ from tests.lua.support import STATE, TOPIC_ID, BatchLog, Log, run, unchanged
 
 
 def mirror(client: Any, archived: int, first: int) -> list[int]:
-    return [int(each) for each in run(client, "lake/mirror", [STATE], [TOPIC_ID, archived, first])]
+    return [int(item) for item in run(client, "lake/mirror", [STATE], [TOPIC_ID, archived, first])]
 
 
 def expire(client: Any, start: int) -> int:

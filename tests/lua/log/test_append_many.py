@@ -84,14 +84,14 @@ def batch_of(log: Log, drawn: tuple[Any, ...]) -> Batch:
 def test_batches_in_one_call_have_the_results_that_they_have_in_calls_of_their_own(
     raw_redis: Any, log: Log, drawn: list[tuple[Any, ...]]
 ) -> None:
-    found = []
+    outcome = []
     for together in (False, True):
         raw_redis.flushall()
         log.create()
-        batches = [batch_of(log, each) for each in drawn]
-        calls = [batches] if together else [[each] for each in batches]
-        found.append(seen(log, [each for call in calls for each in results(log.append_all(*call))]))
-    assert found[0] == found[1]
+        batches = [batch_of(log, item) for item in drawn]
+        calls = [batches] if together else [[batch] for batch in batches]
+        outcome.append(seen(log, [result for call in calls for result in results(log.append_all(*call))]))
+    assert outcome[0] == outcome[1]
 
 
 def seen(log: Log, outcomes: list[tuple[Any, int]]) -> Any:

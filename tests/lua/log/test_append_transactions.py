@@ -33,19 +33,19 @@ def row(log: Log) -> tuple[int, int, int, list[int]]:
 
 def opened(log: Log) -> dict[str, int]:
     """Return the first offset of each open transaction; fails if the state says something else."""
-    found = {name.decode(): int(score) for name, score in log.client.zrange(OPEN, 0, -1, withscores=True)}
-    expected = str(min(found.values())) if found else None
+    result = {name.decode(): int(score) for name, score in log.client.zrange(OPEN, 0, -1, withscores=True)}
+    expected = str(min(result.values())) if result else None
     assert log.state().get("open") == expected
     offsets = log.offsets()
-    return {name: min(each for each in offsets if each >= begun) for name, begun in found.items()}
+    return {name: min(offset for offset in offsets if offset >= begun) for name, begun in result.items()}
 
 
 def aborted(log: Log) -> list[tuple[str, int]]:
     """Return the aborted transactions; fails if the state says something else."""
     rows = log.client.zrange(ABORTED, 0, -1, withscores=True)
-    found = [(name.decode().rpartition(":")[0], int(score)) for name, score in rows]
-    assert log.state().get("aborted") == (str(found[-1][1]) if found else None)
-    return found
+    result = [(name.decode().rpartition(":")[0], int(score)) for name, score in rows]
+    assert log.state().get("aborted") == (str(result[-1][1]) if result else None)
+    return result
 
 
 def marker(log: Log, transaction: str, *, producer: int = 7, epoch: int = 0) -> Any:
@@ -328,7 +328,7 @@ def test_an_aborted_transaction_says_up_to_where_no_later_one_matters(log: Log) 
     assert stable()[1:] == [int(log.state()["open"])]
     marker(log, ABORT, producer=9)
     assert stable()[2:] == [log.next()]
-    offsets = [log.appended("d", producer=each, transaction=LATER) for each in (10, 11, 12)]
-    ends = [log.batch("m", producer=each, sequence=-1, transaction="a0") for each in (12, 10, 11)]
+    offsets = [log.appended("d", producer=item, transaction=LATER) for item in (10, 11, 12)]
+    ends = [log.batch("m", producer=item, sequence=-1, transaction="a0") for item in (12, 10, 11)]
     log.append_all(*ends)
     assert stable()[3:] == [offsets[0], offsets[1], log.next()]

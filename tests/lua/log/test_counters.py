@@ -49,9 +49,9 @@ def size_of(fields: dict[bytes, bytes]) -> int:
     return sum(len(name) + len(value) for name, value in fields.items())
 
 
-def expected_state(found: Iterable[tuple[int, dict[bytes, bytes]]], bits: int) -> tuple[int, int, int]:
+def expected_state(result: Iterable[tuple[int, dict[bytes, bytes]]], bits: int) -> tuple[int, int, int]:
     """Return records, bytes and the largest timestamp of these entries."""
-    listed = list(found)
+    listed = list(result)
     stamps = [int(fields.get(b"timestamp", offset >> bits)) for offset, fields in listed]
     return len(listed), sum(size_of(fields) for _, fields in listed), max(stamps)
 
@@ -144,18 +144,18 @@ def test_external_entries_are_counted_once_whether_they_move_or_stay(raw_redis: 
         pipe.execute()
     log.settle(limit)
     log.settle(limit)
-    found = entries(log)
-    assert len(found) == 10_000
-    assert counters(log)[:3] == expected_state(found, 8)
-    check_rows(log, found)
+    result = entries(log)
+    assert len(result) == 10_000
+    assert counters(log)[:3] == expected_state(result, 8)
+    check_rows(log, result)
 
 
-def check_rows(log: Log, found: list[tuple[int, dict[bytes, bytes]]]) -> None:
+def check_rows(log: Log, result: list[tuple[int, dict[bytes, bytes]]]) -> None:
     """Compare the index with the entries one by one."""
     records = size = 0
     largest = interval = -1
     index = {row.offset: row for row in rows(log)}
-    for offset, fields in found:
+    for offset, fields in result:
         stamp = int(fields.get(b"timestamp", offset >> log.bits))
         floors = records // ROW_RECORDS, size // ROW_BYTES
         records, size = records + 1, size + size_of(fields)

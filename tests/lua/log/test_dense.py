@@ -23,8 +23,8 @@ def fields(log: Log) -> list[dict[bytes, bytes]]:
 
 def read(log: Log) -> list[str]:
     """Read on as a Redis consumer group; return the ids."""
-    found: Any = log.client.xreadgroup(GROUP, WORKER, {STREAM: ">"})
-    return [entry_id.decode() for entry_id, _ in found[0][1]] if found else []
+    result: Any = log.client.xreadgroup(GROUP, WORKER, {STREAM: ">"})
+    return [entry_id.decode() for entry_id, _ in result[0][1]] if result else []
 
 
 def pending(log: Log) -> list[str]:

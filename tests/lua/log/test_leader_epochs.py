@@ -58,7 +58,7 @@ def test_epochs_below_the_start_of_the_log_are_forgotten(log: Log) -> None:
 def test_a_hundred_epochs_are_kept(log: Log) -> None:
     for epoch in range(1, 121):
         log.appended("a", leader_epoch=epoch)
-    kept = [int(each.split("@")[0]) for each in log.state()["epochs"].split()]
+    kept = [int(item.split("@")[0]) for item in log.state()["epochs"].split()]
     assert kept == list(range(120, 20, -1))
 
 

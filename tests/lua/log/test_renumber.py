@@ -187,8 +187,8 @@ def test_a_share_group_still_has_all_that_is_moved_whenever_it_reads(log: Log, l
     count, more = 10_000, 1
     while more:
         # Nothing else is acknowledged, so each other entry is to be pending, or to come.
-        found: Any = log.client.xreadgroup("workers", "worker", {STREAM: ">"}, count=count)
-        for entry_id, fields in found[0][1] if found else ():
+        result: Any = log.client.xreadgroup("workers", "worker", {STREAM: ">"}, count=count)
+        for entry_id, fields in result[0][1] if result else ():
             if fields[b"value"].decode() in done:
                 log.client.xack(STREAM, "workers", entry_id)
         _, more, _ = log.renumber(limit)
@@ -197,5 +197,5 @@ def test_a_share_group_still_has_all_that_is_moved_whenever_it_reads(log: Log, l
     [group] = log.client.xinfo_groups(STREAM)
     to_come = log.client.xrange(STREAM, b"(" + group["last-delivered-id"])
     held = [log.client.xrange(STREAM, row["message_id"], row["message_id"]) for row in rows]
-    had = [entries[0][1][b"value"].decode() for entries in (*held, *([each] for each in to_come)) if entries]
-    assert [each for each in had[3:] if each not in done] == values
+    had = [entries[0][1][b"value"].decode() for entries in (*held, *([item] for item in to_come)) if entries]
+    assert [item for item in had[3:] if item not in done] == values

@@ -41,7 +41,7 @@ class Transaction:
         return producer_id, epoch
 
     def add(self, by: tuple[bytes, int], *parts: tuple[str, str], mode: str = "add") -> Any:
-        args = [mode, *by, *(each for part in parts for each in part)]
+        args = [mode, *by, *(item for part in parts for item in part)]
         return self._read(run(self.client, "transaction/add", [KEY], args))
 
     def opened(self, by: tuple[bytes, int], *parts: tuple[str, str]) -> int:

@@ -50,8 +50,8 @@ def test_the_name_of_a_header_may_be_no_utf_8(sent: list[Record]) -> None:
     good = batch(*sent, Record(headers=(("name", b"x"),)))
     name_at = good.rindex(b"name")
     other = sealed(good[:name_at] + b"\xffa\xe2\x82" + good[name_at + 4 :])
-    walks = [produced_batch(each, LIMIT).as_stored(LIMIT)[1] for each in (good, other)]
-    before, records = (list(each_record(each, 0, LIMIT)) for each in (good, other))
+    walks = [produced_batch(item, LIMIT).as_stored(LIMIT)[1] for item in (good, other)]
+    before, records = (list(each_record(item, 0, LIMIT)) for item in (good, other))
     assert ([record[:4] for record in records], walks[1]) == ([record[:4] for record in before], walks[0])
     assert records[-1][4] == [("\\xffa\\xe2\\x82", b"x")]
 

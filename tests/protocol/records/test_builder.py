@@ -32,7 +32,7 @@ def built(one: BatchesBuilder) -> bytes:
 
 
 def offsets(data: bytes) -> list[int]:
-    return [each.offset for each in read(data)]
+    return [batch.offset for batch in read(data)]
 
 
 HEADERS: Any = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
@@ -60,7 +60,7 @@ def test_every_record_comes_out_once_at_its_offset(
     for start in range(0, len(records), pieces):
         one.add(records[start : start + pieces])
     data = built(one)
-    assert read(data) == [Record(value, key, timestamp, tuple(headers), each[0]) for each in records]
+    assert read(data) == [Record(value, key, timestamp, tuple(headers), record[0]) for record in records]
     assert one.record_count == len(records)
     assert not one.full
     for header in headers_of(data):
@@ -93,7 +93,7 @@ def test_a_record_without_a_timestamp_gets_none(
             one.add_columns([*offsets], [*part], None, [b"v"] * len(part))
         else:
             one.add([stored(offset, timestamp=time) for offset, time in zip(offsets, part, strict=True)])
-    assert [(each.offset, each.timestamp) for each in read(built(one))] == list(enumerate(times))
+    assert [(item.offset, item.timestamp) for item in read(built(one))] == list(enumerate(times))
     assert one.record_count == len(times)
 
 
@@ -176,10 +176,10 @@ def test_each_time_of_an_append_begins_a_batch_that_says_so(codec: int) -> None:
     for part in (records[:2], records[2:4], records[4:]):
         one.add(part)
     data = built(one)
-    assert [(each.offset, each.timestamp) for each in read(data)] == list(enumerate(stamps))
-    found = [(each.base_offset, each.record_count, each.max_timestamp) for each in headers_of(data)]
-    assert found == [(0, 3, 7), (3, 2, 8), (5, 1, 9), (6, 1, 7)]
-    assert all(each.attributes & LOG_APPEND_TIME_BIT for each in headers_of(data))
+    assert [(batch.offset, batch.timestamp) for batch in read(data)] == list(enumerate(stamps))
+    result = [(header.base_offset, header.record_count, header.max_timestamp) for header in headers_of(data)]
+    assert result == [(0, 3, 7), (3, 2, 8), (5, 1, 9), (6, 1, 7)]
+    assert all(header.attributes & LOG_APPEND_TIME_BIT for header in headers_of(data))
 
 
 def test_batches_of_one_time_each_keep_the_limit_of_bytes() -> None:
@@ -194,12 +194,12 @@ def test_batches_of_one_time_each_keep_the_limit_of_bytes() -> None:
 
 def records_of(data: bytes) -> list[tuple[Any, list[Any]]]:
     """Return batches and their records as kafka-python reads them."""
-    found = []
+    result = []
     batches = KafkaRecords(data)
-    while (each := batches.next_batch()) is not None:
-        assert each.validate_crc()
-        found.append((each, list(each)))
-    return found
+    while (item := batches.next_batch()) is not None:
+        assert item.validate_crc()
+        result.append((item, list(item)))
+    return result
 
 
 @pytest.mark.parametrize("size", [1, 1000])
@@ -226,24 +226,24 @@ def test_what_a_transaction_has_written_is_a_batch_of_its_own(
     add(6)
     one.begin_producer()
     add(8)
-    found = records_of(built(one))
+    result = records_of(built(one))
     assert [
         (
-            each.is_transactional,
-            each.is_control_batch,
-            each.producer_id,
-            each.producer_epoch,
-            each.base_sequence,
+            item.is_transactional,
+            item.is_control_batch,
+            item.producer_id,
+            item.producer_epoch,
+            item.base_sequence,
         )
-        for each, _ in found
+        for item, _ in result
     ] == [
         (False, False, -1, -1, -1),
         *[(True, False, 2**40, 9, -1)] * 2,
         (True, False, 8, 0, -1),
         (False, False, -1, -1, -1),
     ]
-    assert [each.offset for _, records in found for each in records] == list(range(10))
-    assert {(each.timestamp, each.value) for _, records in found for each in records} == {
+    assert [record.offset for _, records in result for record in records] == list(range(10))
+    assert {(record.timestamp, record.value) for _, records in result for record in records} == {
         (5, b"v" * size),
         (6, b"v" * size),
     }
@@ -270,14 +270,14 @@ def test_a_marker_counts_as_a_record_does() -> None:
     alone.add_control(control_record(commit=True, timestamp_ms=5, offset=5))
     size = len(built(alone))
     one, other = builder(size - 1), builder(size - 1, at_least_one=True)
-    for each in (one, other):
-        each.begin_producer(7, 0)
-        each.add_control(control_record(commit=True, timestamp_ms=5, offset=5))
+    for item in (one, other):
+        item.begin_producer(7, 0)
+        item.add_control(control_record(commit=True, timestamp_ms=5, offset=5))
     assert (one.full, built(one)) == (True, b"")
     fits = [other.full]
     other.add_control(control_record(commit=True, timestamp_ms=5, offset=6))
     assert [*fits, other.full] == [False, True]
-    assert [each.base_offset for each in headers_of(built(other))] == [5]
+    assert [header.base_offset for header in headers_of(built(other))] == [5]
     exact = builder(size * 2)
     for offset in range(3):
         exact.add_control(control_record(commit=True, timestamp_ms=5, offset=offset))

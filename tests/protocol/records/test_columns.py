@@ -32,8 +32,8 @@ def some_columns(draw: Any, values: Any = CONTENTS) -> Columns:
     assert all(one.stop < other.start for one, other in pairwise(runs))
     count = sum(lengths)
 
-    def column(each: Any) -> Any:
-        return draw(st.lists(each, min_size=count, max_size=count))
+    def column(item: Any) -> Any:
+        return draw(st.lists(item, min_size=count, max_size=count))
 
     keys = draw(st.sampled_from([None, column(CONTENTS)]))
     return [*chain.from_iterable(runs)], column(st.integers(0, 2**50)), keys, column(values)
@@ -42,7 +42,7 @@ def some_columns(draw: Any, values: Any = CONTENTS) -> Columns:
 def records_of(columns: Columns) -> list[StoredRecord]:
     offsets, timestamps, keys, values = columns
     each_key = [None] * len(values) if keys is None else keys
-    return [(*each, []) for each in zip(offsets, timestamps, each_key, values, strict=True)]
+    return [(*item, []) for item in zip(offsets, timestamps, each_key, values, strict=True)]
 
 
 def builder(bytes_max: int, *, codec: int = 0, at_least_one: bool = False) -> BatchesBuilder:
@@ -76,7 +76,7 @@ def test_columns_and_records_share_a_batch() -> None:
         one.add_columns([start, start + 1], [-1, 1], None, [b"v"] * 2)
     one.add([(3000, 5, None, b"after", [])])
     data = b"".join(one.finish())
-    assert [(each.offset, each.timestamp) for each in read(data)] == [
+    assert [(batch.offset, batch.timestamp) for batch in read(data)] == [
         *[(6, 5), (7, -1), (8, 1), (2000, -1), (2001, 1), (3000, 5)]
     ]
     assert [header.record_count for header in headers_of(data)] == [6]

@@ -33,10 +33,10 @@ def test_both_python_clients_read_a_batch_in_its_new_codec(before: int, after: i
     expected = [record._replace(offset=n) for n, record in enumerate(RECORDS)]
     assert read(bytes(changed.view)) == expected
     batches: Any = KafkaPythonRecords(bytes(changed.view))
-    found = batches.next_batch()
-    assert found.validate_crc()
-    assert found.compression_type == after
-    assert [Record(r.value, r.key, r.timestamp, tuple(r.headers), r.offset) for r in found] == expected
+    result = batches.next_batch()
+    assert result.validate_crc()
+    assert result.compression_type == after
+    assert [Record(r.value, r.key, r.timestamp, tuple(r.headers), r.offset) for r in result] == expected
     assert not batches.has_next()
 
 

@@ -27,8 +27,8 @@ def read(data: bytes, base_offset: int) -> list[StoredRecord]:
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_stand_at_their_offsets_with_all_that_they_have(codec: int) -> None:
     assert read(batches.batch(*RECORDS, codec=codec), 1000) == [
-        (1000 + at, each.timestamp, each.key, each.value, list(each.headers))
-        for at, each in enumerate(RECORDS)
+        (1000 + at, item.timestamp, item.key, item.value, list(item.headers))
+        for at, item in enumerate(RECORDS)
     ]
 
 
