@@ -1,6 +1,6 @@
 """The words of each page of the console: its text in tests/browser/golden, with N for each number.
 
-With KORVET_GOLDEN=write in the environment the files are written.
+With GOLDEN=write in the environment the files are written.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from korvet.admin.client import AdminClient
+from korvet.admin.types import TopicPartition, settled
 from tests.browser.test_accessibility import PAGES
 from tests.support.batches import Record
 from tests.support.broker import Broker, korvet_broker
@@ -33,6 +35,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         with Client(broker.address) as client:
             client.create(TOPIC, partitions=2, storage_format="batch", retention_ms="60000")
             client.append(TOPIC, Record(b'{"a": 1}', b"key", 5, [("header", b"x")]))
+        with AdminClient(broker.bootstrap) as admin:
+            settled(admin.offsets.alter(TOPIC, {TopicPartition(TOPIC, 0): 0}))
         yield broker
 
 
@@ -40,7 +44,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def test_a_page_has_the_words_of_its_file(filled: Broker, browser: Browser, address: str) -> None:
     context = browser.new_context(base_url=f"http://{filled.ops_address}", reduced_motion="reduce")
     page = context.new_page()
-    page.goto(f"/console/#/{address.format(TOPIC)}")
+    page.goto(f"/#/{address.format(TOPIC)}")
     expect(page.locator("main .waiting")).to_have_count(0)
     expect(page.locator("h1")).to_be_focused()
     text = page.locator("body").inner_text()
@@ -50,7 +54,7 @@ def test_a_page_has_the_words_of_its_file(filled: Broker, browser: Browser, addr
     lines = [re.sub(r"[ \t\u00a0]+", " ", line).strip() for line in text.splitlines()]
     words = "\n".join(line for line in lines if line) + "\n"
     file = GOLDEN / f"{address.partition('?')[0] or 'overview'}.txt"
-    if os.environ.get("KORVET_GOLDEN") == "write":
+    if os.environ.get("GOLDEN") == "write":
         file.parent.mkdir(exist_ok=True)
         file.write_text(words, encoding="utf-8")
     assert words == file.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Transcripts of commands: what they print, and the files in tests/cli/golden that they are compared with.
 
-With KORVET_GOLDEN=write in the environment the files are written. What differs between runs (ports, ids, times) is
+With GOLDEN=write in the environment the files are written. What differs between runs (ports, ids, times) is
 replaced by text of the same length, so that columns stay in line.
 """
 
@@ -71,10 +71,10 @@ def _masked(mark: str, match: re.Match[str]) -> str:
 def check_transcript(name: str, transcript: str) -> None:
     """Compare a transcript with its file, or write the file."""
     file = GOLDEN / f"{name.replace(' ', '-')}.txt"
-    if os.environ.get("KORVET_GOLDEN") == "write":
+    if os.environ.get("GOLDEN") == "write":
         file.write_text(transcript, encoding="utf-8")
     assert transcript == file.read_text(encoding="utf-8"), (
-        f"run with KORVET_GOLDEN=write and read {file.name}"
+        f"run with GOLDEN=write and read {file.name}"
     )
 
 
