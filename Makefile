@@ -189,7 +189,8 @@ releasable:
 		|| { echo "not released: HEAD is tagged $$tag, and core/Cargo.toml has version $(VERSION)"; exit 1; }; done
 	@grep --quiet '^## $(VERSION) (20' CHANGELOG.md || { echo "not released: CHANGELOG.md has no section $(VERSION) with a date"; exit 1; }
 
-# The bill of materials describes what requirements.lock and the wheel install. Its tool knows no dynamic version.
+# The bill of materials describes what requirements.lock and the wheel install, and the crates that the core links. Its
+# tool knows no dynamic version.
 release: releasable dist $(VENV)/.release ## build all that a release has into dist/: archives, bill of materials, image, chart, checksums
 	@rm -rf build/release
 	@$(BIN)/python -m venv --without-pip build/release
@@ -198,6 +199,7 @@ release: releasable dist $(VENV)/.release ## build all that a release has into d
 	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/release/pyproject.toml
 	@$(VENV)/release/bin/cyclonedx-py environment build/release --pyproject build/release/pyproject.toml --output-reproducible \
 		--output-file $(DIST)/korvet-$(VERSION).cdx.json
+	@$(BIN)/python -m tests.support.crates $(DIST)/korvet-$(VERSION).cdx.json
 	@$(if $(ENGINE),$(MAKE) image,echo "==> $(no_image)")
 	@$(if $(HELM),$(MAKE) chart,echo "==> $(no_chart)")
 	@$(MAKE) checksums

@@ -65,7 +65,7 @@ class LazyGroup(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return what click does; it knows no names like that of an unknown command where none is imported."""
+        """Resolve as click does, and suggest a similar name for an unknown command: click knows only imported ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

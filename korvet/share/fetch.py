@@ -113,10 +113,10 @@ class _PartLooks:
     def __init__(self) -> None:
         self._waiting: dict[PartKey, list[ShareSet]] = {}
 
-    def begin(self, key: PartKey, of: ShareSet) -> bool:
-        """Begin a look; False: another fetch has begun one, and a wait for `of` ends after that."""
+    def begin(self, key: PartKey, share_set: ShareSet) -> bool:
+        """Begin a look; False: another fetch has begun one, and a wait for `share_set` ends after that."""
         if key in self._waiting:
-            self._waiting[key].append(of)
+            self._waiting[key].append(share_set)
             return False
         self._waiting[key] = []
         return True
@@ -154,7 +154,7 @@ class ShareFetcher:
 
     def fetch(
         self,
-        of: ShareSet,
+        share_set: ShareSet,
         places: Collection[int],
         ask: ShareAsk,
         limits: FetchLimits,
@@ -169,25 +169,25 @@ class ShareFetcher:
         meanwhile (`is_gone`), or while the worker stops, nothing is acquired.
         """
         deadline = self.clock.monotonic() + limits.wait_ms_max / 1000
-        if not of.watch.hears_all:
+        if not share_set.watch.hears_all:
             # Before anything is read: what is announced from then on is read again.
             with contextlib.suppress(StorageUnavailableError):
-                of.watch.listen()
-        under_way = _ShareFetch(self, of, ask, limits, timer)
+                share_set.watch.listen()
+        under_way = _ShareFetch(self, share_set, ask, limits, timer)
         while not self._draining:
             final = not places or self.clock.monotonic() >= deadline
             # Without a wait there is no time after which to search: all is read at once.
-            due = of.due(places, self.clock.monotonic(), all_of_them=limits.wait_ms_max <= 0)
+            due = share_set.due(places, self.clock.monotonic(), all_of_them=limits.wait_ms_max <= 0)
             under_way.look(due, final=final)
             if under_way.has_news or final:
                 break
-            self._wait(of, [of.parts[place] for place in places], deadline, under_way)
-            if of.closed or is_gone():
+            self._wait(share_set, [share_set.parts[place] for place in places], deadline, under_way)
+            if share_set.closed or is_gone():
                 return {}
         return under_way.results
 
     def _wait(
-        self, of: ShareSet, parts: Sequence[SharePart], deadline: float, under_way: _ShareFetch
+        self, share_set: ShareSet, parts: Sequence[SharePart], deadline: float, under_way: _ShareFetch
     ) -> None:
         """Wait until something is due; at the deadline quiet logs are searched for what nobody has announced."""
         until = min([deadline, *(min(part.wake_at, part.search_at) for part in parts)])
@@ -197,18 +197,18 @@ class ShareFetcher:
             until = min(until, self.clock.monotonic() + AGAIN_SECONDS)
         if self._draining:
             return
-        self._parked.add(of.watch)
+        self._parked.add(share_set.watch)
         REQUEST_METRICS.parked("ShareFetch", 1)
         try:
-            of.wait(max(0.0, until - self.clock.monotonic()))
+            share_set.wait(max(0.0, until - self.clock.monotonic()))
         finally:
-            self._parked.discard(of.watch)
+            self._parked.discard(share_set.watch)
             REQUEST_METRICS.parked("ShareFetch", -1)
         under_way.timer.end_stage(WAIT)
         for item in parts:
             item.due = item.due or item.withheld
         quiet = [part for part in parts if not part.due and part.end >= 0]
-        if quiet and self.clock.monotonic() >= deadline and not of.closed:
+        if quiet and self.clock.monotonic() >= deadline and not share_set.closed:
             grown = self.log.have_grown([LogPosition(item.resolved()[1], item.end) for item in quiet])
             for item, has_grown in zip(quiet, grown, strict=True):
                 item.due = has_grown
@@ -219,12 +219,17 @@ class _ShareFetch:
     """One fetch under way. `outrun`: others were faster for what was read, again and again."""
 
     def __init__(
-        self, by: ShareFetcher, of: ShareSet, ask: ShareAsk, limits: FetchLimits, timer: RequestTimer
+        self,
+        fetcher: ShareFetcher,
+        share_set: ShareSet,
+        ask: ShareAsk,
+        limits: FetchLimits,
+        timer: RequestTimer,
     ) -> None:
         self.timer = timer
         self.outrun = False
         self.results: dict[int, ShareResult] = {}
-        self._by, self._of, self._ask, self._limits = by, of, ask, limits
+        self._fetcher, self._share_set, self._ask, self._limits = fetcher, share_set, ask, limits
         self._records_left = ask.records_max
         self._bytes_left = 0
         self._final = False
@@ -234,7 +239,9 @@ class _ShareFetch:
     def has_news(self) -> bool:
         """Whether there is anything but errors that the client knows of."""
         return any(
-            item.error is None or place not in self._of.parts or not self._of.parts[place].failed
+            item.error is None
+            or place not in self._share_set.parts
+            or not self._share_set.parts[place].failed
             for place, item in self.results.items()
         )
 
@@ -248,7 +255,7 @@ class _ShareFetch:
         self._final, self.outrun = final, False
         memory.reserve(more)
         keys = {part.place: part_key(self._ask.group, part) for part in parts}
-        parts = [part for part in parts if self._by.looks.begin(keys[part.place], self._of)]
+        parts = [part for part in parts if self._fetcher.looks.begin(keys[part.place], self._share_set)]
         looks = [keys[part.place] for part in parts]
         for part in parts:
             self.results.pop(part.place, None)
@@ -264,14 +271,14 @@ class _ShareFetch:
                 raise
         finally:
             for key in looks:
-                self._by.looks.end(key)
+                self._fetcher.looks.end(key)
             self._finish()
             memory.reserve(sum(result.size_bytes for result in self.results.values()) - more)
         self.timer.end_stage(ENCODE)
 
     def _finish(self) -> None:
         for place, taken in in_turns(self._taken.items()):
-            part = self._of.parts.get(place)
+            part = self._share_set.parts.get(place)
             if part is None:
                 continue
             topic, _ = part.resolved()
@@ -279,14 +286,14 @@ class _ShareFetch:
             result, count = chunks(taken, topic)
             self.results[place] = ShareResult(None, result, ranges, sum(map(len, result)), count)
             # The others come first next time: one that always has records would use up the limits.
-            self._of.parts[place] = self._of.parts.pop(place)
+            self._share_set.parts[place] = self._share_set.parts.pop(place)
         self._taken = {}
 
     def _round(self, parts: Sequence[SharePart]) -> list[SharePart]:
         """Read and acquire once; returns those of which there may be more at once."""
         group = self._ask.group
-        unknown = [part for part in parts if self._by.positions.get(group, part) is None]
-        errors = self._by.positions.begin(self._ask, unknown) if unknown else {}
+        unknown = [part for part in parts if self._fetcher.positions.get(group, part) is None]
+        errors = self._fetcher.positions.begin(self._ask, unknown) if unknown else {}
         for part in unknown:
             if part.place in errors:
                 self._fail(part, errors[part.place])
@@ -300,10 +307,10 @@ class _ShareFetch:
         left = self._records_left
         for part, item in result:
             if left > 0:
-                of = part.resolved()[1], group, self._ask.member
+                subject = part.resolved()[1], group, self._ask.member
                 asks.append(
                     Acquire(
-                        *of,
+                        *subject,
                         item.readable,
                         left,
                         self._ask.exact,
@@ -320,12 +327,12 @@ class _ShareFetch:
         return again if self._records_left > 0 and self._bytes_left > 0 else []
 
     def _acquire(self, asks: Sequence[Acquire]) -> Sequence[Acquired | KafkaError | None]:
-        if not asks or self._of.closed:
+        if not asks or self._share_set.closed:
             return [Acquired()] * len(asks)
         try:
             # What a member was given no failover may give to another one as if for the first time.
-            return self._by.replicas.confirm_call(
-                partial(self._by.store.acquire, asks),
+            return self._fetcher.replicas.confirm_call(
+                partial(self._fetcher.store.acquire, asks),
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 changed=lambda answers: any(
                     isinstance(answer, Acquired) and answer.ranges for answer in answers
@@ -338,20 +345,20 @@ class _ShareFetch:
 
     def _take(self, part: SharePart, result: SharePiece, answer: Acquired | KafkaError | None) -> bool:
         """Note what came of asking for what was read; returns whether there may be more at once."""
-        now = self._by.clock.monotonic()
+        now = self._fetcher.clock.monotonic()
         part.due, part.wake_at, part.search_at = True, math.inf, now + SEARCH_SECONDS
         if isinstance(answer, KafkaError):
             self._fail(part, answer)
             return False
         if answer is None:
             # The group has no part of it any more.
-            self._by.positions.set(self._ask.group, part, None)
+            self._fetcher.positions.set(self._ask.group, part, None)
             return True
         was_blocked, part.blocked = part.blocked, answer.read_next is None
         if answer.wake_ms is not None:
             part.wake_at = now + max(1, answer.wake_ms) / 1000
         if answer.read_next is not None:
-            self._by.positions.set(self._ask.group, part, answer.read_next)
+            self._fetcher.positions.set(self._ask.group, part, answer.read_next)
         if answer.ranges:
             self._taken.setdefault(part.place, []).append((result, answer.ranges))
             self._records_left -= sum(item.last - item.first + 1 for item in answer.ranges)
@@ -370,11 +377,15 @@ class _ShareFetch:
             return more and fits and answer.read_next >= result.readable.end
         if was_blocked or more:
             return True
-        part.due = not self._of.watch.hears(part.place)
+        part.due = not self._share_set.watch.hears(part.place)
         return False
 
     def _fail(self, part: SharePart, error: KafkaError) -> None:
-        part.due, part.wake_at, part.search_at = True, math.inf, self._by.clock.monotonic() + SEARCH_SECONDS
+        part.due, part.wake_at, part.search_at = (
+            True,
+            math.inf,
+            self._fetcher.clock.monotonic() + SEARCH_SECONDS,
+        )
         if part.place not in self._taken:
             self.results[part.place] = ShareResult(error.without_frames())
 
@@ -384,7 +395,7 @@ class _ShareFetch:
         plan = list(self._plan([part for part in parts if not part.blocked]))
         planned = {part.place for part, _ in plan}
         others = [part for part in parts if not part.blocked and part.place not in planned]
-        log = self._by.log
+        log = self._fetcher.log
         room, any_read = self._bytes_left, False
         archived: list[tuple[SharePart, Fetched, RemoteRange]] = []
         for some in in_parts(plan, PARTITIONS_AT_ONCE) if plan else ():
@@ -405,7 +416,7 @@ class _ShareFetch:
                 if got is None:
                     continue
                 any_read = any_read or got.entries > 0
-                self._by.weights.learn(read.partition.stream, got)
+                self._fetcher.weights.learn(read.partition.stream, got)
                 room = max(0, room - got.size_bytes)
                 result.append((part, got))
         if archived:
@@ -418,10 +429,10 @@ class _ShareFetch:
             if room <= 0 or records <= 0:
                 return
             topic, partition = part.resolved()
-            offset = self._by.positions.get(self._ask.group, part) or 0
+            offset = self._fetcher.positions.get(self._ask.group, part) or 0
             at_end = 0 <= part.end <= offset
-            entries = self._by.weights.entries(partition, records, room, at_end=at_end)
-            size, count = self._by.weights.expected(topic, partition, entries)
+            entries = self._fetcher.weights.entries(partition, records, room, at_end=at_end)
+            size, count = self._fetcher.weights.expected(topic, partition, entries)
             if not at_end:
                 room, records = room - size, records - count
             committed = self._ask.committed
@@ -429,7 +440,7 @@ class _ShareFetch:
 
     def _unread(self, part: SharePart) -> SharePiece:
         """Return what stands for a read of a partition in which nothing else can be acquired."""
-        offset = self._by.positions.get(self._ask.group, part) or 0
+        offset = self._fetcher.positions.get(self._ask.group, part) or 0
         return SharePiece(Readable(offset, offset))
 
     def _read_remote(
@@ -440,11 +451,11 @@ class _ShareFetch:
         size_bytes = min(room // len(archived), REMOTE_BYTES)
         for part, _, remote in archived:
             topic, partition = part.resolved()
-            offset = self._by.positions.get(self._ask.group, part) or 0
-            of = partition, remote, offset, size_bytes
-            requests.append(read_request(*of, at_least_one=True, codec=topic.config.codec))
+            offset = self._fetcher.positions.get(self._ask.group, part) or 0
+            share_set = partition, remote, offset, size_bytes
+            requests.append(read_request(*share_set, at_least_one=True, codec=topic.config.codec))
         self.timer.end_stage(REDIS)
-        answers = self._by.remote.read(requests, wait=wait)
+        answers = self._fetcher.remote.read(requests, wait=wait)
         self.timer.end_stage(WAIT)
         for (part, fetched, remote), request, answer in zip(archived, requests, answers, strict=True):
             if isinstance(answer, KafkaError):

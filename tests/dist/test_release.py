@@ -11,6 +11,7 @@ import pytest
 
 from korvet import __version__
 from tests.dist.conftest import ROOT, run
+from tests.support.crates import linked
 from tests.test_packaging import pins
 
 pytestmark = pytest.mark.timeout(600)
@@ -47,9 +48,14 @@ def test_a_release_has_its_archives_its_bill_of_materials_and_their_checksums(tm
         bill["metadata"]["component"] | {"name": "korvet", "version": __version__}
         == bill["metadata"]["component"]
     )
+    crates = [part for part in bill["components"] if part["purl"].startswith("pkg:cargo/")]
+    assert {(part["name"], part["version"]) for part in crates} == {
+        (crate["name"], crate["version"]) for crate in linked()
+    }
     parts = {
         (part["name"].lower().replace("_", "-").replace(".", "-"), part["version"])
         for part in bill["components"]
+        if part not in crates
     }
     # The lock has packages of other systems and versions of Python besides.
     assert len(parts) > 20

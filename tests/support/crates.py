@@ -1,6 +1,7 @@
 """Writes core/THIRD-PARTY.md: the crates that the wheel of korvet-core links, and their licences.
 
-`python -m tests.support.crates` writes it again, after a change of core/Cargo.lock.
+`python -m tests.support.crates` writes it again, after a change of core/Cargo.lock; with the file of a bill of materials
+(CycloneDX, JSON) it adds the crates to it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,5 +78,31 @@ def page() -> str:
     return _HEAD + "".join(rows + texts)
 
 
+def add_to_bill(file: Path) -> None:
+    """Add the crates to the components of a bill, as dependencies of korvet-core."""
+    bill = json.loads(file.read_text(encoding="utf-8"))
+    crates = [
+        {
+            "bom-ref": f"pkg:cargo/{crate['name']}@{crate['version']}",
+            "type": "library",
+            "name": crate["name"],
+            "version": crate["version"],
+            "purl": f"pkg:cargo/{crate['name']}@{crate['version']}",
+            "licenses": [{"expression": crate["license"].replace("/", " OR ")}],
+        }
+        for crate in linked()
+    ]
+    [core] = [part["bom-ref"] for part in bill["components"] if part["name"] == "korvet-core"]
+    bill["components"] += crates
+    references = [crate["bom-ref"] for crate in crates]
+    [needs] = [entry for entry in bill["dependencies"] if entry["ref"] == core]
+    needs["dependsOn"] = sorted([*needs.get("dependsOn", []), *references])
+    bill["dependencies"] += [{"ref": reference} for reference in references]
+    file.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    if sys.argv[1:]:
+        add_to_bill(Path(sys.argv[1]))
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
