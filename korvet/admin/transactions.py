@@ -94,7 +94,7 @@ class Transactions(Requests):
 
         return self._client.for_each(transactional_ids, Route.TRANSACTION, ask)
 
-    def abort(self, at: TopicPartition, producer: Producer) -> None:
+    def abort(self, partition: TopicPartition, producer: Producer) -> None:
         """Abort the transaction that a producer has open in a partition, which only a hanging one should need.
 
         It writes a marker there, and no coordinator learns of it. `producer` is what `partitions.producers` says of it.
@@ -113,7 +113,7 @@ class Transactions(Requests):
             response = attempt.send(request, write_txn_markers.WriteTxnMarkersResponse)
             return errors_in(topic for result in response.markers for topic in result.topics)
 
-        settled(self._client.for_each([at], Route.LEADER, ask))
+        settled(self._client.for_each([partition], Route.LEADER, ask))
 
     def find_hanging(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int = TIMEOUT_MS_MAX

@@ -53,7 +53,7 @@ def load_range(file: Path, first: str | None, last: str | None) -> PipelineSpec:
 @to_option
 @with_lake
 def run(
-    place: LakeTarget,
+    target: LakeTarget,
     cluster: ClusterTarget,
     file: Path,
     master: str | None,
@@ -73,17 +73,17 @@ def run(
     from korvet.spark.pipelines.status import PipelineReporter  # noqa: PLC0415 - the same
 
     spec = load_range(file, first, last)
-    tables = [location(place.source.lake.path, path) for path in spec.table_paths]
+    tables = [location(target.source.lake.path, path) for path in spec.table_paths]
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     with (
         PipelineReporter(
-            place.source, spec.name, file=str(file.absolute()), tables=tables, stopped=stopped
+            target.source, spec.name, file=str(file.absolute()), tables=tables, stopped=stopped
         ) as reporter,
-        spark_of(spec, master, place.source.lake) as session,
+        spark_of(spec, master, target.source.lake) as session,
     ):
-        Pipeline(PipelineContext(session, place.source, _brokers(cluster)), spec).run(stopped, reporter)
+        Pipeline(PipelineContext(session, target.source, _brokers(cluster)), spec).run(stopped, reporter)
         if reporter.is_lost:
             raise PipelineError(f"pipeline {spec.name} runs elsewhere now")
         completed = not stopped.is_set()
@@ -96,7 +96,7 @@ def run(
 @file_argument
 @master_option
 @with_lake
-def validate(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None) -> None:
+def validate(target: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None) -> None:
     """Check a pipeline's file, its transformation, and what its target and its checkpoints say to it; run nothing.
 
     Prints the columns of the result.
@@ -105,8 +105,8 @@ def validate(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str 
     from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - the same
 
     spec = load(file)
-    with spark_of(spec, master, place.source.lake) as session:
-        context = PipelineContext(session, place.source, _brokers(cluster))
+    with spark_of(spec, master, target.source.lake) as session:
+        context = PipelineContext(session, target.source, _brokers(cluster))
         schema = Pipeline(context, spec).schema
     columns = {field.name: field.dataType.simpleString() for field in schema}
     if not printed_json({"name": spec.name, "columns": columns}):

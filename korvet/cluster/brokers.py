@@ -218,7 +218,7 @@ class LiveBrokers:
         winners = spread_leaders(self._ids, topic, partitions)
         if not assignment:
             return list(winners)
-        assigned = [next((item for item in some if item in self._by_id), None) for some in assignment]
+        assigned = [next((item for item in chunk if item in self._by_id), None) for chunk in assignment]
         assigned += [None] * (partitions - len(assigned))
         return [
             winner if chosen is None else chosen for chosen, winner in zip(assigned, winners, strict=False)

@@ -229,19 +229,19 @@ def _age(row: Row) -> tuple[int, int, int]:
 
 def _read(
     client: ApiClient,
-    at: dict[TopicPartition, int],
+    offsets: dict[TopicPartition, int],
     logs: Mapping[TopicPartition, _LogRange],
     share: int,
     *,
     rounds_max: int = _ROUNDS_MAX,
 ) -> tuple[dict[TopicPartition, list[Row]], list[str]]:
-    """Return the records from `at` on, which is moved past them, and why partitions could not be read.
+    """Return the records from `offsets` on, which is moved past them, and why partitions could not be read.
 
     Each partition has its share of the page, so that none starves the others.
     """
-    rows_by_partition: dict[TopicPartition, list[Row]] = {partition: [] for partition in at}
+    rows_by_partition: dict[TopicPartition, list[Row]] = {partition: [] for partition in offsets}
     problems: list[str] = []
-    wanted = {partition: offset for partition, offset in at.items() if offset < logs[partition].end}
+    wanted = {partition: offset for partition, offset in offsets.items() if offset < logs[partition].end}
     wait_ms = 0
     for _ in range(rounds_max):
         if not wanted or client.deadline().left() < _SECONDS_KEPT:
@@ -252,10 +252,10 @@ def _read(
         failed: set[TopicPartition] = set()
         for partition, outcome in outcomes.items():
             if not isinstance(outcome, LogSlice):
-                problems.append(f"offset {at[partition]}: {outcome}")
+                problems.append(f"offset {offsets[partition]}: {outcome}")
                 if outcome.next_offset is not None:
                     # A batch that cannot be shown must not hide the records after it.
-                    at[partition] = outcome.next_offset
+                    offsets[partition] = outcome.next_offset
                 else:
                     failed.add(partition)
                 continue
@@ -264,13 +264,13 @@ def _read(
             # Only what is shown of them is kept: all of a page may be large.
             rows_by_partition[partition] += [_row(partition, record) for record in taken]
             more = len(outcome.records) > len(taken)
-            at[partition] = outcome.records[len(taken)].offset if more else outcome.next_offset
+            offsets[partition] = outcome.records[len(taken)].offset if more else outcome.next_offset
         wanted = {
-            partition: at[partition]
+            partition: offsets[partition]
             for partition in wanted
             if partition not in failed
             and len(rows_by_partition[partition]) < share
-            and at[partition] < logs[partition].end
+            and offsets[partition] < logs[partition].end
         }
     return rows_by_partition, problems
 

@@ -38,7 +38,7 @@ def examine_altered(configuration: BrokerConfig) -> Iterator[Finding]:
     with contextlib.suppress(ConfigError):  # the examination of Redis says what is wrong
         if layers := redis_check.altered_layers(settings):
             for item, layer in overridden(layers, origins):
-                given, counts = (item.format(item.value(some)) for some in (settings, layers.settings))
+                given, counts = (item.format(item.value(chunk)) for chunk in (settings, layers.settings))
                 whose = "--cluster" if layer == CLUSTER_WIDE else f"--broker {settings.broker_id}"
                 said = f"{given} ({origins[item.name]}) has no effect: clients have set {counts} ({layer})"
                 advice = f"korvet configs alter {whose} --delete {item.name}, or start the broker with {counts} too"

@@ -61,10 +61,10 @@ def lags_in_steps(
     index: IndexStore, positions: Sequence[LogPosition]
 ) -> Iterator[list[tuple[LogPosition, Lag | KafkaError]]]:
     """Yield the lag of each position, or an error, after each round trip; logs deleted meanwhile are left out."""
-    for some in in_parts(positions, _POSITIONS_PER_STEP) if positions else ():
+    for chunk in in_parts(positions, _POSITIONS_PER_STEP) if positions else ():
         yield [
             (position, outcome)
-            for position, outcome in zip(some, index.lags(some), strict=True)
+            for position, outcome in zip(chunk, index.lags(chunk), strict=True)
             if isinstance(outcome, Lag) or outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         ]
 

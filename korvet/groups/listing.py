@@ -236,13 +236,15 @@ class GroupAdmin:
                 return [errors[partition] for partition in partitions]
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group} keeps changing")
 
-    def _refusal(self, group: str, at: TopicPartition, subscribed: set[str] | None) -> KafkaError | None:
+    def _refusal(
+        self, group: str, partition: TopicPartition, subscribed: set[str] | None
+    ) -> KafkaError | None:
         try:
-            self._topics.partition(TopicRef(at.topic), at.partition)
+            self._topics.partition(TopicRef(partition.topic), partition.partition)
         except KafkaError as error:
             return error.without_frames()
-        if subscribed is None or at.topic in subscribed:
-            message = f"group {group} is subscribed to {at.topic}"
+        if subscribed is None or partition.topic in subscribed:
+            message = f"group {group} is subscribed to {partition.topic}"
             return KafkaError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, message)
         return None
 

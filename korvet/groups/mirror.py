@@ -58,21 +58,21 @@ class CommitMirror:
         if self._enabled and streams:
             self._redis.announce([self._keys.group_offsets(group), *streams])
             self._moved.flush()
-            for some in in_parts(streams, _AT_ONCE):
-                self._redis.pipeline([("XGROUP", "DESTROY", stream, group) for stream in some])
+            for chunk in in_parts(streams, _AT_ONCE):
+                self._redis.pipeline([("XGROUP", "DESTROY", stream, group) for stream in chunk])
 
     def _send(self, moved: dict[tuple[str, str], tuple[Partition, int]]) -> None:
         positions = [
             _Position(*at, self._keys.stream(to[0].topic, to[0].index), id_of_end(to[1], to[0].bits))
             for at, to in moved.items()
         ]
-        for some in in_parts(positions, _AT_ONCE):
+        for chunk in in_parts(positions, _AT_ONCE):
             replies = self._redis.pipeline(
-                [("XGROUP", "SETID", item.stream, item.group, item.entry_id) for item in some]
+                [("XGROUP", "SETID", item.stream, item.group, item.entry_id) for item in chunk]
             )
             missing = [
                 item
-                for item, reply in zip(some, replies, strict=True)
+                for item, reply in zip(chunk, replies, strict=True)
                 if isinstance(reply, RespError) and reply.name == "NOGROUP"
             ]
             if missing:

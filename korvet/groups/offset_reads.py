@@ -75,8 +75,8 @@ class OffsetReads:
     def unstable(self, groups: Sequence[str]) -> list[set[TopicPartition] | KafkaError]:
         """Return the partitions of which an open transaction is to commit an offset of the group."""
         outcomes: list[set[TopicPartition] | KafkaError] = []
-        for some in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
-            keys = [self._keys.group_pending(group) for group in some]
+        for chunk in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
+            keys = [self._keys.group_pending(group) for group in chunk]
             replies = self._redis.pipeline([("HGETALL", key) for key in keys])
             outcomes += [
                 parsed(key, "the answer", reply, partial(self._unstable, key))
@@ -98,10 +98,10 @@ class OffsetReads:
         These are UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, KAFKA_STORAGE_ERROR.
         """
         outcomes: list[KafkaError | None] = []
-        for some in in_parts(readers, GROUPS_AT_ONCE) if readers else ():
+        for chunk in in_parts(readers, GROUPS_AT_ONCE) if readers else ():
             commands = [
                 command
-                for group, member, _ in some
+                for group, member, _ in chunk
                 for command in (
                     ("HMGET", self._keys.group_state(group), "type"),
                     ("HMGET", self._keys.group_members(group), f"m:{member}", f"e:{member}"),
@@ -111,7 +111,7 @@ class OffsetReads:
                 parsed(command[1], "the answer", reply, list[Any])
                 for command, reply in zip(commands, self._redis.pipeline(commands), strict=True)
             ]
-            outcomes += map(_refusal, some, replies[::2], replies[1::2])
+            outcomes += map(_refusal, chunk, replies[::2], replies[1::2])
         return outcomes
 
     def fetch(
@@ -122,9 +122,9 @@ class OffsetReads:
         `known_ids` are those of topics by name, for partitions whose node of a cluster is away.
         """
         outcomes: list[Committed | KafkaError | None] = []
-        for some in in_parts(asked, PARTITIONS_AT_ONCE) if asked else ():
-            rows, ids = self._rows_at(some)
-            outcomes += [self._counted(group, at, rows[group, at], ids, known_ids) for group, at in some]
+        for chunk in in_parts(asked, PARTITIONS_AT_ONCE) if asked else ():
+            rows, ids = self._rows_at(chunk)
+            outcomes += [self._counted(group, at, rows[group, at], ids, known_ids) for group, at in chunk]
         return outcomes
 
     def _rows_at(
@@ -156,10 +156,10 @@ class OffsetReads:
         self, groups: Sequence[str], known_ids: Mapping[str, str] = {}
     ) -> list[dict[TopicPartition, Committed] | KafkaError]:
         outcomes: list[dict[TopicPartition, Committed] | KafkaError] = []
-        for some in self._in_parts(groups):
-            rows, ids = self._all_rows(some)
+        for chunk in self._in_parts(groups):
+            rows, ids = self._all_rows(chunk)
             outcomes += [
-                self._all_counted(group, of, ids, known_ids) for group, of in zip(some, rows, strict=True)
+                self._all_counted(group, of, ids, known_ids) for group, of in zip(chunk, rows, strict=True)
             ]
         return outcomes
 
@@ -184,14 +184,14 @@ class OffsetReads:
 
     def _in_parts(self, groups: Sequence[str]) -> Iterator[list[str]]:
         """Yield groups that have PARTITIONS_AT_ONCE offsets together, and a larger one alone."""
-        for some in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
+        for chunk in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
             part: list[str] = []
             offsets = 0
-            if len(some) == 1:
-                yield list(some)
+            if len(chunk) == 1:
+                yield list(chunk)
                 continue
-            sizes = self._redis.pipeline([("HLEN", self._keys.group_offsets(group)) for group in some])
-            for group, size in zip(some, sizes, strict=True):
+            sizes = self._redis.pipeline([("HLEN", self._keys.group_offsets(group)) for group in chunk])
+            for group, size in zip(chunk, sizes, strict=True):
                 count = size if isinstance(size, int) else 0
                 if part and offsets + count > PARTITIONS_AT_ONCE:
                     yield part
@@ -218,24 +218,27 @@ class OffsetReads:
 
     def _topic_ids(self, places: Iterable[tuple[TopicPartition, str]]) -> _TopicIds:
         ids: _TopicIds = {}
-        for some in in_parts(list(dict.fromkeys(places)), PARTITIONS_AT_ONCE):
-            ids |= zip(some, self._redis.pipeline([self._topic_of(*place) for place in some]), strict=True)
+        for chunk in in_parts(list(dict.fromkeys(places)), PARTITIONS_AT_ONCE):
+            ids |= zip(chunk, self._redis.pipeline([self._topic_of(*place) for place in chunk]), strict=True)
         return ids
 
-    def _topic_of(self, at: TopicPartition, tag: str) -> tuple[str, ...]:
-        return ("HGET", self._keys.state(*at, tag), "topic")
+    def _topic_of(self, partition: TopicPartition, tag: str) -> tuple[str, ...]:
+        return ("HGET", self._keys.state(*partition, tag), "topic")
 
     def _counted(
-        self, group: str, at: TopicPartition, row: _Row, ids: _TopicIds, known_ids: Mapping[str, str]
+        self, group: str, partition: TopicPartition, row: _Row, ids: _TopicIds, known_ids: Mapping[str, str]
     ) -> Committed | KafkaError | None:
         if isinstance(row, KafkaError):
             return row
         tag = tag_of(row)
-        topic_id = ids[at, tag]
-        if isinstance(topic_id, StorageUnavailableError) and (known := known_ids.get(at.topic)) is not None:
+        topic_id = ids[partition, tag]
+        if (
+            isinstance(topic_id, StorageUnavailableError)
+            and (known := known_ids.get(partition.topic)) is not None
+        ):
             topic_id = known.encode()
         if isinstance(topic_id, RespError):
-            return refused(self._keys.state(*at, tag), topic_id)
+            return refused(self._keys.state(*partition, tag), topic_id)
         if isinstance(topic_id, KafkaError):
             return topic_id
         if row is None:
@@ -284,12 +287,12 @@ def tag_of(row: _Row) -> str:
     return ""
 
 
-def _stored(at: TopicPartition, row: bytes, topic: Reply) -> StoredOffset:
+def _stored(partition: TopicPartition, row: bytes, topic: Reply) -> StoredOffset:
     try:
         committed = msgspec.json.decode(row, type=Committed)
     except msgspec.DecodeError:
         # It is an error for a client that fetches it, and evidence for an administrator.
-        return StoredOffset(at, row, None, counts=True)
+        return StoredOffset(partition, row, None, counts=True)
     # A state that cannot be read does not show that the topic was deleted.
     gone = topic is None or (isinstance(topic, bytes) and topic != committed.topic_id.encode())
-    return StoredOffset(at, row, committed.ms, counts=not gone, retention_ms=committed.retention_ms)
+    return StoredOffset(partition, row, committed.ms, counts=not gone, retention_ms=committed.retention_ms)

@@ -143,7 +143,7 @@ class OffsetStore(OffsetReads):
 
     def commit(
         self,
-        by: Committer,
+        committer: Committer,
         commits: Sequence[Commit],
         not_after_ms: int = 0,
         transaction: ProducerTransaction | None = None,
@@ -159,8 +159,14 @@ class OffsetStore(OffsetReads):
         of a transaction also INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (it has ended).
         """
         script = _COMMIT if transaction is None else _COMMIT_TRANSACTION
-        args: list[Arg] = [by.generation, by.member, by.instance, not_after_ms, int(replaces)]
-        args += transaction or (int(by.knows_epochs),)
+        args: list[Arg] = [
+            committer.generation,
+            committer.member,
+            committer.instance,
+            not_after_ms,
+            int(replaces),
+        ]
+        args += transaction or (int(committer.knows_epochs),)
         for partition, offset, epoch, metadata, retention_ms in commits:
             row = OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms, partition.tag)
             field = self._keys.stream(partition.topic, partition.index)
@@ -168,13 +174,13 @@ class OffsetStore(OffsetReads):
             args += (field, partition.topic_id, msgspec.json.encode(row)[:-1] + b',"ms":')
 
         def run(listed_ms: int) -> list[Reply]:
-            reply = self._run(script, by.group, [by.group, listed_ms, *args])
-            return listed(self._keys.group_offsets(by.group), reply)
+            reply = self._run(script, committer.group, [committer.group, listed_ms, *args])
+            return listed(self._keys.group_offsets(committer.group), reply)
 
-        outcomes = cast("list[int]", self._schedule.create(by.group, run))
+        outcomes = cast("list[int]", self._schedule.create(committer.group, run))
         if transaction is None:
             done = (one[:2] for outcome, one in zip(outcomes, commits, strict=True) if outcome == 1)
-            self.follow(by.group, done)
+            self.follow(committer.group, done)
         return [_prevented(outcome, one.partition) for outcome, one in zip(outcomes, commits, strict=True)]
 
     def end_transaction(
@@ -273,8 +279,8 @@ class OffsetStore(OffsetReads):
         """
         left, offsets = list(rows), 0
         while len(left) > DELETED_PER_STEP:
-            some, left = left[:DELETED_PER_STEP], left[DELETED_PER_STEP:]
-            step = self._delete(group, version, {at: rows[at] for at in some}, "keep")
+            chunk, left = left[:DELETED_PER_STEP], left[DELETED_PER_STEP:]
+            step = self._delete(group, version, {at: rows[at] for at in chunk}, "keep")
             offsets += step.offsets
             if not step.done:
                 return step._replace(offsets=offsets)
@@ -338,7 +344,7 @@ class CommittedOffsets:
 
     def commit(
         self,
-        by: Committer,
+        committer: Committer,
         offsets: Sequence[PartitionRef[OffsetToCommit]],
         not_after_ms: int = 0,
         transaction: ProducerTransaction | None = None,
@@ -356,8 +362,8 @@ class CommittedOffsets:
         def commit(commits: Sequence[Commit]) -> list[KafkaError | None]:
             nonlocal some_done
             try:
-                prevented = self._store.commit(by, commits, not_after_ms, transaction)
-                self._replace(by, commits, not_after_ms, transaction, prevented)
+                prevented = self._store.commit(committer, commits, not_after_ms, transaction)
+                self._replace(committer, commits, not_after_ms, transaction, prevented)
             except KafkaError as error:
                 if not some_done:
                     raise
@@ -387,7 +393,7 @@ class CommittedOffsets:
 
     def _replace(
         self,
-        by: Committer,
+        committer: Committer,
         commits: Sequence[Commit],
         not_after_ms: int,
         transaction: ProducerTransaction | None,
@@ -409,8 +415,8 @@ class CommittedOffsets:
         ]
         if not places:
             return
-        some = [commits[place] for place in places]
-        again = self._store.commit(by, some, not_after_ms, transaction, replaces=True)
+        chunk = [commits[place] for place in places]
+        again = self._store.commit(committer, chunk, not_after_ms, transaction, replaces=True)
         for place, error in zip(places, again, strict=True):
             prevented[place] = error
 
@@ -422,10 +428,10 @@ class CommittedOffsets:
         return Commit(partition, *asked)
 
 
-def _is_valid(at: TopicPartition) -> bool:
+def _is_valid(partition: TopicPartition) -> bool:
     """Tell whether a topic can have that name: no other name is part of a key of a log."""
     try:
-        check_name(at.topic)
+        check_name(partition.topic)
     except KafkaError:
         return False
-    return at.partition >= 0
+    return partition.partition >= 0

@@ -123,9 +123,9 @@ class Schedule:
             self._redis.script(_UNLIST, (self._key,), (name, time_ms))
 
     def _write(self, how: str, times_ms: Mapping[bytes, float]) -> None:
-        for some in in_parts(list(times_ms.items()), _AT_ONCE) if times_ms else ():
+        for chunk in in_parts(list(times_ms.items()), _AT_ONCE) if times_ms else ():
             args: list[Arg] = [how]
-            for name, time_ms in some:
+            for name, time_ms in chunk:
                 args += (repr(time_ms), name)
             with errors_about(self._key):
                 self._redis.script(_WRITE, (self._key,), args)

@@ -185,10 +185,10 @@ class GroupStore:
     def describe(self, groups: Sequence[str]) -> list[StoredGroup | KafkaError]:
         """Return each group as it is now, all of its data of one moment, or its error."""
         outcomes: list[StoredGroup | KafkaError] = []
-        for some in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
-            keys = [(self._keys.group_state(group), self._keys.group_members(group)) for group in some]
+        for chunk in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
+            keys = [(self._keys.group_state(group), self._keys.group_members(group)) for group in chunk]
             replies = self._redis.transactions([[("HGETALL", key) for key in pair] for pair in keys])
-            outcomes += map(self._stored, some, replies)
+            outcomes += map(self._stored, chunk, replies)
         return outcomes
 
     def _stored(self, group: str, replies: list[Reply] | RespError | KafkaError) -> StoredGroup | KafkaError:

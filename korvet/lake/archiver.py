@@ -339,16 +339,16 @@ class Archiver:
         done.passed(unreadable)
         return archived
 
-    def _sync_iceberg(self, of: LakeTopic, done: ArchiveRound) -> None:
+    def _sync_iceberg(self, topic: LakeTopic, done: ArchiveRound) -> None:
         """Bring the topic's Iceberg table into step: with this round's commit, and with any after a crash."""
         if self._iceberg is None:
             return
         try:
-            self._iceberg.sync(of)
+            self._iceberg.sync(topic)
         except LakeError as error:
-            done.failed(of.topic, -1, str(error))
+            done.failed(topic.topic, -1, str(error))
             # The next round tries again, also if Redis has nothing more to archive.
-            self._seen.discard(of.topic_id)
+            self._seen.discard(topic.topic_id)
 
 
 def _opened(

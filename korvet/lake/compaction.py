@@ -176,13 +176,13 @@ RunMerges: TypeAlias = Callable[[Sequence[MergeTask]], Iterable[WrittenMerge]]
 """Runs merges, somewhere, and returns them in any order."""
 
 
-def plan_merges(lake: Lake, of: LakeTopic) -> list[MergeTask]:
+def plan_merges(lake: Lake, topic: LakeTopic) -> list[MergeTask]:
     """Return the merges that a topic needs; raises LakeError, also if its files may not be rewritten."""
-    table = lake.open(of)
+    table = lake.open(topic)
     if table is None:
         return []
     table.check_rewritable()
-    return [MergeTask(of, merge) for merge in merges(table.files())]
+    return [MergeTask(topic, merge) for merge in merges(table.files())]
 
 
 def rewrite(lake: Lake, task: MergeTask) -> WrittenMerge:
@@ -249,18 +249,18 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
     return outcome
 
 
-def _seal(lake: Lake, of: LakeTopic, number: int) -> bool:
+def _seal(lake: Lake, topic: LakeTopic, number: int) -> bool:
     """Seal the commit of a merge; returns False if a writer came between that had read the files, and it was undone.
 
     Raises LakeError. Then, as after a crash, the next compaction does it.
     """
     sealed = 0
-    for table in lake.attempts(of):
+    for table in lake.attempts(topic):
         with contextlib.suppress(CommitConflictError):
             sealed = table.seal()
             break
-    crossed = _removed(lake, of, range(number + 1, sealed))
-    before, after = (lake.open(of, version) if crossed else None for version in (number - 1, number))
+    crossed = _removed(lake, topic, range(number + 1, sealed))
+    before, after = (lake.open(topic, version) if crossed else None for version in (number - 1, number))
     if before is None or after is None:
         return True
     old, new = set(before.files()) - set(after.files()), set(after.files()) - set(before.files())
@@ -268,21 +268,21 @@ def _seal(lake: Lake, of: LakeTopic, number: int) -> bool:
     kept = [file for file in old if name_of(file.path) not in crossed]
     if len(kept) == len(old):
         return True
-    for table in lake.attempts(of):
+    for table in lake.attempts(topic):
         if not new <= set(table.files()):
             # Another compactor has undone it.
             break
         undone = table.version + 1
         with contextlib.suppress(CommitConflictError):
             table.replace(list(new), kept, time.time_ns() // 1_000_000)
-            _seal(lake, of, undone)
+            _seal(lake, topic, undone)
             break
     return False
 
 
-def _removed(lake: Lake, of: LakeTopic, numbers: Iterable[int]) -> set[str]:
+def _removed(lake: Lake, topic: LakeTopic, numbers: Iterable[int]) -> set[str]:
     """Return the names of the files that commits have removed; of a commit that the log has no more, none."""
-    files, names = lake.filesystem(of), set[str]()
+    files, names = lake.filesystem(topic), set[str]()
     for number in numbers:
         with contextlib.suppress(FileNotFoundError):
             actions = map(msgspec.json.decode, log_entry(files, number).splitlines())
@@ -290,15 +290,15 @@ def _removed(lake: Lake, of: LakeTopic, numbers: Iterable[int]) -> set[str]:
     return names
 
 
-def compact(lake: Lake, of: LakeTopic, run: RunMerges | None = None) -> Iterator[MergeOutcome]:
+def compact(lake: Lake, topic: LakeTopic, run: RunMerges | None = None) -> Iterator[MergeOutcome]:
     """Merge what a topic needs, by `run` or in this process, and commit each merge as soon as it is written.
 
     Raises LakeError.
     """
-    table = lake.open(of)
+    table = lake.open(topic)
     if table is not None and table.unsealed is not None:
-        _seal(lake, of, table.unsealed)
-    tasks = plan_merges(lake, of)
+        _seal(lake, topic, table.unsealed)
+    tasks = plan_merges(lake, topic)
     for merged in run(tasks) if run else (rewrite(lake, task) for task in tasks):
         yield commit(lake, merged)
 

@@ -126,24 +126,26 @@ class IcebergTables:
         if catalog is not None:
             catalog.close()
 
-    def sync(self, of: LakeTopic) -> None:
+    def sync(self, topic: LakeTopic) -> None:
         """Bring the Iceberg table of a topic into step with Delta's, if it has one; raises LakeError."""
-        with self._errors(of):
+        with self._errors(topic):
             for _ in range(COMMITS_MAX):
                 # Another process may have brought it here, or to an earlier commit.
                 with contextlib.suppress(CommitFailedException):
-                    return self._sync(of)
-        raise LakeError(f"Iceberg table of {of.topic}: others committed before each of {COMMITS_MAX} tries")
+                    return self._sync(topic)
+        raise LakeError(
+            f"Iceberg table of {topic.topic}: others committed before each of {COMMITS_MAX} tries"
+        )
 
-    def maintain(self, of: LakeTopic, hours: int) -> None:
+    def maintain(self, topic: LakeTopic, hours: int) -> None:
         """Sync, so that Delta's table may be vacuumed of what it did not name for `hours`; expire, and tidy up.
 
         Snapshots expire at the age that the table sets, but before files are vacuumed. Files of
         Iceberg's that no snapshot names are deleted if they are so old. Raises LakeError.
         """
-        self.sync(of)
-        with self._errors(of):
-            table = self._find(of)
+        self.sync(topic)
+        with self._errors(topic):
+            table = self._find(topic)
             if table is None:
                 return
             chosen = table.properties.get(TableProperties.MAX_SNAPSHOT_AGE_MS, SNAPSHOT_AGE_MS)
@@ -154,76 +156,76 @@ class IcebergTables:
                 # The next round expires what another commit came before.
                 with contextlib.suppress(CommitFailedException):
                     expired.commit()
-            self._tidy(table, self._lake.filesystem(of), hours)
+            self._tidy(table, self._lake.filesystem(topic), hours)
 
-    def drop(self, of: LakeTopic) -> None:
+    def drop(self, topic: LakeTopic) -> None:
         """Drop the table of a topic from the catalog, before Delta's is deleted with all files; raises LakeError."""
-        with self._errors(of):
-            table = self._find(of)
+        with self._errors(topic):
+            table = self._find(topic)
             if table is not None:
                 self._catalog.drop_table(table.name())
 
     @contextlib.contextmanager
-    def _errors(self, of: LakeTopic) -> Iterator[None]:
+    def _errors(self, topic: LakeTopic) -> Iterator[None]:
         """Raise errors of the catalog, and of its files, as LakeError, in one line and without secrets."""
         try:
             yield
         except LakeError as error:
-            raise LakeError(f"Iceberg table of {of.topic}: {error}") from error
+            raise LakeError(f"Iceberg table of {topic.topic}: {error}") from error
         except Exception as error:  # noqa: BLE001 - the boundary: catalogs have errors of their own, and users may name any
             text = without_secrets(" ".join(str(error).split()))
             for name, value in self._properties.items():
                 text = text.replace(value, "***") if value and _SECRET.search(name) else text
             # A traceback would show the message as it was.
-            raise LakeError(f"Iceberg table of {of.topic}: {type(error).__name__}: {text}") from None
+            raise LakeError(f"Iceberg table of {topic.topic}: {type(error).__name__}: {text}") from None
 
-    def _sync(self, of: LakeTopic) -> None:
+    def _sync(self, topic: LakeTopic) -> None:
         # Iceberg first: what it has reached is then in Delta's log, unless an older copy of that was restored.
-        known = self._find(of)
-        delta = self._lake.open(of)
+        known = self._find(topic)
+        delta = self._lake.open(topic)
         if delta is None:
             return
         delta.check_rewritable()
-        table = self._with_properties(known or self._found_or_created(of, delta))
+        table = self._with_properties(known or self._found_or_created(topic, delta))
         own = _own_snapshot(table)
-        changes = self._changes(of, delta, table, own)
+        changes = self._changes(topic, delta, table, own)
         with table.transaction() as transaction:
             if own is not None and own != table.current_snapshot():
-                _log.warning("others wrote to an Iceberg table, and it is rolled back", topic=of.topic)
+                _log.warning("others wrote to an Iceberg table, and it is rolled back", topic=topic.topic)
                 ManageSnapshots(transaction).set_current_snapshot(own.snapshot_id)
             for change in changes:
                 _add_snapshot(transaction, change)
         if own is not None and not changes:
-            self._passed[of.topic_id] = own.snapshot_id, delta.version
+            self._passed[topic.topic_id] = own.snapshot_id, delta.version
 
     def _changes(
-        self, of: LakeTopic, delta: ArchiveTable, table: Table, own: Snapshot | None
+        self, topic: LakeTopic, delta: ArchiveTable, table: Table, own: Snapshot | None
     ) -> list[_FileChange]:
         """Return what Delta's table has become since the snapshot."""
         reached = -1
         if own is not None and own.summary is not None:
-            snapshot, passed = self._passed.get(of.topic_id, (-1, -1))
+            snapshot, passed = self._passed.get(topic.topic_id, (-1, -1))
             reached = passed if snapshot == own.snapshot_id else int(own.summary[_VERSION] or -1)
         if 0 <= delta.version - reached <= REPLAYED_MAX and reached >= 0:
             # Delta's log is deleted after 30 days.
             with contextlib.suppress(FileNotFoundError):
-                replayed = self._replayed(of, range(reached + 1, delta.version + 1), table, own)
+                replayed = self._replayed(topic, range(reached + 1, delta.version + 1), table, own)
                 if replayed is not None:
                     return replayed
         known = _files(table, own)
-        active = {item.file_path: item for item in (self._converted(of, file) for file in delta.files())}
+        active = {item.file_path: item for item in (self._converted(topic, file) for file in delta.files())}
         added = [item for path, item in active.items() if path not in known]
         removed = [item for path, item in known.items() if path not in active]
         return [_FileChange(delta.version, added, removed)] if added or removed else []
 
     def _replayed(
-        self, of: LakeTopic, numbers: Iterable[int], table: Table, own: Snapshot | None
+        self, topic: LakeTopic, numbers: Iterable[int], table: Table, own: Snapshot | None
     ) -> list[_FileChange] | None:
         """Return the changes by these commits of Delta's log; None if files that they removed may be deleted soon.
 
         Raises FileNotFoundError if the log lacks one.
         """
-        files = self._lake.filesystem(of)
+        files = self._lake.filesystem(topic)
         entries = [
             (number, [*map(msgspec.json.decode, log_entry(files, number).splitlines())]) for number in numbers
         ]
@@ -238,9 +240,11 @@ class IcebergTables:
         changes = []
         for number, actions in entries:
             written = (TableFile.of_action(action["add"]) for action in actions if "add" in action)
-            added = {item.file_path: item for item in (self._converted(of, one) for one in written)}
+            added = {item.file_path: item for item in (self._converted(topic, one) for one in written)}
             gone = {
-                self._path(of, unquote(action["remove"]["path"])) for action in actions if "remove" in action
+                self._path(topic, unquote(action["remove"]["path"]))
+                for action in actions
+                if "remove" in action
             }
             removed = [known.pop(item) for item in gone - added.keys() if item in known]
             # An action may only add statistics of a file that is there.
@@ -250,12 +254,12 @@ class IcebergTables:
                 changes.append(_FileChange(number, new, removed))
         return changes
 
-    def _find(self, of: LakeTopic) -> Table | None:
+    def _find(self, topic: LakeTopic) -> Table | None:
         """Return the table of a topic; of one that was re-created it has another name."""
-        for name in (of.topic, _former(of.topic, of.topic_id)):
+        for name in (topic.topic, _former(topic.topic, topic.topic_id)):
             table = self._load(name)
-            if table is not None and table.properties.get(_TOPIC_ID) == of.topic_id:
-                if table.location() != self._uri(of):
+            if table is not None and table.properties.get(_TOPIC_ID) == topic.topic_id:
+                if table.location() != self._uri(topic):
                     raise LakeError(f"{table.location()}: the catalog has the table at another place")
                 return table
         return None
@@ -265,37 +269,37 @@ class IcebergTables:
             return self._catalog.load_table((self._namespace, name))
         return None
 
-    def _found_or_created(self, of: LakeTopic, delta: ArchiveTable) -> Table:
+    def _found_or_created(self, topic: LakeTopic, delta: ArchiveTable) -> Table:
         """Create the table of a topic; what another process has done at the same time is found by a second try."""
         with contextlib.suppress(TableAlreadyExistsError, NoSuchTableError):
-            return self._create(of, delta)
-        return self._find(of) or self._create(of, delta)
+            return self._create(topic, delta)
+        return self._find(topic) or self._create(topic, delta)
 
-    def _create(self, of: LakeTopic, delta: ArchiveTable) -> Table:
+    def _create(self, topic: LakeTopic, delta: ArchiveTable) -> Table:
         """Create the table of a topic, to which that of an earlier topic of this name leaves the name.
 
         Raises TableAlreadyExistsError and NoSuchTableError if another process comes first.
         """
         self._catalog.create_namespace_if_not_exists((self._namespace,))
-        name, other = of.topic, self._load(of.topic)
+        name, other = topic.topic, self._load(topic.topic)
         if other is not None:
             other_id = other.properties.get(_TOPIC_ID)
             if other_id is None:
                 raise LakeError(f"the catalog has a table {self._namespace}.{name} of somebody else")
-            if other_id == of.topic_id:
+            if other_id == topic.topic_id:
                 raise TableAlreadyExistsError(name)
             if int(other.properties[_CREATED]) > delta.created_ms:
-                name = _former(of.topic, of.topic_id)
+                name = _former(topic.topic, topic.topic_id)
             else:
-                self._catalog.rename_table(other.name(), (self._namespace, _former(of.topic, other_id)))
-        uri = self._uri(of)
+                self._catalog.rename_table(other.name(), (self._namespace, _former(topic.topic, other_id)))
+        uri = self._uri(topic)
         return self._catalog.create_table(
             (self._namespace, name),
             SCHEMA,
             location=uri,
             partition_spec=_SPEC,
             properties={
-                _TOPIC_ID: of.topic_id,
+                _TOPIC_ID: topic.topic_id,
                 _CREATED: str(delta.created_ms),
                 TableProperties.WRITE_METADATA_PATH: f"{uri}/{METADATA}",
                 TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
@@ -319,14 +323,14 @@ class IcebergTables:
                 transaction.set_properties(needed)
         return table
 
-    def _uri(self, of: LakeTopic) -> str:
-        uri = self._lake.uri(of)
+    def _uri(self, topic: LakeTopic) -> str:
+        uri = self._lake.uri(topic)
         return uri if "://" in uri else f"file://{uri}"
 
-    def _path(self, of: LakeTopic, path: str) -> str:
-        return f"{self._uri(of)}/{path}"
+    def _path(self, topic: LakeTopic, path: str) -> str:
+        return f"{self._uri(topic)}/{path}"
 
-    def _converted(self, of: LakeTopic, file: TableFile) -> DataFile:
+    def _converted(self, topic: LakeTopic, file: TableFile) -> DataFile:
         """Return a file as Iceberg's manifests describe it."""
         least, most = {OFFSET: file.first_offset}, {OFFSET: file.last_offset}
         if file.first_timestamp is not None and file.last_timestamp is not None:
@@ -334,7 +338,7 @@ class IcebergTables:
             least[TIMESTAMP], most[TIMESTAMP] = file.first_timestamp, file.last_timestamp + 999
         made = DataFile.from_args(
             content=DataFileContent.DATA,
-            file_path=self._path(of, file.path),
+            file_path=self._path(topic, file.path),
             file_format=FileFormat.PARQUET,
             partition=Record(file.partition),
             record_count=file.rows,

@@ -68,13 +68,13 @@ class LakeReader:
             raise LakeError(message)
         return table.answer(request)
 
-    def _open(self, of: LakeTopic) -> _OpenTable:
-        former = self._tables.pop(of, None)
-        snapshot = self._lake.open(of, self._version)
+    def _open(self, topic: LakeTopic) -> _OpenTable:
+        former = self._tables.pop(topic, None)
+        snapshot = self._lake.open(topic, self._version)
         if snapshot is None:
-            raise LakeError(f"{self._lake.uri(of)}: there is no such table")
-        data = self._lake.data_files(of, self._cache) if former is None else former.data
-        table = self._tables[of] = _OpenTable(snapshot, data)
+            raise LakeError(f"{self._lake.uri(topic)}: there is no such table")
+        data = self._lake.data_files(topic, self._cache) if former is None else former.data
+        table = self._tables[topic] = _OpenTable(snapshot, data)
         while len(self._tables) > TABLES_MAX:
             self._tables.popitem(last=False)
         return table

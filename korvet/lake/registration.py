@@ -95,11 +95,11 @@ def _names(
 ) -> Iterator[tuple[str, LakeTopic]]:
     given: set[str] = set()
 
-    def keeps(of: LakeTopic) -> tuple[bool, bool, str]:
+    def keeps(topic: LakeTopic) -> tuple[bool, bool, str]:
         """Order tables that have their name already first, then topics of that name."""
-        entry = entries.get(plain_name(of.topic))
-        has = entry is not None and entry.of is not None and entry.of.topic == of.topic
-        return not has, plain_name(of.topic) != of.topic, of.topic
+        entry = entries.get(plain_name(topic.topic))
+        has = entry is not None and entry.of is not None and entry.of.topic == topic.topic
+        return not has, plain_name(topic.topic) != topic.topic, topic.topic
 
     for of in sorted(live & set(tables), key=keeps):
         name = plain_name(of.topic)

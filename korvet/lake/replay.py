@@ -252,9 +252,9 @@ class Replay:
             raise ReplayError(f"nothing to replay: {spec.source} has no record in the range")
         return planned
 
-    def _has_records(self, of: ReplayRange) -> bool:
+    def _has_records(self, range_: ReplayRange) -> bool:
         """Return whether a range has a record: offsets have gaps, and markers and what was aborted are none."""
-        return any(rows.num_rows for rows in self.rows(of.partition, of.first, of.end))
+        return any(rows.num_rows for rows in self.rows(range_.partition, range_.first, range_.end))
 
     def _range(self, log: PartitionSnapshot) -> ReplayRange:
         spec = self._spec
@@ -324,9 +324,9 @@ class Replay:
             self.check_there(index, at)
             raise
 
-    def refused(self, place: TopicPartition, first: int, through: int, error: AdminError) -> ReplayError:
+    def refused(self, partition: TopicPartition, first: int, through: int, error: AdminError) -> ReplayError:
         """Return the error for a batch that was not appended, of offsets `first` to just before `through`."""
-        what = f"{place} did not take offsets {first} to {through - 1} of {self._spec.source}"
+        what = f"{partition} did not take offsets {first} to {through - 1} of {self._spec.source}"
         return refused(self.name, what, error)
 
     def check_there(self, index: int, first: int) -> None:

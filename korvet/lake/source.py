@@ -209,11 +209,11 @@ class LakeStores(NamedTuple):
         written = {_same_store(uri) for pipeline in self.pipelines.read() for uri in pipeline.tables}
         return [table for table in tables if table in live or self._is_archive(table, written)]
 
-    def _is_archive(self, of: LakeTopic, written: Collection[str]) -> bool:
-        if _same_store(self.lake.uri(of)) in written:
+    def _is_archive(self, topic: LakeTopic, written: Collection[str]) -> bool:
+        if _same_store(self.lake.uri(topic)) in written:
             return False
         try:
-            return self.lake.is_archive(of)
+            return self.lake.is_archive(topic)
         except LakeError as error:
             _log.warning("a table is left alone, because it cannot be read", error=error)
             return False

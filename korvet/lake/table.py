@@ -120,9 +120,9 @@ def lake_errors(uri: str) -> Iterator[None]:
 class ArchiveTable:
     """A topic's table at one moment: when it was opened, or read again for a commit."""
 
-    def __init__(self, table: DeltaTable, of: LakeTopic) -> None:
+    def __init__(self, table: DeltaTable, topic: LakeTopic) -> None:
         self._table = table
-        self._of = of
+        self._of = topic
 
     @property
     def version(self) -> int:
@@ -423,48 +423,48 @@ class Lake(NamedTuple):
             path = str(Path(path).expanduser().absolute())
         return cls(path, key_values(storage_options) or None)
 
-    def uri(self, of: LakeTopic) -> str:
+    def uri(self, topic: LakeTopic) -> str:
         """Return where the table of a topic lies."""
-        return f"{self.path.rstrip('/')}/{of.topic}/{of.topic_id}"
+        return f"{self.path.rstrip('/')}/{topic.topic}/{topic.topic_id}"
 
-    def filesystem(self, of: LakeTopic) -> FileSystem:
+    def filesystem(self, topic: LakeTopic) -> FileSystem:
         """Return the files of a topic's table, by paths relative to it."""
-        return filesystem(self.uri(of), self.storage_options)
+        return filesystem(self.uri(topic), self.storage_options)
 
     def data_files(
-        self, of: LakeTopic, cache: RowCache | None = None, columns: Iterable[str] = DATA_COLUMNS
+        self, topic: LakeTopic, cache: RowCache | None = None, columns: Iterable[str] = DATA_COLUMNS
     ) -> DataFiles:
         """Return the data files of a topic's table: see DataFiles."""
-        return DataFiles(self.uri(of), self.filesystem(of), cache, columns)
+        return DataFiles(self.uri(topic), self.filesystem(topic), cache, columns)
 
-    def open(self, of: LakeTopic, as_of: AsOf | None = None) -> ArchiveTable | None:
+    def open(self, topic: LakeTopic, as_of: AsOf | None = None) -> ArchiveTable | None:
         """Return the topic's table, as it is or was; None if nothing was ever archived of it. Raises LakeError."""
         if self.path:
-            uri = self.uri(of)
+            uri = self.uri(topic)
             with lake_errors(uri), contextlib.suppress(TableNotFoundError):
                 self._check_format(to_write=False)
                 version = as_of if isinstance(as_of, int) else None
                 table = DeltaTable(uri, version=version, storage_options=self.storage_options)
                 if isinstance(as_of, datetime):
                     table.load_as_version(as_of)
-                return ArchiveTable(table, of)
+                return ArchiveTable(table, topic)
         return None
 
-    def attempts(self, of: LakeTopic) -> Iterator[ArchiveTable]:
+    def attempts(self, topic: LakeTopic) -> Iterator[ArchiveTable]:
         """Yield the topic's table as it is, for each try of a commit that loses against others; none if there is none.
 
         Raises LakeError, also after COMMITS_MAX tries.
         """
         for _ in range(COMMITS_MAX):
-            table = self.open(of)
+            table = self.open(topic)
             if table is None:
                 return
             yield table
-        raise LakeError(f"{self.uri(of)}: others committed before each of {COMMITS_MAX} tries")
+        raise LakeError(f"{self.uri(topic)}: others committed before each of {COMMITS_MAX} tries")
 
-    def create(self, of: LakeTopic, *, by_date: bool = False) -> ArchiveTable:
+    def create(self, topic: LakeTopic, *, by_date: bool = False) -> ArchiveTable:
         """Return the topic's table, created if there is none, then partitioned `by_date` or not; raises LakeError."""
-        uri = self.uri(of)
+        uri = self.uri(topic)
         self.claim()
         with lake_errors(uri):
             DeltaTable.create(
@@ -472,13 +472,13 @@ class Lake(NamedTuple):
                 Schema.from_arrow(DATED_SCHEMA if by_date else SCHEMA),
                 mode="ignore",
                 partition_by=[PARTITION, DATE] if by_date else [PARTITION],
-                name=of.topic,
-                description=f"Records of the Kafka topic {of.topic}, id {of.topic_id}",
+                name=topic.topic,
+                description=f"Records of the Kafka topic {topic.topic}, id {topic.topic_id}",
                 configuration=_PROPERTIES,
                 storage_options=self.storage_options,
             )
         self.claim()  # with the first table came the lake's root
-        table = self.open(of)
+        table = self.open(topic)
         if table is None:
             raise LakeError(f"{uri}: the table was removed while it was created")
         return table
@@ -512,12 +512,12 @@ class Lake(NamedTuple):
             )
         return []
 
-    def is_archive(self, of: LakeTopic) -> bool:
+    def is_archive(self, topic: LakeTopic) -> bool:
         """Return whether `create` made the table at a topic's place; raises LakeError if it cannot be read."""
-        table = self.open(of)
+        table = self.open(topic)
         return table is not None and table.is_archive
 
-    def remove_staged(self, of: LakeTopic, hours: int, *, dry_run: bool) -> list[str]:
+    def remove_staged(self, topic: LakeTopic, hours: int, *, dry_run: bool) -> list[str]:
         """Delete what deltalake had begun to write to a directory `hours` ago when it was killed; returns the paths.
 
         Such a file is named FILE#1 until it is whole. deltalake does not list it, so no vacuum deletes it. Raises
@@ -527,35 +527,35 @@ class Lake(NamedTuple):
             return []
         oldest = time.time() - hours * 3600
         with lake_errors(self.path):
-            below = Path(self.uri(of)).rglob("*#[0-9]*")
+            below = Path(self.uri(topic)).rglob("*#[0-9]*")
             staged = [file for file in below if _STAGED.search(file.name) and file.stat().st_mtime < oldest]
             for item in () if dry_run else staged:
                 item.unlink(missing_ok=True)
         return [str(task) for task in staged]
 
-    def stored_files(self, of: LakeTopic) -> StoredFiles:
+    def stored_files(self, topic: LakeTopic) -> StoredFiles:
         """Return the files of a table, with all that lies below it; raises LakeError."""
         with lake_errors(self.path):
-            infos = _below(self.filesystem(of))
+            infos = _below(self.filesystem(topic))
         return StoredFiles(len(infos), sum(info.size or 0 for info in infos))
 
-    def remove_table(self, of: LakeTopic) -> StoredFiles:
+    def remove_table(self, topic: LakeTopic) -> StoredFiles:
         """Delete a topic's table with all that lies below it; returns what was deleted.
 
         Raises LakeError, also for a table that Korvet did not write; then nothing is deleted.
         Its log goes last: after a crash it is still a table, and the next removal takes the rest.
         """
-        if not self.is_archive(of):
-            raise LakeError(f"{self.uri(of)}: this is no table of records that Korvet has archived")
-        stored = self.stored_files(of)
+        if not self.is_archive(topic):
+            raise LakeError(f"{self.uri(topic)}: this is no table of records that Korvet has archived")
+        stored = self.stored_files(topic)
         with lake_errors(self.path):
-            files = self.filesystem(of)
+            files = self.filesystem(topic)
             paths = [file.path for file in _below(files)]
             for path in sorted(paths, key=lambda item: (item.startswith(f"{_LOG}/"), item)):
                 files.delete_file(path)
             if "://" not in self.path:
                 # deltalake knows files only; here they are in directories.
-                shutil.rmtree(Path(self.path, *of))
+                shutil.rmtree(Path(self.path, *topic))
         return stored
 
     def write_problem(self) -> str:

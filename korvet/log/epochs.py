@@ -189,7 +189,7 @@ class LeaderEpochs:
                 if not redis.is_cluster:
                     raise
 
-    def _ask(self, node: RedisNode, of: _NodeEpoch, floor: int, floor_history: str) -> int:
+    def _ask(self, node: RedisNode, known: _NodeEpoch, floor: int, floor_history: str) -> int:
         key, turn = "", 0
         reply: Reply = None
         for attempt in range(_SLOTS_TRIED_MAX):
@@ -208,10 +208,10 @@ class LeaderEpochs:
             # That of all logs, not of the one for which it is asked.
             raise StorageUnavailableError(f"{key}: Redis gives no leader epoch: {error}") from error
         history, epoch = new_history.decode(), int(text)
-        if epoch > of.epoch:
-            if of.epoch != NO_EPOCH:
+        if epoch > known.epoch:
+            if known.epoch != NO_EPOCH:
                 self._redis.order.change()
-            of.history, of.epoch, of.learned_at = history, epoch, time.monotonic()
+            known.history, known.epoch, known.learned_at = history, epoch, time.monotonic()
             with contextlib.suppress(StorageUnavailableError):
                 self.on_later(self._redis.node_named(node.name).number, history, epoch)
         if node.history != history:
@@ -259,7 +259,7 @@ class LeaderEpochs:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
         return current
 
-    def _is_believed(self, of: _NodeEpoch, epoch: int) -> bool:
+    def _is_believed(self, known: _NodeEpoch, epoch: int) -> bool:
         """Return whether another node can have begun an epoch that a client knows."""
         if epoch <= max(node.epoch for node in self._nodes.values()):
             return True
@@ -268,9 +268,9 @@ class LeaderEpochs:
         now = time.monotonic()
         if not self._redis.is_cluster or epoch > int(time.time()) - _YEAR_2026:
             return False
-        if now - of.believed_at < _BELIEVE_S_MIN:
+        if now - known.believed_at < _BELIEVE_S_MIN:
             return False
-        of.believed_at = now
+        known.believed_at = now
         return True
 
     def _of(self, node: RedisNode) -> _NodeEpoch:

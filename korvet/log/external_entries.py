@@ -108,9 +108,9 @@ class ExternalEntries:
         return outrun(partition)
 
 
-def _call(partition: Partition, of: int) -> ScriptCall:
-    """Return a step of one of `of` partitions, which share what Redis may do in one round trip."""
-    limits = (max(1, _STEP_ENTRIES_MAX // of), _STEP_BYTES_MAX // of)
+def _call(partition: Partition, number: int) -> ScriptCall:
+    """Return a step of one of `number` partitions, which share what Redis may do in one round trip."""
+    limits = (max(1, _STEP_ENTRIES_MAX // number), _STEP_BYTES_MAX // number)
     if partition.format == "batch":
         return _EXPEL, (partition.stream, partition.state), (partition.topic_id, limits[0])
     keys = (

@@ -182,8 +182,8 @@ class HighWatermarks:
                 by_node.setdefault(node, []).append((count, end))
         # All nodes are asked before any is waited for.
         waits = [
-            (self._of(node, replicas), self._of(node, replicas).ask(histories[node], some))
-            for node, some in by_node.items()
+            (self._of(node, replicas), self._of(node, replicas).ask(histories[node], chunk))
+            for node, chunk in by_node.items()
         ]
         if awaited := [round_ for _, rounds in waits for round_ in rounds.values()]:
             replicas.wait(awaited, WAIT_SECONDS)

@@ -165,18 +165,18 @@ class IndexRepair:
         written = 0
         while written < len(built.rows):
             check()
-            some = [
+            chunk = [
                 row._replace(
                     records=row.offset if is_dense else row.records + counts.start_records,
                     bytes=row.bytes + counts.start_bytes,
                 )
                 for row in islice(rows, ROWS_PER_STEP)
             ]
-            written += len(some)
+            written += len(chunk)
             is_last = written == len(built.rows)
-            if not self._fill(partition, totals, some, counts, after=after, is_last=is_last):
+            if not self._fill(partition, totals, chunk, counts, after=after, is_last=is_last):
                 return 0
-            after = some[-1].offset
+            after = chunk[-1].offset
         return written
 
     def _weights(

@@ -138,8 +138,8 @@ def _beginning(partition: Partition, stats: LogStats) -> _Beginning:
 def _first_found(logs: LogStore, reads: Sequence[Read]) -> Iterator[tuple[Read, Fetched | KafkaError]]:
     """Yield for each read what it finds, which begins with the first record."""
     for at in range(0, len(reads), _FIRST_ENTRIES_PER_READ):
-        some = reads[at : at + _FIRST_ENTRIES_PER_READ]
-        yield from zip(some, logs.read(some), strict=True)
+        chunk = reads[at : at + _FIRST_ENTRIES_PER_READ]
+        yield from zip(chunk, logs.read(chunk), strict=True)
 
 
 _SEEN_MAX = 128
@@ -294,9 +294,9 @@ class LogDirs:
                 # Nothing else would notice that the node is away.
                 node.call("PING")
             for at in range(0, len(partitions), _LOGS_PER_LOOK):
-                some = partitions[at : at + _LOGS_PER_LOOK]
-                _, stats = read_stats(self._redis, some)
-                sizes += zip(some, map(_size, stats), strict=True)
+                chunk = partitions[at : at + _LOGS_PER_LOOK]
+                _, stats = read_stats(self._redis, chunk)
+                sizes += zip(chunk, map(_size, stats), strict=True)
             return LogDirUsage(name, sizes, _space(node))
         except KafkaError as error:
             return LogDirUsage(name, error=error.without_frames())

@@ -198,10 +198,10 @@ class LogStore:
         after an error, something is. Raises StorageUnavailableError.
         """
         grown: list[bool] = []
-        for some in in_parts(positions, PARTITIONS_AT_ONCE):
+        for chunk in in_parts(positions, PARTITIONS_AT_ONCE):
             commands = [
                 ("XRANGE", position.partition.stream, range_start(*position), "+", "COUNT", 1)
-                for position in some
+                for position in chunk
             ]
             grown += [reply != [] for reply in self._reads.pipeline(commands)]
         return grown

@@ -98,8 +98,8 @@ class TrimStore:
         time, *replies = self._redis.pipeline(commands)
         states, rows = replies[::2], replies[1::2]
         return time_ms(time), [
-            _extent(partition, state, some, rows_max)
-            for partition, state, some in zip(partitions, states, rows, strict=True)
+            _extent(partition, state, chunk, rows_max)
+            for partition, state, chunk in zip(partitions, states, rows, strict=True)
         ]
 
     def convert_redis_groups(self, partition: Partition) -> None:
@@ -171,9 +171,9 @@ class Trimmer:
         """
         trims: list[Trim] = []
         for at in range(0, len(starts), _FIRST_RECORDS_PER_READ):
-            some = starts[at : at + _FIRST_RECORDS_PER_READ]
-            fetched = self._log.read([Read(start.partition, start.offset, 1) for start in some])
-            for (partition, offset), result in zip(some, fetched, strict=True):
+            chunk = starts[at : at + _FIRST_RECORDS_PER_READ]
+            fetched = self._log.read([Read(start.partition, start.offset, 1) for start in chunk])
+            for (partition, offset), result in zip(chunk, fetched, strict=True):
                 first = -1
                 # After an error the script, which reads the same key, reports what is wrong.
                 if not isinstance(result, KafkaError) and result.first is not None:

@@ -310,13 +310,13 @@ class Authorizer:
                 errors[acl] = error.without_frames()
         self.refresh()
         patterns = len(self._index.rules)
-        for resource, some in rules.items():
+        for resource, chunk in rules.items():
             patterns += resource not in self._index.rules
             try:
                 _check_number(patterns)
-                self._store.add(resource, some)
+                self._store.add(resource, chunk)
             except KafkaError as error:
-                errors |= {Acl(resource, rule): error.without_frames() for rule in some}
+                errors |= {Acl(resource, rule): error.without_frames() for rule in chunk}
         self._follow()
         return [errors.get(item) for item in acls]
 

@@ -274,7 +274,7 @@ def _share_services(  # noqa: PLR0913, PLR0917 - of logs and of groups
         sessions=ShareSessions(
             storage.subscriptions,
             math.ceil(settings.group_share_max_share_sessions / workers),
-            lambda group, member, some: store.release(group, member, some, configs.share_policy(group)),
+            lambda group, member, chunk: store.release(group, member, chunk, configs.share_policy(group)),
             is_alone=workers == 1,
         ),
         fetcher=ShareFetcher(log, store, positions, remote, storage.replicas),

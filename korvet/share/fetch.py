@@ -398,12 +398,12 @@ class _ShareFetch:
         log = self._fetcher.log
         room, any_read = self._bytes_left, False
         archived: list[tuple[SharePart, Fetched, RemoteRange]] = []
-        for some in in_parts(plan, PARTITIONS_AT_ONCE) if plan else ():
-            reads = [read for _, read in some]
+        for chunk in in_parts(plan, PARTITIONS_AT_ONCE) if plan else ():
+            reads = [read for _, read in chunk]
             partitions = [read.partition for read in reads]
             histories = log.watermarks.begin(partitions)
             limited = log.watermarks.limit(histories, partitions, log.read(reads))
-            for (part, read), item in zip(some, limited, strict=True):
+            for (part, read), item in zip(chunk, limited, strict=True):
                 if isinstance(item, KafkaError):
                     self._fail(part, item)
                     continue

@@ -38,10 +38,10 @@ class ShareLagReader:
 
         What a round trip has brought is yielded after it.
         """
-        for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
+        for chunk in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
             begun: dict[str, list[Partition]] = {}
             errors: list[GroupLag | KafkaError] = []
-            for partition, names in zip(some, self._store.groups(some), strict=True):
+            for partition, names in zip(chunk, self._store.groups(chunk), strict=True):
                 if isinstance(names, KafkaError):
                     errors.append(names)
                     continue
@@ -60,14 +60,14 @@ class ShareLagReader:
         result = list(zip(partitions, self._store.offsets(group, partitions), strict=True))
         yield [offsets for _, offsets in result if isinstance(offsets, KafkaError)]
         begun = [(partition, offsets) for partition, offsets in result if isinstance(offsets, ShareOffsets)]
-        for some in in_parts(begun, LAGS_AT_ONCE // 2) if begun else ():
+        for chunk in in_parts(begun, LAGS_AT_ONCE // 2) if begun else ():
             # The first of the records is at the start, and from the next on all are among them.
             positions = [
-                LogPosition(partition, at) for partition, item in some for at in (item.start, item.next)
+                LogPosition(partition, at) for partition, item in chunk for at in (item.start, item.next)
             ]
             lags = self._index.lags(positions)
             outcomes: list[GroupLag | KafkaError] = []
-            for (partition, item), first, rest in zip(some, lags[::2], lags[1::2], strict=True):
+            for (partition, item), first, rest in zip(chunk, lags[::2], lags[1::2], strict=True):
                 if isinstance(first, Lag) and isinstance(rest, Lag):
                     start = LogPosition(partition, item.start)
                     records = item.in_flight + rest.records

@@ -96,13 +96,13 @@ class ShareGroupOffsets:
             for place, item in enumerate(results)
             if isinstance(item, ShareOffsets) and not item.is_initial
         ]
-        for some in in_parts(begun, LAGS_AT_ONCE) if begun else ():
+        for chunk in in_parts(begun, LAGS_AT_ONCE) if begun else ():
             nexts = [
                 LogPosition(partitions[place], item.next)
-                for place in some
+                for place in chunk
                 if isinstance(item := results[place], ShareOffsets)
             ]
-            for place, lag in zip(some, self._index.lags(nexts), strict=True):
+            for place, lag in zip(chunk, self._index.lags(nexts), strict=True):
                 at, item = positions[place], results[place]
                 if isinstance(lag, Lag) and isinstance(at, GroupPosition) and isinstance(item, ShareOffsets):
                     positions[place] = at._replace(lag=item.in_flight + lag.records)
@@ -147,15 +147,15 @@ class ShareGroupOffsets:
         partitions = [
             partition for topic in in_turns(self._topics.list_cached()) for partition in topic.partitions
         ]
-        for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
-            for outcome in self._store.delete(group, some):
+        for chunk in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
+            for outcome in self._store.delete(group, chunk):
                 if isinstance(outcome, KafkaError) and outcome.code is not _GONE:
                     raise outcome
 
     def _delete(self, group: str, topic: Topic) -> KafkaError | None:
         deleted = False
-        for some in in_parts(topic.partitions, PARTITIONS_AT_ONCE):
-            for item in self._store.delete(group, some):
+        for chunk in in_parts(topic.partitions, PARTITIONS_AT_ONCE):
+            for item in self._store.delete(group, chunk):
                 if isinstance(item, KafkaError):
                     return item
                 deleted = deleted or item

@@ -92,7 +92,7 @@ def joined(
     A range of at least `batch_size` records ends with a batch, in format `record` with any record; None: with none.
     """
     ranges: list[AcquiredRange] = []
-    for acquired in chain.from_iterable(some for _, some in taken):
+    for acquired in chain.from_iterable(chunk for _, chunk in taken):
         last = ranges[-1] if ranges else None
         if last and (last.last + 1, last.delivery_count) == (acquired.first, acquired.delivery_count):
             ranges[-1] = last._replace(last=acquired.last)

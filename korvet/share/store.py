@@ -185,8 +185,8 @@ class SharePartitions:
         ]
 
 
-def _kind(of: Begin) -> str:
-    return "redis" if of.redis_group and of.partition.format == "record" else "ranges"
+def _kind(begin: Begin) -> str:
+    return "redis" if begin.redis_group and begin.partition.format == "record" else "ranges"
 
 
 def _of_group(group: str, partitions: Sequence[Partition]) -> list[_Call]:

@@ -159,28 +159,28 @@ def _check_column(frame: DataFrame, name: str, where: str) -> None:
         raise PipelineError(f"{where}: the frame has a column {min(taken)} already")
 
 
-def _decoder(of: Decoding, where: str, session: SparkSession, schemas: _Schemas) -> Decoder | None:
+def _decoder(decoding: Decoding, where: str, session: SparkSession, schemas: _Schemas) -> Decoder | None:
     """Return what decodes, None for bytes as they are; `where` names it in errors and pins."""
-    for name in of.options:
+    for name in decoding.options:
         if name.lower() in map(str.lower, _OWN_OPTIONS):
             raise PipelineError(
                 f"{where}.options: {name} cannot be given: what does not decode is an error, by on_error or in {ERROR}"
             )
-    match of.format:
+    match decoding.format:
         case "bytes":
             return None
         case "string":
-            return text_decoder(of, StringType())
-    schema = _schema(of, where) if of.format in ("json", "csv") else None
-    registered = schemas.of(of, where) if of.registry and schema is None else _Registered()
+            return text_decoder(decoding, StringType())
+    schema = _schema(decoding, where) if decoding.format in ("json", "csv") else None
+    registered = schemas.of(decoding, where) if decoding.registry and schema is None else _Registered()
     try:
         if schema is not None:
-            decoder = text_decoder(of, schema)
-            return _AfterHeader(decoder) if of.registry else decoder
-        reader = _reader(of, registered.reader)
-        if of.format == "avro":
-            return _Avro(session, reader, of.options, registered)
-        return _Protobuf(reader, of, registered)
+            decoder = text_decoder(decoding, schema)
+            return _AfterHeader(decoder) if decoding.registry else decoder
+        reader = _reader(decoding, registered.reader)
+        if decoding.format == "avro":
+            return _Avro(session, reader, decoding.options, registered)
+        return _Protobuf(reader, decoding, registered)
     except PipelineError as error:
         raise PipelineError(f"{where}: {error}") from error
 
@@ -192,11 +192,11 @@ def required(registry: SchemaRegistry | None, where: str) -> SchemaRegistry:
     return registry
 
 
-def _schema(of: Decoding, where: str) -> DataType:
+def _schema(decoding: Decoding, where: str) -> DataType:
     """Return the schema of JSON or CSV; raises PipelineError."""
-    text = of.schema
-    if of.schema_file is not None:
-        text = text_of(Path(of.schema_file), f"{where}.schema_file")
+    text = decoding.schema
+    if decoding.schema_file is not None:
+        text = text_of(Path(decoding.schema_file), f"{where}.schema_file")
     if text is None:
         raise PipelineError(f"{where}: there is no schema")
     try:
@@ -207,15 +207,15 @@ def _schema(of: Decoding, where: str) -> DataType:
         raise PipelineError(f"{where}: the schema is not Spark's: {reason_of(error)}") from error
 
 
-def _reader(of: Decoding, pinned: Schema | None) -> Schema:
+def _reader(decoding: Decoding, pinned: Schema | None) -> Schema:
     """Return the schema that records are read by."""
-    if of.schema_file is not None:
-        text = Path(of.schema_file).read_text(errors="replace")
-        return Schema(id=0, kind=of.format.upper(), text=text)
+    if decoding.schema_file is not None:
+        text = Path(decoding.schema_file).read_text(errors="replace")
+        return Schema(id=0, kind=decoding.format.upper(), text=text)
     if pinned is None:
         raise PipelineError("there is no schema to read by")
-    if pinned.kind.lower() != of.format:
-        raise PipelineError(f"{of.subject} is {pinned.kind}, not {of.format}")
+    if pinned.kind.lower() != decoding.format:
+        raise PipelineError(f"{decoding.subject} is {pinned.kind}, not {decoding.format}")
     return pinned
 
 
@@ -314,19 +314,19 @@ class _Avro(Decoder):
 class _Protobuf(Decoder):
     """Messages of Protobuf, with the header of a schema registry or without."""
 
-    def __init__(self, reader: Schema, of: Decoding, registered: _Registered) -> None:
+    def __init__(self, reader: Schema, decoding: Decoding, registered: _Registered) -> None:
         try:
             from korvet.spark.pipelines import protobuf  # noqa: PLC0415 - needs packages of its own
         except ImportError as error:
             raise PipelineError(f"Protobuf needs korvet[protobuf]: {error}") from error
-        if of.options:
+        if decoding.options:
             raise PipelineError("Protobuf has no options")
-        if of.schema_file is not None and of.schema_file.endswith(".desc"):
-            files = protobuf.described(Path(of.schema_file).read_bytes())
+        if decoding.schema_file is not None and decoding.schema_file.endswith(".desc"):
+            files = protobuf.described(Path(decoding.schema_file).read_bytes())
         else:
-            directory = None if of.schema_file is None else Path(of.schema_file).parent
+            directory = None if decoding.schema_file is None else Path(decoding.schema_file).parent
             files = protobuf.compiled(reader, directory)
-        name = protobuf.chosen(files, of.message)
+        name = protobuf.chosen(files, decoding.message)
         writers = {id_: protobuf.writer(schema, files, name) for id_, schema in registered.known.items()}
         messages = {id_: writer.messages for id_, writer in writers.items()}
         self._reader = protobuf.MessageReader(files, name, messages, registered.lookup)

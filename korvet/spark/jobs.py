@@ -96,8 +96,8 @@ def run_merges(session: SparkSession, lake: Lake, tasks: Sequence[MergeTask]) ->
     while waiting:
         try:
             # The parallelism is asked of Java too, which may be gone.
-            some = waiting[: context.defaultParallelism * _MERGES_PER_CORE]
-            done = context.parallelize(some, len(some)).map(partial(rewrite, lake)).collect()
+            chunk = waiting[: context.defaultParallelism * _MERGES_PER_CORE]
+            done = context.parallelize(chunk, len(chunk)).map(partial(rewrite, lake)).collect()
         except JOB_ERRORS as error:
             raise _failed(session, error) from error
         del waiting[: len(done)]

@@ -189,9 +189,9 @@ class _WriteTask:
     def queues(self, rows_of: Iterator[pa.RecordBatch]) -> Iterator[Queues]:
         """Yield all rows as batches, as many at once as are worth sending."""
         for rows in rows_of:
-            for topic, some in _by_topic(rows, self._options.topic):
-                records = _records(some)
-                partitions = self._partitions(topic, some, records)
+            for topic, chunk in _by_topic(rows, self._options.topic):
+                records = _records(chunk)
+                partitions = self._partitions(topic, chunk, records)
                 self._held.setdefault(topic, []).append((records, partitions))
                 self._held_bytes += records.nbytes
             if self._held_bytes >= _HELD_BYTES:
@@ -204,10 +204,10 @@ class _WriteTask:
         for topic, held in self._held.items():
             rows = concat_rows([held_rows for held_rows, _ in held])
             partitions = np.concatenate([held_rows for _, held_rows in held])
-            for partition, some in by_partition(rows, partitions).items():
-                ends = batch_ends(some, bytes_max=self._topics[topic].bytes_max)
+            for partition, chunk in by_partition(rows, partitions).items():
+                ends = batch_ends(chunk, bytes_max=self._topics[topic].bytes_max)
                 queues[TopicPartition(topic, partition)] = [
-                    encode_batch(some.slice(start, stop - start), self._options.codec)
+                    encode_batch(chunk.slice(start, stop - start), self._options.codec)
                     for start, stop in itertools.pairwise([0, *ends])
                 ]
         self._held, self._held_bytes = {}, 0

@@ -355,14 +355,14 @@ def _any_of(names: Iterable[str]) -> str:
 
 
 def _edge_offsets(
-    stores: LakeStores, logs: Sequence[PartitionSnapshot], place: ReadEdge, *, after_end: bool
+    stores: LakeStores, logs: Sequence[PartitionSnapshot], edge: ReadEdge, *, after_end: bool
 ) -> dict[PartitionKey, int]:
     """Return where reading begins or ends in each partition.
 
     Raises ValueError if offsets or timestamps of some are missing, or of some that are not read are given; and without
     `after_end` if a partition has no record from its timestamp on.
     """
-    given = place.offsets or place.timestamps
+    given = edge.offsets or edge.timestamps
     if given is not None:
         keys = {PartitionKey(topic, index) for topic, of in given.items() for index in of}
         if other := sorted(keys ^ {PartitionKey.of(log) for log in logs}):
@@ -373,7 +373,7 @@ def _edge_offsets(
     offsets: dict[PartitionKey, int] = {}
     for log in logs:
         key = PartitionKey.of(log)
-        timestamp = place.timestamp if place.timestamps is None else place.timestamps[key.topic][key.number]
+        timestamp = edge.timestamp if edge.timestamps is None else edge.timestamps[key.topic][key.number]
         if timestamp is not None:
             offset = first_offset_from(stores, log, timestamp)
             if offset is None and not after_end:
@@ -383,9 +383,9 @@ def _edge_offsets(
                 )
             offsets[key] = log.end if offset is None else offset
             continue
-        offset = EARLIEST if place.edge == "earliest" else LATEST
-        if place.offsets is not None:
-            offset = place.offsets[key.topic][key.number]
+        offset = EARLIEST if edge.edge == "earliest" else LATEST
+        if edge.offsets is not None:
+            offset = edge.offsets[key.topic][key.number]
         offsets[key] = {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
     return offsets
 

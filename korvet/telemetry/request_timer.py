@@ -32,9 +32,9 @@ class RequestTimer(msgspec.Struct, gc=False):
         self.at = now
 
 
-def request_timer(at: float) -> RequestTimer:
+def request_timer(moment: float) -> RequestTimer:
     """Return the timer of a request that begins at this time (time.monotonic)."""
-    return RequestTimer(at, [0.0, 0.0, 0.0, 0.0, 0.0])
+    return RequestTimer(moment, [0.0, 0.0, 0.0, 0.0, 0.0])
 
 
 class NoTimer(RequestTimer):

@@ -101,9 +101,9 @@ class TopicDeletion:
             errors[name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         waiting: list[_Part] = []
         parts = _parts(marked)
-        while some := list(islice(parts, _FENCED_PER_STEP)):
+        while chunk := list(islice(parts, _FENCED_PER_STEP)):
             give_turn(CALLS_PER_LOOK)
-            for part, done in zip(some, self._clear(some, 0, 0), strict=True):
+            for part, done in zip(chunk, self._clear(chunk, 0, 0), strict=True):
                 if isinstance(done, KafkaError):
                     errors.setdefault(part[0].name, done)
                 elif not done:
@@ -171,9 +171,9 @@ class TopicDeletion:
         """Delete partitions of deleted topics by turns, one bounded step before each yield."""
         waiting = deque(parts)
         while waiting:
-            some = [waiting.popleft() for _ in range(min(len(waiting), _CLEARED_PER_STEP))]
-            replies = self._clear(some, _ENTRIES_MAX // len(some), _BYTES_MAX // len(some))
-            for part, done in zip(some, replies, strict=True):
+            chunk = [waiting.popleft() for _ in range(min(len(waiting), _CLEARED_PER_STEP))]
+            replies = self._clear(chunk, _ENTRIES_MAX // len(chunk), _BYTES_MAX // len(chunk))
+            for part, done in zip(chunk, replies, strict=True):
                 if not or_raise(done):
                     waiting.append(part)
             yield
@@ -217,13 +217,13 @@ class TopicDeletion:
             groups = result
         waiting = iter([(keys, "0") for keys in groups])
         unfinished: list[tuple[tuple[str, str], str]] = []
-        while some := [*unfinished, *islice(waiting, _GROUPS_PER_STEP - len(unfinished))]:
+        while chunk := [*unfinished, *islice(waiting, _GROUPS_PER_STEP - len(unfinished))]:
             calls: list[ScriptCall] = [
-                (_FORGET, keys, [cursor, _ROWS_PER_GROUP, *ids]) for keys, cursor in some
+                (_FORGET, keys, [cursor, _ROWS_PER_GROUP, *ids]) for keys, cursor in chunk
             ]
             replies = self._redis.scripts(calls)
             unfinished = []
-            for (keys, _), reply in zip(some, replies, strict=True):
+            for (keys, _), reply in zip(chunk, replies, strict=True):
                 cursor, _ = cast("tuple[bytes, int]", listed(keys[0], reply))
                 if cursor != b"0":
                     unfinished.append((keys, cursor.decode()))

@@ -325,8 +325,8 @@ class TopicRegistry:
             except KafkaError as error:
                 answers[place] = error.without_frames()
         if partitions or not refs:
-            for some in in_parts(list(questions), at_once):
-                answers.update(zip(some, ask([questions[place] for place in some]), strict=True))
+            for chunk in in_parts(list(questions), at_once):
+                answers.update(zip(chunk, ask([questions[place] for place in chunk]), strict=True))
         return partitions
 
     def find(self, refs: Sequence[tuple[TopicRef, int]]) -> list[tuple[Topic, Partition] | KafkaError]:
@@ -533,7 +533,7 @@ class TopicRegistry:
             configs["offset.encoding"] = "dense"
         for name in FIXED_AT_CREATION:
             configs[name] = str(topic_config.value(name, configs, self._settings))
-        assignment = None if new.assignment is None else [list(some) for some in new.assignment]
+        assignment = None if new.assignment is None else [list(chunk) for chunk in new.assignment]
         return TopicRow(
             name=new.name,
             id=id_text(new_id()),

@@ -217,8 +217,8 @@ class TopicStore:
                 raise malformed(self._registry, f"the row of {name}")
             higher = 0
             indexes = range(row.partitions, count) if count else range(row.partitions)
-            for some in in_parts(indexes, _CREATED_PER_STEP):
-                higher = max(higher, *self._create_some(row, some))
+            for chunk in in_parts(indexes, _CREATED_PER_STEP):
+                higher = max(higher, *self._create_some(row, chunk))
             if not higher:
                 return row, text
             # A failover has taken topics from the registry, and their epochs, and left this partition.

@@ -103,7 +103,7 @@ class TransactionCoordinator:
     def add(
         self,
         transactional_id: str,
-        by: ProducerIdentity,
+        producer: ProducerIdentity,
         partitions: Sequence[Partition] = (),
         groups: Sequence[str] = (),
         *,
@@ -118,11 +118,11 @@ class TransactionCoordinator:
         _check_id(transactional_id)
         return self._once_complete(
             transactional_id,
-            partial(self._store.add, transactional_id, by, partitions, groups, verify_only=verify_only),
+            partial(self._store.add, transactional_id, producer, partitions, groups, verify_only=verify_only),
         )
 
     def end(
-        self, transactional_id: str, by: ProducerIdentity, *, commit: bool, bumps_epoch: bool
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, bumps_epoch: bool
     ) -> ProducerIdentity:
         """End the producer's transaction, and return what it goes on with: with `bumps_epoch` another epoch (KIP-890).
 
@@ -131,7 +131,7 @@ class TransactionCoordinator:
         INVALID_REQUEST, CONCURRENT_TRANSACTIONS (its next producer id is not valid yet).
         """
         _check_id(transactional_id)
-        end = partial(self._store.end, transactional_id, by, commit=commit, bumps_epoch=bumps_epoch)
+        end = partial(self._store.end, transactional_id, producer, commit=commit, bumps_epoch=bumps_epoch)
         outcome = self._confirmed(partial(end, new_producer_id()))
         if isinstance(outcome, PreparedTransaction):
             try:

@@ -63,7 +63,7 @@ class TransactionStore:
     def add(
         self,
         transactional_id: str,
-        by: ProducerIdentity,
+        producer: ProducerIdentity,
         partitions: Sequence[Partition],
         groups: Sequence[str],
         *,
@@ -73,7 +73,7 @@ class TransactionStore:
 
         Raises KafkaError by the names that lua/transaction/add.lua lists.
         """
-        args: list[Arg] = ["verify" if verify_only else "add", *by]
+        args: list[Arg] = ["verify" if verify_only else "add", *producer]
         for partition in partitions:
             args.append(_PARTITION + self._keys.stream(partition.topic, partition.index))
             args.append(f"{partition.topic_id}:{partition.tag}" if partition.tag else partition.topic_id)
@@ -90,7 +90,7 @@ class TransactionStore:
     def end(
         self,
         transactional_id: str,
-        by: ProducerIdentity,
+        producer: ProducerIdentity,
         new_producer_id: int,
         *,
         commit: bool,
@@ -100,7 +100,7 @@ class TransactionStore:
 
         Raises KafkaError by the names that lua/transaction/end.lua lists.
         """
-        args = (*by, "commit" if commit else "abort", int(bumps_epoch), new_producer_id)
+        args = (*producer, "commit" if commit else "abort", int(bumps_epoch), new_producer_id)
         reply = self._run(_END, transactional_id, args)
         return self._prepared(transactional_id, reply) or _identity(reply)
 
@@ -133,8 +133,8 @@ class TransactionStore:
     def describe(self, transactional_ids: Sequence[str]) -> list[StoredTransaction | KafkaError | None]:
         """Return each as it is now, all of its data of one moment; None: it does not exist."""
         result = []
-        for some in in_parts(transactional_ids, _PAGE):
-            keys = [self._keys.transaction(item) for item in some]
+        for chunk in in_parts(transactional_ids, _PAGE):
+            keys = [self._keys.transaction(item) for item in chunk]
             replies = self._redis.pipeline([("HGETALL", key) for key in keys])
             result += [
                 parsed(key, "a field", reply, self._described)

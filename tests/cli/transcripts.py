@@ -73,9 +73,7 @@ def check_transcript(name: str, transcript: str) -> None:
     file = GOLDEN / f"{name.replace(' ', '-')}.txt"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(transcript, encoding="utf-8")
-    assert transcript == file.read_text(encoding="utf-8"), (
-        f"run with GOLDEN=write and read {file.name}"
-    )
+    assert transcript == file.read_text(encoding="utf-8"), f"run with GOLDEN=write and read {file.name}"
 
 
 def transcript_of(name: str, lines: tuple[str, ...], directory: Path, *flags: str) -> str:

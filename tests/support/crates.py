@@ -1,7 +1,7 @@
 """Writes core/THIRD-PARTY.md: the crates that the wheel of korvet-core links, and their licences.
 
-`python -m tests.support.crates` writes it again, after a change of core/Cargo.lock; with the file of a bill of materials
-(CycloneDX, JSON) it adds the crates to it.
+`python -m tests.support.crates` writes it again, after a change of core/Cargo.lock. With the file of a bill of
+materials (CycloneDX, JSON) it adds the crates to that.
 """
 
 from __future__ import annotations

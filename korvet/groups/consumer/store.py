@@ -251,8 +251,8 @@ class ConsumerStore:
                 waiting.append((group, names))
         while waiting:
             count = _that_fit([len(names) for _, names in waiting], ROWS_AT_ONCE)
-            some, waiting = waiting[:count], waiting[count:]
-            outcomes |= self._members_at_once(some)
+            chunk, waiting = waiting[:count], waiting[count:]
+            outcomes |= self._members_at_once(chunk)
         return outcomes
 
     def _members_at_once(
@@ -304,21 +304,21 @@ class ConsumerStore:
         _, members, _, assignments = self._keys.consumer_group(group)
         result: list[ConsumerMember] = []
         wanted = sorted(set(names))
-        for some in in_parts(wanted, ROWS_AT_ONCE) if wanted else ():
-            result += self._members(members, assignments, some).values()
+        for chunk in in_parts(wanted, ROWS_AT_ONCE) if wanted else ():
+            result += self._members(members, assignments, chunk).values()
         return result
 
     def owners(self, group: str, member_id: str, wanted: Owned) -> dict[tuple[str, int], str]:
         """Return the owners of those of the partitions that another member owns."""
         key = self._keys.group_assignments(group)
         result: dict[tuple[str, int], str] = {}
-        for some in in_parts(sorted(wanted), 1000) if wanted else ():
-            [reply] = self._redis.pipeline([("HMGET", key, *map(_owner_field, some))])
+        for chunk in in_parts(sorted(wanted), 1000) if wanted else ():
+            [reply] = self._redis.pipeline([("HMGET", key, *map(_owner_field, chunk))])
             owners = cast("list[bytes | None]", listed(key, reply))
             own = member_id.encode()
             result |= {
                 item: owner.decode()
-                for item, owner in zip(some, owners, strict=True)
+                for item, owner in zip(chunk, owners, strict=True)
                 if owner is not None and owner != own
             }
         return result
@@ -378,13 +378,13 @@ class ConsumerStore:
         outcomes = [b""] * len(leaving)
         waiting = list(range(len(leaving)))
         while True:
-            some = waiting[:_LEAVING_AT_ONCE]
-            args = [part for place in some for part in leaving[place]]
+            chunk = waiting[:_LEAVING_AT_ONCE]
+            args = [part for place in chunk for part in leaving[place]]
             due, size, classic, *names = cast("list[int]", self._run_of_kind(_LEAVE, group, args))
             self._schedule.lower_soon(group, due)
-            for place, name in zip(some, cast("list[bytes]", names), strict=True):
+            for place, name in zip(chunk, cast("list[bytes]", names), strict=True):
                 outcomes[place] = name
-            waiting = [place for place in some if outcomes[place] == b"AGAIN"] + waiting[len(some) :]
+            waiting = [place for place in chunk if outcomes[place] == b"AGAIN"] + waiting[len(chunk) :]
             if not waiting:
                 return Left(size, classic, [ErrorCode[name.decode()] for name in outcomes])
 
@@ -400,10 +400,10 @@ class ConsumerStore:
         """Write a target assignment in parts; returns False if the right to do so has ended."""
         rows = [(name, msgspec.json.encode(text_of(own))) for name, own in in_turns(targets.rows.items())]
         parts = list(in_parts(rows, ROWS_AT_ONCE))
-        for place, some in enumerate(parts, 1):
+        for place, chunk in enumerate(parts, 1):
             args: list[Arg] = [token, targets.epoch, int(place == len(parts))]
             args += (targets.assignor, targets.subscriptions, targets.digest)
-            args += (part for row in some for part in row)
+            args += (part for row in chunk for part in row)
             if self._run_of_kind(_ASSIGN, group, args) != 1:
                 return False
         return True
@@ -423,8 +423,8 @@ class ConsumerStore:
         Returns False, and nothing is done, if it is at another revision by now.
         """
         keys = self._keys.group_state(group), self._keys.group_assignments(group)
-        for place, some in enumerate(in_parts(fields, ROWS_AT_ONCE)):
-            args: list[Arg] = [token, revision, int(place == 0), *(part for item in some for part in item)]
+        for place, chunk in enumerate(in_parts(fields, ROWS_AT_ONCE)):
+            args: list[Arg] = [token, revision, int(place == 0), *(part for item in chunk for part in item)]
             with errors_about(keys[1]):
                 if self._redis.script(_STAGE, keys, args) != 1:
                     return False

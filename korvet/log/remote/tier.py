@@ -114,8 +114,8 @@ class RemoteTier:
         deadline = self._clock.monotonic() + self._timeout_s
         answers: list[Stamp | KafkaError | None] = []
         for at in range(0, len(requests), TIMESTAMPS_AT_ONCE):
-            some = requests[at : at + TIMESTAMPS_AT_ONCE]
-            calls = [self._begin_search(request, deadline) for request in some]
+            chunk = requests[at : at + TIMESTAMPS_AT_ONCE]
+            calls = [self._begin_search(request, deadline) for request in chunk]
             answers += [self._finish_search(call, deadline) for call in calls]
         return answers
 

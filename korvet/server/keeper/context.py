@@ -39,8 +39,8 @@ T = TypeVar("T")
 def in_steps(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
     """Yield as many items at a time as one round trip may ask for."""
     rest = iter(items)
-    while some := tuple(islice(rest, PARTITIONS_PER_STEP)):
-        yield some
+    while chunk := tuple(islice(rest, PARTITIONS_PER_STEP)):
+        yield chunk
 
 
 class Context:

@@ -124,14 +124,14 @@ class DueNames:
             while True:
                 check_lease()
                 more = more and self.taken.take(context, schedule, self._clock.monotonic())
-                some = self.taken.next(context)
-                if not some and not more:
+                chunk = self.taken.next(context)
+                if not chunk and not more:
                     break
-                left |= some
-                looked_at = self._step(schedule, look, some, next_turn, logged)
+                left |= chunk
+                looked_at = self._step(schedule, look, chunk, next_turn, logged)
                 for name in looked_at - next_turn.keys():
                     del left[name]
-                if some and not looked_at:
+                if chunk and not looked_at:
                     break  # the node is away
             schedule.lower(next_turn)
             for name in next_turn:
@@ -144,18 +144,18 @@ class DueNames:
         self,
         schedule: Schedule,
         look: Look,
-        some: Mapping[bytes, _Taken],
+        chunk: Mapping[bytes, _Taken],
         next_turn: dict[bytes, float],
         logged: set[str],
     ) -> set[bytes]:
         """Look at names; returns those whose node was not away."""
         later: dict[bytes, float] = {}
         away: set[bytes] = set()
-        names = {_decoded(name): name for name in some}
+        names = {_decoded(name): name for name in chunk}
         outage_from = self._clock.monotonic() - OUTAGE_MS / 1000
-        back = {decoded for decoded, name in names.items() if some[name].at < outage_from}
+        back = {decoded for decoded, name in names.items() if chunk[name].at < outage_from}
         for decoded, outcome in look(list(names), back).items() if names else ():
-            name, taken = names[decoded], some[names[decoded]]
+            name, taken = names[decoded], chunk[names[decoded]]
             if isinstance(outcome, StorageUnavailableError):
                 away.add(name)
             elif isinstance(outcome, KafkaError):
@@ -172,7 +172,7 @@ class DueNames:
             elif outcome == NOT_THERE:
                 schedule.unlist(name, taken.again_ms)
         schedule.lower(later)
-        return some.keys() - away
+        return chunk.keys() - away
 
 
 def _decoded(name: bytes) -> str:

@@ -140,10 +140,10 @@ def _resume_all(
         return False  # no node has its slot
 
     for names in _groups(context):
-        for some in in_parts(names, _GROUPS_PER_STEP):
+        for chunk in in_parts(names, _GROUPS_PER_STEP):
             check_lease()
-            resumed = [group for group in some if is_there(group)]
-            others = [group for group in some if looks_at_all and group not in resumed]
+            resumed = [group for group in chunk if is_there(group)]
+            others = [group for group in chunk if looks_at_all and group not in resumed]
             outcomes = [*store.resume_all(resumed), *store.advance_all(others)]
             for group, due in zip([*resumed, *others], outcomes, strict=True):
                 if isinstance(due, KafkaError):

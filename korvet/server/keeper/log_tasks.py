@@ -52,9 +52,9 @@ class CompactLogs:
         self, compactor: Compactor, context: Context, check_lease: CheckLease, warnings: set[str]
     ) -> list[CompactionPlan]:
         result: list[CompactionPlan] = []
-        for some in in_steps(_compacted(context)):
+        for chunk in in_steps(_compacted(context)):
             check_lease()
-            plans, errors = compactor.plans(some, check_lease)
+            plans, errors = compactor.plans(chunk, check_lease)
             result += plans
             for error in errors:
                 if isinstance(error, StorageUnavailableError):
@@ -115,8 +115,8 @@ class EnforceRetention:
             trimmer = Trimmer(context.log_store, store, self._count)
             self._retention = Retention(context.log_store, store, trimmer)
         self._trimmed.clear()
-        for some in in_steps(_limited(context)):
-            for partition, error in self._retention.enforce(some, check_lease):
+        for chunk in in_steps(_limited(context)):
+            for partition, error in self._retention.enforce(chunk, check_lease):
                 _log.warning("log not trimmed", key=partition.stream, reason=error)
         if self._trimmed:
             _log.info("trimmed logs", **{f"by_{reason}": count for reason, count in self._trimmed.items()})
@@ -136,8 +136,8 @@ def _limited(context: Context) -> Iterator[RetainedLog]:
 def reindex(context: Context, check_lease: CheckLease) -> None:
     """Rebuild indexes whose rows are missing, and forget timestamps of records that have left the log."""
     repair = IndexRepair(context.redis)
-    for some in context.partitions():
-        for partition, outcome in repair.repair(some, check_lease):
+    for chunk in context.partitions():
+        for partition, outcome in repair.repair(chunk, check_lease):
             if isinstance(outcome, StorageUnavailableError):
                 raise outcome
             if isinstance(outcome, KafkaError):
@@ -201,8 +201,8 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
     """Expire producers that were silent for producer.id.expiration.ms (Kafka's broker setting)."""
     silence_ms = context.settings.producer_id_expiration_ms
     expired = 0
-    for some in context.partitions():
-        unfinished = [(partition, "0") for partition in some]
+    for chunk in context.partitions():
+        unfinished = [(partition, "0") for partition in chunk]
         while unfinished:
             check_lease()
             steps = ProducerRows(context.redis).expire(unfinished, silence_ms)

@@ -147,9 +147,9 @@ class CollectStats:
         reader.begin_round()
 
         def read(of_node: Context) -> Iterator[LogStats]:
-            for some in of_node.partitions():
+            for chunk in of_node.partitions():
                 check_lease()
-                stats, errors = reader.read(some)
+                stats, errors = reader.read(chunk)
                 _warn("statistics of a log unavailable", errors)
                 yield from stats
 

@@ -74,15 +74,15 @@ class _Serving:
 
     def __init__(
         self,
-        by: Dispatcher,
+        dispatcher: Dispatcher,
         handler: Handler,
         header: RequestHeader,
         request: Message,
         caller: Caller,
         frame: Frame,
     ) -> None:
-        self._by, self._handler = by, handler
-        self._began = by.throttle.busy_s() if by.throttle.watches else 0.0
+        self._by, self._handler = dispatcher, handler
+        self._began = dispatcher.throttle.busy_s() if dispatcher.throttle.watches else 0.0
         self._header, self._request = header, request
         self._caller, self._frame = caller, frame
 
@@ -178,7 +178,7 @@ class _Serving:
         flexible = header.api_key != _API_VERSIONS and api.is_flexible(header.api_version)
         chunks = encode(response, header.api_version, in_turns)
         if len(chunks) > CHUNKS_MAX:
-            chunks = [b"".join(some) for some in in_parts(chunks, CHUNKS_MAX)]
+            chunks = [b"".join(chunk) for chunk in in_parts(chunks, CHUNKS_MAX)]
         return response_frame(header.correlation_id, chunks, flexible_header=flexible)
 
     def _refusal(self, error: Exception) -> KafkaError:

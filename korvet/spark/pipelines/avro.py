@@ -38,14 +38,14 @@ class Writer(NamedTuple):
     problem: str | None
 
 
-def whole_schema(session: SparkSession, of: Schema) -> str:
+def whole_schema(session: SparkSession, schema: Schema) -> str:
     """Return a schema with the types that it needs of others in it; raises PipelineError if it is none, or recursive.
 
     A recursive one would let a record be nested without end, which ends Java.
     """
     parser = _avro(session).Schema.Parser()
     try:
-        texts = [*of.references.values(), of.text]
+        texts = [*schema.references.values(), schema.text]
         for text in texts:
             msgspec.json.decode(text)
         # The parser knows the types of those before, and writes each where it is named first.

@@ -24,14 +24,14 @@ Check: TypeAlias = Callable[[Column, DataType, bool], Column | None]
 """Return whether something is wrong with a place of a value, by its type and whether it may be NULL."""
 
 
-def is_missing(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+def is_missing(column: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
     """Return whether a value is NULL that must not be."""
-    return None if nullable else of.isNull()
+    return None if nullable else column.isNull()
 
 
-def is_invalid(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+def is_invalid(column: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
     """Return whether a text is not valid UTF-8."""
-    return ~f.is_valid_utf8(of) if isinstance(kind, StringType) else None
+    return ~f.is_valid_utf8(column) if isinstance(kind, StringType) else None
 
 
 def checked(value: Column, kind: DataType, check: Check, problem: str) -> Column:
@@ -43,10 +43,10 @@ def checked(value: Column, kind: DataType, check: Check, problem: str) -> Column
 
 
 def _found(
-    of: Column, kind: DataType, check: Check, path: str, *, nullable: bool
+    column: Column, kind: DataType, check: Check, path: str, *, nullable: bool
 ) -> Iterator[tuple[str, Column]]:
     """Give each place of a value that is checked, and what its check is."""
-    condition = check(of, kind, nullable)
+    condition = check(column, kind, nullable)
     if condition is not None:
         yield path, condition
     match kind:
@@ -54,25 +54,25 @@ def _found(
             for field in kind:
                 at = f"{path}.{field.name}" if path else field.name
                 for inner, result in _found(
-                    of[field.name], field.dataType, check, at, nullable=field.nullable
+                    column[field.name], field.dataType, check, at, nullable=field.nullable
                 ):
-                    yield inner, of.isNotNull() & result
+                    yield inner, column.isNotNull() & result
         case ArrayType():
-            yield from _of_elements(of, kind.elementType, check, f"{path}[]", nullable=kind.containsNull)
+            yield from _of_elements(column, kind.elementType, check, f"{path}[]", nullable=kind.containsNull)
         case MapType():
-            yield from _of_elements(f.map_keys(of), kind.keyType, check, f"{path}[]", nullable=True)
-            values = f.map_values(of)
+            yield from _of_elements(f.map_keys(column), kind.keyType, check, f"{path}[]", nullable=True)
+            values = f.map_values(column)
             yield from _of_elements(
                 values, kind.valueType, check, f"{path}[]", nullable=kind.valueContainsNull
             )
 
 
 def _of_elements(
-    of: Column, kind: DataType, check: Check, path: str, *, nullable: bool
+    column: Column, kind: DataType, check: Check, path: str, *, nullable: bool
 ) -> Iterator[tuple[str, Column]]:
     def condition(at: int) -> Callable[[Column], Column]:
         # Spark gives each function a variable of its own for an element.
         return lambda value: list(_found(value, kind, check, path, nullable=nullable))[at][1]
 
-    for at, (inner, _) in enumerate(_found(of, kind, check, path, nullable=nullable)):
-        yield inner, f.exists(of, condition(at))
+    for at, (inner, _) in enumerate(_found(column, kind, check, path, nullable=nullable)):
+        yield inner, f.exists(column, condition(at))

@@ -78,13 +78,13 @@ def plan(session: SparkSession, spec: PipelineSpec, decoded: Frames) -> Plan:
 
 def source_frame(
     session: SparkSession,
-    place: LakeSource,
+    source: LakeSource,
     spec: SourceSpec,
     start: str | None = None,
     end: str | None = None,
 ) -> DataFrame:
     """Return the records of a source as they come, from `start` on and up to `end` if these are known already."""
-    options = _options(place, spec)
+    options = _options(source, spec)
     if end is not None:
         options["endingPosition"] = end
     options |= spec.start_options() if start is None else {"startingPosition": start}
@@ -93,28 +93,28 @@ def source_frame(
     return session.readStream.format("korvet").schema(READ).options(**options).load()
 
 
-def start_of(place: LakeSource, spec: SourceSpec) -> str:
+def start_of(source: LakeSource, spec: SourceSpec) -> str:
     """Return where a source begins if it begins now; raises PipelineError."""
     try:
-        reader = KorvetDataSource(_options(place, spec) | spec.start_options()).streamReader(READ)
+        reader = KorvetDataSource(_options(source, spec) | spec.start_options()).streamReader(READ)
         return json.dumps(reader.initialOffset())
     except (KafkaError, LakeError, ValueError) as error:
         raise PipelineError(f"sources.{spec.name}: {error}") from error
 
 
-def batch_frame(session: SparkSession, place: LakeSource, spec: SourceSpec) -> DataFrame:
+def batch_frame(session: SparkSession, source: LakeSource, spec: SourceSpec) -> DataFrame:
     """Return the records of a source that are there now."""
-    return session.read.format("korvet").schema(READ).options(**_options(place, spec)).load()
+    return session.read.format("korvet").schema(READ).options(**_options(source, spec)).load()
 
 
-def _options(place: LakeSource, spec: SourceSpec) -> dict[str, str]:
-    options = options_of(place) | {
-        "min.insync.replicas": str(place.min_insync_replicas),
+def _options(source: LakeSource, spec: SourceSpec) -> dict[str, str]:
+    options = options_of(source) | {
+        "min.insync.replicas": str(source.min_insync_replicas),
         "tiers": spec.tiers,
         "failOnDataLoss": str(spec.on_data_loss == "fail"),
     }
-    if place.replicas:
-        options["replicas"] = str(place.replicas)
+    if source.replicas:
+        options["replicas"] = str(source.replicas)
     if spec.pattern is None:
         return options | {"subscribe": ",".join(spec.topics)}
     return options | {"subscribePattern": spec.pattern}

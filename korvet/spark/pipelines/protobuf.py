@@ -70,13 +70,13 @@ Names = Mapping[tuple[int, ...], str]
 """The messages of a file by their places: each is the index of a message, among those that the one before declares."""
 
 
-def compiled(of: Schema, directory: Path | None = None) -> descriptor_pb2.FileDescriptorSet:
+def compiled(schema: Schema, directory: Path | None = None) -> descriptor_pb2.FileDescriptorSet:
     """Return a schema with all that it imports, its own file last; raises PipelineError.
 
     It is the text of a .proto file, which may import those of a directory, or a FileDescriptorProto in base64, as
     Confluent's client for Python registers it.
     """
-    files = {_FILE: of.text} | dict(of.references)
+    files = {_FILE: schema.text} | dict(schema.references)
     serialized = {name: _serialized(text, name) for name, text in files.items()}
     given = [item for item in serialized.values() if item is not None]
     texts = {name: text for name, text in files.items() if serialized[name] is None}
@@ -154,12 +154,12 @@ class MessageWriter(NamedTuple):
     unread: Sequence[str] = ()
 
 
-def writer(of: Schema, reader: descriptor_pb2.FileDescriptorSet, name: str) -> MessageWriter:
+def writer(schema: Schema, reader: descriptor_pb2.FileDescriptorSet, name: str) -> MessageWriter:
     """Return what records of a schema are read with, of which the message `name` is read by the reader's."""
-    if of.kind != "PROTOBUF":
-        return MessageWriter(f"it is {of.kind}, not Protobuf")
+    if schema.kind != "PROTOBUF":
+        return MessageWriter(f"it is {schema.kind}, not Protobuf")
     try:
-        files = compiled(of)
+        files = compiled(schema)
         names = message_names(files)
         if name not in names.values():
             return MessageWriter(names)
@@ -187,9 +187,9 @@ def _unread(reader: Descriptor, writer: Descriptor, seen: set[tuple[str, str]]) 
                 yield from _unread(*inner, seen)
 
 
-def message_names(of: descriptor_pb2.FileDescriptorSet) -> Names:
+def message_names(files: descriptor_pb2.FileDescriptorSet) -> Names:
     """Return the messages of a schema's own file."""
-    file = of.file[-1]
+    file = files.file[-1]
 
     def within(
         declared: Iterable[descriptor_pb2.DescriptorProto], scope: str, path: tuple[int, ...]
@@ -202,13 +202,13 @@ def message_names(of: descriptor_pb2.FileDescriptorSet) -> Names:
     return dict(within(file.message_type, file.package, ()))
 
 
-def chosen(of: descriptor_pb2.FileDescriptorSet, name: str | None) -> str:
+def chosen(files: descriptor_pb2.FileDescriptorSet, name: str | None) -> str:
     """Return which message is read, the only one by default; raises PipelineError."""
     try:
-        pool = _pool(of.SerializeToString())
+        pool = _pool(files.SerializeToString())
     except TypeError as error:
         raise PipelineError(f"the schema cannot be used: {error}") from error
-    names = [full_name for path, full_name in message_names(of).items() if len(path) == 1]
+    names = [full_name for path, full_name in message_names(files).items() if len(path) == 1]
     if name is None:
         if len(names) != 1:
             raise PipelineError(f"message is required: the schema has {', '.join(names) or 'none'}")
@@ -254,14 +254,16 @@ _SIMPLE: Mapping[int, tuple[DataType, _Convert]] = {
 }
 
 
-def _struct(of: Descriptor, within: tuple[str, ...] = ()) -> tuple[DataType, _Convert]:
+def _struct(descriptor: Descriptor, within: tuple[str, ...] = ()) -> tuple[DataType, _Convert]:
     """Return the type of a message, and what makes a value of it; raises PipelineError for a recursive one."""
-    name = of.full_name
+    name = descriptor.full_name
     if name in _SECONDS:
         return _SECONDS[name][0], functools.partial(_microseconds, name, *_SECONDS[name][1:])
     if name in within:
         raise PipelineError(f"{name} contains itself: recursive messages are not supported")
-    fields = [(field.name, field.has_presence, *_field(field, (*within, name))) for field in of.fields]
+    fields = [
+        (field.name, field.has_presence, *_field(field, (*within, name))) for field in descriptor.fields
+    ]
 
     def convert(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a message
         return {
@@ -278,29 +280,29 @@ def _microseconds(name: str, first: int, last: int, value: Any) -> int:  # noqa:
     return int(value.seconds) * 1_000_000 + int(value.nanos) // 1000
 
 
-def _field(of: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Convert]:
-    if of.message_type is not None and of.message_type.GetOptions().map_entry:
-        key, value = (_single(of.message_type.fields_by_name[name], within) for name in ("key", "value"))
+def _field(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Convert]:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        key, value = (_single(field.message_type.fields_by_name[name], within) for name in ("key", "value"))
         make_key, make = key[1], value[1]
-        return MapType(key[0], value[0]), lambda of: [
-            (make_key(name), make(element)) for name, element in of.items()
+        return MapType(key[0], value[0]), lambda field: [
+            (make_key(name), make(element)) for name, element in field.items()
         ]
-    kind, make = _single(of, within)
-    if not of.is_repeated:
+    kind, make = _single(field, within)
+    if not field.is_repeated:
         return kind, make
-    return ArrayType(kind), list if make is _same else lambda of: [make(part) for part in of]
+    return ArrayType(kind), list if make is _same else lambda field: [make(part) for part in field]
 
 
-def _single(of: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Convert]:
-    if of.message_type is not None:
-        return _struct(of.message_type, within)
-    if of.enum_type is not None:
-        names = {number: enum_value.name for number, enum_value in of.enum_type.values_by_number.items()}
+def _single(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[DataType, _Convert]:
+    if field.message_type is not None:
+        return _struct(field.message_type, within)
+    if field.enum_type is not None:
+        names = {number: enum_value.name for number, enum_value in field.enum_type.values_by_number.items()}
         # One that the reader does not know has a number only.
         return StringType(), lambda number: names.get(number, str(number))
-    if of.type == FieldDescriptor.TYPE_BYTES:
+    if field.type == FieldDescriptor.TYPE_BYTES:
         return BinaryType(), _same
-    return (StringType(), _text) if of.type == FieldDescriptor.TYPE_STRING else _SIMPLE[of.cpp_type]
+    return (StringType(), _text) if field.type == FieldDescriptor.TYPE_STRING else _SIMPLE[field.cpp_type]
 
 
 class MessageReader:

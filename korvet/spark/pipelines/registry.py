@@ -113,10 +113,10 @@ class SchemaRegistry:
     def __repr__(self) -> str:
         return f"SchemaRegistry({self._name!r})"
 
-    def schema(self, of: int) -> Schema | None:
+    def schema(self, number: int) -> Schema | None:
         """Return the schema of an id, None if the registry has none; raises RegistryError."""
-        reply = self._get(f"schemas/ids/{of}", _SchemaReply)
-        return None if reply is None else self._with_references(of, reply)
+        reply = self._get(f"schemas/ids/{number}", _SchemaReply)
+        return None if reply is None else self._with_references(number, reply)
 
     def version(self, subject: str, version: str | int) -> Schema:
         """Return a version of a subject, a number or `latest`; raises RegistryError, also if there is none."""
@@ -131,11 +131,11 @@ class SchemaRegistry:
         """Return the versions of a subject, none if it does not exist; raises RegistryError."""
         return self._get(f"subjects/{quote(subject, safe='')}/versions", list[int]) or []
 
-    def _with_references(self, of: int, reply: _SchemaReply) -> Schema:
+    def _with_references(self, number: int, reply: _SchemaReply) -> Schema:
         texts: dict[str, str] = {}
         self._resolve(reply, texts, [])
         return Schema(
-            id=of, kind=reply.schema_type, text=reply.schema, version=reply.version, references=texts
+            id=number, kind=reply.schema_type, text=reply.schema, version=reply.version, references=texts
         )
 
     def _resolve(self, reply: _SchemaReply, texts: dict[str, str], path: list[str]) -> None:

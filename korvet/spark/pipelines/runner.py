@@ -85,20 +85,20 @@ class PipelineContext(NamedTuple):
 class Pipeline:
     """A pipeline that was found to be right: its plan, its target, and its state. Nothing has begun yet."""
 
-    def __init__(self, place: PipelineContext, spec: PipelineSpec) -> None:
+    def __init__(self, context: PipelineContext, spec: PipelineSpec) -> None:
         """Raise PipelineError if it cannot run as declared, or its checkpoints were begun with something else.
 
         Nothing is written to its directory, which another process may hold.
         """
-        self._place = place
+        self._place = context
         self._spec = spec
-        session, lake = place.session, place.source.lake.path
-        packages.check(session, spec, place.source.lake)
+        session, lake = context.session, context.source.lake.path
+        packages.check(session, spec, context.source.lake)
         self.state = StateDirectory(session, lake, spec.name)
         registry = None if spec.registry is None else SchemaRegistry(spec.registry)
         self._pins = UnwrittenPins(self.state)
         self._decoding = DecoderState(
-            self._pins, lambda source: batch_frame(session, place.source, source), registry
+            self._pins, lambda source: batch_frame(session, context.source, source), registry
         )
         self._starts: dict[str, str] = {}
         self._range_ends: dict[str, str] = {}
@@ -123,7 +123,7 @@ class Pipeline:
             self._declare()
             if spec.has_dead_letters:
                 dead = TargetSpec(type="delta", path=spec.dead_letters_path, upkeep=spec.target.upkeep)
-                self._dead = _delta(place, dead, "dead_letters")
+                self._dead = _delta(context, dead, "dead_letters")
                 self._dead.check(self._dead_schema())
             self.state.check(self._begun, self.queries, levels=bool(self._changes))
 
@@ -402,12 +402,12 @@ class Pipeline:
         if isinstance(target, ParquetTarget):
             return self._start(MAIN, rows, target.sink, self._output_mode)
 
-        def write(some: DataFrame, number: int) -> None:
+        def write(rows: DataFrame, number: int) -> None:
             if not self._plan.state:
-                target.write(some, self._batch(MAIN, number))
+                target.write(rows, self._batch(MAIN, number))
                 return
             # State is written as rows are made: also of a batch whose rows the target has already, and once.
-            made = some.persist()
+            made = rows.persist()
             try:
                 made.count()
                 target.write(made, self._batch(MAIN, number))
@@ -548,8 +548,8 @@ def _read_by(spec: SourceSpec) -> str:
     return f"/{spec.pattern}/" if spec.pattern is not None else ",".join(sorted(spec.topics))
 
 
-def _delta(place: PipelineContext, spec: TargetSpec, section: str) -> DeltaTarget:
-    return DeltaTarget(place.session, spec, location(place.source.lake.path, spec.path or ""), section)
+def _delta(context: PipelineContext, spec: TargetSpec, section: str) -> DeltaTarget:
+    return DeltaTarget(context.session, spec, location(context.source.lake.path, spec.path or ""), section)
 
 
 def _stop(queries: list[StreamingQuery]) -> None:

@@ -91,12 +91,14 @@ def _pinned(place: str, pins: Pins) -> _Pinned:
 class PinnedSchemas:
     """The schemas of one place, a key or a value; raises PipelineError if the registry cannot be asked."""
 
-    def __init__(self, of: Decoding, place: str, pins: Pins, registry: SchemaRegistry) -> None:
+    def __init__(self, decoding: Decoding, place: str, pins: Pins, registry: SchemaRegistry) -> None:
         self._place = place
         self._pins = pins
         self._registry = registry
         self._pinned = _pinned(place, pins)
-        if of.subject is not None and self._pinned.asked != (asked := (of.subject, str(of.version))):
+        if decoding.subject is not None and self._pinned.asked != (
+            asked := (decoding.subject, str(decoding.version))
+        ):
             self._read_by(registry.version(*asked), asked)
 
     @property
@@ -123,9 +125,9 @@ class PinnedSchemas:
             f" version = {before.version} keeps the one before"
         )
 
-    def learn(self, of: int) -> None:
+    def learn(self, number: int) -> None:
         """Pin a schema that a record has named."""
-        schema = self._registry.schema(of)
+        schema = self._registry.schema(number)
         if schema is not None:
             self._know(schema)
 

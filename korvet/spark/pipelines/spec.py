@@ -337,45 +337,47 @@ _SCHEMAS = {
 """Where the schema of a format may be from; the others have none."""
 
 
-def _decoding(of: Decoding, place: str, directory: Path, registry: RegistrySpec | None) -> Decoding:
-    given = [name for name in ("schema", "schema_file", "infer") if getattr(of, name)]
+def _decoding(decoding: Decoding, place: str, directory: Path, registry: RegistrySpec | None) -> Decoding:
+    given = [name for name in ("schema", "schema_file", "infer") if getattr(decoding, name)]
     if len(given) > 1:
         raise PipelineError(f"{place}: {' and '.join(given)} exclude each other")
-    if of.format not in _SCHEMAS:
-        if given or of.registry or of.options:
-            raise PipelineError(f"{place}: the format {of.format} takes no schema, registry or options")
-        return _for_texts(of, place)
-    if of.infer and of.format != "json":
+    if decoding.format not in _SCHEMAS:
+        if given or decoding.registry or decoding.options:
+            raise PipelineError(f"{place}: the format {decoding.format} takes no schema, registry or options")
+        return _for_texts(decoding, place)
+    if decoding.infer and decoding.format != "json":
         raise PipelineError(f"{place}.infer: only the format json infers a schema")
-    if of.schema is not None and of.format not in ("json", "csv"):
-        raise PipelineError(f"{place}.schema: the format {of.format} has a schema_file, or a registry")
-    if of.registry:
-        _check_registry(of, place, registry)
-    if not given and of.subject is None:
-        raise PipelineError(f"{place}: {_SCHEMAS[of.format]} is required for the format {of.format}")
-    if of.subject is not None and not of.registry:
+    if decoding.schema is not None and decoding.format not in ("json", "csv"):
+        raise PipelineError(f"{place}.schema: the format {decoding.format} has a schema_file, or a registry")
+    if decoding.registry:
+        _check_registry(decoding, place, registry)
+    if not given and decoding.subject is None:
+        raise PipelineError(
+            f"{place}: {_SCHEMAS[decoding.format]} is required for the format {decoding.format}"
+        )
+    if decoding.subject is not None and not decoding.registry:
         raise PipelineError(f"{place}.subject: it needs registry = true")
-    if of.message is not None and of.format != "protobuf":
-        raise PipelineError(f"{place}.message: the format {of.format} has no messages")
-    return _with_files(_for_texts(of, place), place, directory, "schema_file")
+    if decoding.message is not None and decoding.format != "protobuf":
+        raise PipelineError(f"{place}.message: the format {decoding.format} has no messages")
+    return _with_files(_for_texts(decoding, place), place, directory, "schema_file")
 
 
-def _for_texts(of: Decoding, place: str) -> Decoding:
+def _for_texts(decoding: Decoding, place: str) -> Decoding:
     """Return a decoding whose settings of JSON and CSV are of its format; raises PipelineError."""
-    if of.unit is not None and of.format not in ("json", "csv"):
+    if decoding.unit is not None and decoding.format not in ("json", "csv"):
         raise PipelineError(f"{place}.unit: only the formats json and csv have it")
-    if of.unknown != "ignore" and of.format != "json":
+    if decoding.unknown != "ignore" and decoding.format != "json":
         raise PipelineError(f"{place}.unknown: only the format json has it")
-    return of
+    return decoding
 
 
-def _check_registry(of: Decoding, place: str, registry: RegistrySpec | None) -> None:
-    if of.format == "csv":
+def _check_registry(decoding: Decoding, place: str, registry: RegistrySpec | None) -> None:
+    if decoding.format == "csv":
         raise PipelineError(f"{place}.registry: the format csv has none")
-    if of.format == "json" and of.subject is not None:
-        raise PipelineError(f"{place}.subject: the format json needs {_SCHEMAS[of.format]}")
+    if decoding.format == "json" and decoding.subject is not None:
+        raise PipelineError(f"{place}.subject: the format json needs {_SCHEMAS[decoding.format]}")
     # Of JSON only the header is checked: Spark has other schemas than the registry.
-    if of.format != "json" and registry is None:
+    if decoding.format != "json" and registry is None:
         raise PipelineError(f"{place}.registry: there is no [registry] with its url")
 
 

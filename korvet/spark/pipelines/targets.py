@@ -422,9 +422,9 @@ def _transaction(session: SparkSession, batch: Batch) -> Iterator[None]:
         session.conf.unset(_CONF + _VERSION)
 
 
-def by_name(of: StructType) -> dict[str, StructField]:
+def by_name(schema: StructType) -> dict[str, StructField]:
     """Return the fields of a struct by their names in lower case: Spark and Delta tell them apart by these."""
-    return {part.name.lower(): part for part in of}
+    return {part.name.lower(): part for part in schema}
 
 
 def fitted(value: Column, given: DataType, wanted: DataType) -> Column:

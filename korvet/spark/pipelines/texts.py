@@ -98,9 +98,9 @@ def with_defaults(options: Mapping[str, str], **defaults: str) -> dict[str, str]
     return {name: value for name, value in defaults.items() if name.lower() not in given} | dict(options)
 
 
-def json_options(of: Decoding) -> dict[str, str]:
+def json_options(decoding: Decoding) -> dict[str, str]:
     """Return the options of Spark's parser of JSON: apostrophes are no quotes."""
-    return with_defaults(of.options, allowSingleQuotes="false")
+    return with_defaults(decoding.options, allowSingleQuotes="false")
 
 
 class _Json(Decoder):
@@ -112,24 +112,24 @@ class _Json(Decoder):
     whether it was a number or a text.
     """
 
-    def __init__(self, schema: DataType, of: Decoding) -> None:
+    def __init__(self, schema: DataType, decoding: Decoding) -> None:
         if any(isinstance(kind, ByteType) for kind in types_in(schema)):
             # Spark would take 200 for -56.
             raise PipelineError("JSON has no TINYINT: use SMALLINT")
-        _check_unit(schema, of)
+        _check_unit(schema, decoding)
         names = schema.names if isinstance(schema, StructType) else None
-        if of.unknown != "ignore" and names is None:
-            raise PipelineError(f'unknown = "{of.unknown}": only objects have fields')
-        if of.unknown == "column" and UNKNOWN in (names or ()):
+        if decoding.unknown != "ignore" and names is None:
+            raise PipelineError(f'unknown = "{decoding.unknown}": only objects have fields')
+        if decoding.unknown == "column" and UNKNOWN in (names or ()):
             raise PipelineError(f'unknown = "column": the schema has a field {UNKNOWN} of its own')
         self._names = names
-        self._unknown = of.unknown
+        self._unknown = decoding.unknown
         self._schema = schema
         self._raw_schema = replaced(schema, VariantType())
-        self._unit = of.unit or "seconds"
+        self._unit = decoding.unit or "seconds"
         self._inner, self._end = uuid.uuid4().hex, uuid.uuid4().hex
-        self._has_options = bool(of.options)
-        self._options = json_options(of)
+        self._has_options = bool(decoding.options)
+        self._options = json_options(decoding)
 
     def unread(self, data: Column) -> list[Column]:
         if self._unknown != "ignore" or self._names is None:
@@ -266,9 +266,9 @@ class _Json(Decoder):
         return once(self._within(data, texts), of)
 
 
-def _check_unit(schema: DataType, of: Decoding) -> None:
-    if of.unit is not None and not has_times(schema):
-        raise PipelineError(f'unit = "{of.unit}": the schema has no TIMESTAMP')
+def _check_unit(schema: DataType, decoding: Decoding) -> None:
+    if decoding.unit is not None and not has_times(schema):
+        raise PipelineError(f'unit = "{decoding.unit}": the schema has no TIMESTAMP')
 
 
 class _Csv(Decoder):
@@ -278,17 +278,17 @@ class _Csv(Decoder):
     no types: with a unit all columns of TIMESTAMP are numbers.
     """
 
-    def __init__(self, schema: DataType, of: Decoding) -> None:
+    def __init__(self, schema: DataType, decoding: Decoding) -> None:
         if not isinstance(schema, StructType) or any(
             isinstance(field.dataType, ArrayType | MapType | StructType) for field in schema
         ):
             raise PipelineError("a line of CSV has columns of numbers, texts, times and the like")
-        _check_unit(schema, of)
-        given = {name.lower(): value for name, value in of.options.items()}
+        _check_unit(schema, decoding)
+        given = {name.lower(): value for name, value in decoding.options.items()}
         self._schema = schema
-        self._unit = of.unit
+        self._unit = decoding.unit
         # RFC 4180 doubles a quote within quotes; Spark by default takes a backslash before it.
-        self._options = with_defaults(of.options, escape=given.get("quote", '"'))
+        self._options = with_defaults(decoding.options, escape=given.get("quote", '"'))
         self._end = uuid.uuid4().hex
         self._separator = given.get("sep", given.get("delimiter", ","))
 
@@ -360,11 +360,11 @@ def _not(kind: DataType, unit: Unit | None) -> str:
     return f"not {kind.simpleString().upper()}{times}"
 
 
-def text_decoder(of: Decoding, schema: DataType) -> Decoder:
+def text_decoder(decoding: Decoding, schema: DataType) -> Decoder:
     """Return what decodes texts, JSON or CSV; raises PipelineError if the schema cannot be used."""
-    match of.format:
+    match decoding.format:
         case "json":
-            return _Json(schema, of)
+            return _Json(schema, decoding)
         case "csv":
-            return _Csv(schema, of)
+            return _Csv(schema, decoding)
     return _Text()

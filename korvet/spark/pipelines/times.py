@@ -83,10 +83,10 @@ def converted(value: Column, kind: DataType, to_time: Callable[[Column], Column]
     return to_time(value)
 
 
-def is_null_time(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
-    return of.isNull() if isinstance(kind, TimestampType) else None
+def is_null_time(column: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+    return column.isNull() if isinstance(kind, TimestampType) else None
 
 
-def is_out_of_years(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+def is_out_of_years(column: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
     """Return whether a TIMESTAMP is not of the years 1 to 9999."""
-    return of.isNotNull() & in_years(of).isNull() if isinstance(kind, TimestampType) else None
+    return column.isNotNull() & in_years(column).isNull() if isinstance(kind, TimestampType) else None
