@@ -26,6 +26,7 @@ from korvet.admin.types import Outcomes, Resource, TopicPartition, partitions_in
 from korvet.errors import ErrorCode
 from korvet.protocol.messages import end_txn, init_producer_id, produce, txn_offset_commit
 from korvet.protocol.records.batch import SEQUENCES, BatchHeader, with_producer
+from korvet.protocol.schema import Message
 from korvet.protocol.types import ACKS_ALL
 
 # Later versions name topics by id.
@@ -143,8 +144,7 @@ class TransactionalProducer(IdempotentProducer):
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
         )
-        answer = init_producer_id.InitProducerIdResponse
-        self._renew(client.call(request, answer, Route.TRANSACTION, transactional_id))
+        self._renew(request, init_producer_id.InitProducerIdResponse)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit what was sent since the last commit, and offsets of a group with it. Raises AdminError."""
@@ -178,11 +178,16 @@ class TransactionalProducer(IdempotentProducer):
             producer_epoch=self.identity.epoch,
             committed=committed,
         )
-        route, key = Route.TRANSACTION, self.transactional_id
-        self._renew(self._client.call(request, end_txn.EndTxnResponse, route, key, _END_VERSIONS))
+        self._renew(request, end_txn.EndTxnResponse, _END_VERSIONS)
 
-    def _renew(self, response: init_producer_id.InitProducerIdResponse | end_txn.EndTxnResponse) -> None:
-        """Take the identity of the next transaction."""
+    def _renew(
+        self,
+        request: Message,
+        answer: type[init_producer_id.InitProducerIdResponse | end_txn.EndTxnResponse],
+        versions: tuple[int, int] | None = None,
+    ) -> None:
+        """Send a request that ends a transaction, and take the identity of the next one."""
+        response = self._client.call(request, answer, Route.TRANSACTION, self.transactional_id, versions)
         self.identity = Identity(response.producer_id, response.producer_epoch)
         self.sequences.clear()
 
