@@ -49,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def builds(asked: argparse.Namespace, directory: Path) -> tuple[Build, Build]:
-    """Return the older and the newer build; that of a commit is written to the directory."""
-    older = _exported(asked.older, directory) if asked.older else HERE
+    """Return the older and the newer build; a commit is installed in the directory."""
+    older = _installed(asked.older, directory) if asked.older else HERE
     return older, LATER if asked.plant or not asked.older else HERE
 
 
-def _exported(ref: str, directory: Path) -> Build:
-    """Return the build of a commit, which runs in the environment of this one; exits if there is no such commit."""
+def _installed(ref: str, directory: Path) -> Build:
+    """Return the build of a commit, installed as its own `make` does; exits if that fails."""
     directory.mkdir(parents=True)
     archive = subprocess.run(
         ["git", "archive", f"{ref}^{{commit}}"],
@@ -66,9 +66,13 @@ def _exported(ref: str, directory: Path) -> Build:
     if archive.returncode:
         sys.exit(f"--from {ref}: git archive failed")
     subprocess.run(["tar", "--extract", "--directory", directory], input=archive.stdout, check=True)
-    python = ("env", f"PYTHONPATH={directory}", "PYTHONSAFEPATH=1", sys.executable)
+    if subprocess.run(["make", "--directory", directory, "VENV=.venv", ".venv/.run"], check=False).returncode:
+        sys.exit(f"--from {ref}: make .venv/.run failed")
+    python = str(directory / ".venv/bin/python")
     own = "from korvet.cluster.data_format import OWN; print(OWN.format)"
-    return Build((*python, *KORVET[1:]), int(subprocess.check_output([*python, "-c", own])))
+    # Not the korvet of the directory in which the tests run.
+    program = (python, "-P", *KORVET[1:])
+    return Build(program, int(subprocess.check_output([python, "-P", "-c", own])))
 
 
 def steps(older: Build, newer: Build) -> list[tuple[str, Fault]]:
