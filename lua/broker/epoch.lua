@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Looks up the leader epoch of all partitions; begins a new one if this Redis has another history of writes than before.
--- KEYS     epoch
--- ARGV     the largest epoch that the worker knows (-1: none), the history to which it belongs
+-- KEYS     1 epoch
+-- ARGV     1 the largest epoch that the worker knows (-1: none)
+--          2 the history to which it belongs
 -- Returns  {history, epoch}
 -- Errors   KAFKA_STORAGE_ERROR (a malformed key, a writable replica, no replication id, epochs used up)
 --

@@ -1,8 +1,12 @@
 #!lua flags=allow-oom
 -- Raises the format of the data, which brokers may write in from then on, if every live broker has that format.
--- KEYS     brokers, format
--- ARGV     version of this broker, the format, the lowest formats that may read and that may write data in it, "set" or
---          "validate" (nothing is written)
+-- KEYS     1 brokers
+--          2 format
+-- ARGV     1 version of this broker
+--          2 the format
+--          3 the lowest format that may read data in it
+--          4 the lowest format that may write data in it
+--          5 "set" or "validate" (nothing is written)
 -- Returns  {} if it was raised, or is that high; else {id, version, highest format} of a live broker that lacks the format,
 --          version "" and format 0 if it registered none
 -- Errors   none

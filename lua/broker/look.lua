@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Reads all registered brokers as of one moment.
--- KEYS     brokers
+-- KEYS     1 brokers
 -- ARGV     none
 -- Returns  {the time in ms, broker id, its row (JSON), broker id, its row, ...}
 -- Errors   none

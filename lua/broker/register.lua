@@ -1,11 +1,20 @@
 #!lua flags=allow-oom
 -- Registers a broker, or renews its registration: until that expires no other broker gets its id.
--- KEYS     brokers, format
--- ARGV     broker id (-1: any that is free), host, port, incarnation (unique per start of a broker), lease in ms,
---          "own" (only an earlier start of this broker can have the id) or "ask", advertised addresses by listener (JSON:
---          name -> [host, port]), the broker's version, its format, the lowest formats that may read and that may write
---          what this one writes, the lowest format of logs that it reads, "starting" (clients find it in metadata, but it
---          leads nothing yet) or "serving"
+-- KEYS     1 brokers
+--          2 format
+-- ARGV     1 broker id (-1: any free one)
+--          2 host
+--          3 port
+--          4 incarnation (unique per start of a broker)
+--          5 lease in ms
+--          6 "own" (only an earlier start of this broker can have the id) or "ask"
+--          7 advertised addresses by listener (JSON: name -> [host, port])
+--          8 the broker's version
+--          9 its format
+--          10 the lowest format that may read its data
+--          11 the lowest format that may write its data
+--          12 the lowest format of logs that it reads
+--          13 "starting" (clients find it in metadata, but it leads nothing yet) or "serving"
 -- Returns  the broker's id
 -- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id), UNSUPPORTED_VERSION (the data is of
 --          a format that this version may not write)

@@ -2,8 +2,10 @@
 -- Ends a broker's registration, if it is still that of this start of the broker. For a while clients find it in metadata
 -- all the same, as a broker that leads nothing: librdkafka waits indefinitely for the coordinator of a group, or keeps the
 -- records of a partition, if the broker leaves the metadata at the moment that its connections end (its issue 5511).
--- KEYS     brokers
--- ARGV     broker id, incarnation, for how many ms it stays in metadata
+-- KEYS     1 brokers
+-- ARGV     1 broker id
+--          2 incarnation
+--          3 for how many ms it stays in metadata
 -- Returns  1 if it was ended, 0 if it is gone or of another start
 -- Errors   none
 

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Tries every command that Korvet uses within scripts or on keys: a command that the user may not run (ACL) or the server
 -- lacks fails the start, not the middle of an append.
--- KEYS     stream, side: two keys that hold nothing, named as a log and its side keys are
--- ARGV     channel
+-- KEYS     1 stream: a key that does not exist, with the name of a log
+--          2 side: likewise, with the name of a side key
+-- ARGV     1 channel
 -- Returns  what was refused, a text for each command; an empty list if all is well
 -- Errors   none
 --

@@ -1,8 +1,13 @@
 #!lua flags=allow-oom
 -- Begins a pass of compaction: one that was begun before may write no more, and what it wrote is removed.
--- KEYS     state, index, clean:0, clean:1
--- ARGV     topic id, token of the pass, end of the compacted part as the caller knows it, offset up to which to
---          compact
+-- KEYS     1 state
+--          2 index
+--          3 clean:0
+--          4 clean:1
+-- ARGV     1 topic id
+--          2 token of the pass
+--          3 end of the compacted part as the caller knows it
+--          4 offset up to which to compact
 -- Returns  {outcome, which of the two segments the pass writes: 0 or 1, log start, high watermark, member of the
 --          index row at that offset}; the outcome is BEGUN or CHANGED (nothing is done: read the state again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)

@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
 -- Frees the memory of entries that were compacted: they are in the compacted segment, or nowhere. One bounded step.
--- KEYS     stream, state
--- ARGV     topic id, offset sequence bits (0, -1: dense ids), most entries that one XTRIM takes, most bytes of them if
---          all are like the first
+-- KEYS     1 stream
+--          2 state
+-- ARGV     1 topic id
+--          2 offset sequence bits (0, -1: dense ids)
+--          3 most entries that one XTRIM takes
+--          4 most bytes of them if all are like the first
 -- Returns  {entries freed, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --

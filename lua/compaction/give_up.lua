@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
 -- Gives up a pass of compaction: what it has written is removed.
--- KEYS     state, clean:0, clean:1
--- ARGV     topic id, token of the pass
+-- KEYS     1 state
+--          2 clean:0
+--          3 clean:1
+-- ARGV     1 topic id
+--          2 token of the pass
 -- Returns  1; 0 if another pass was begun meanwhile, or this one has ended
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION
 --

@@ -1,11 +1,22 @@
 #!lua flags=allow-oom
 -- Ends a pass of compaction: from now on what it has written is the compacted part of the log, up to the pass's end.
--- KEYS     state, index, clean:0, clean:1, aborted
--- ARGV     topic id, token of the pass, which of the two it has written (0 or 1), offset up to which it has compacted,
---          records and bytes that it has kept, the largest timestamp of those after the last of its rows (-1: none), the
---          new history, "tombstones" if its dirty part had some else "", the offset below
---          which it has removed the markers of transactions (0: none); then for each new index row its offset, and of what
---          was kept from there on: records, bytes; largest timestamp below it, and of these largest since the row before
+-- KEYS     1 state
+--          2 index
+--          3 clean:0
+--          4 clean:1
+--          5 aborted
+-- ARGV     1 topic id
+--          2 token of the pass
+--          3 which of the two it has written (0 or 1)
+--          4 offset up to which it has compacted
+--          5 records that it has kept
+--          6 bytes that it has kept
+--          7 the largest timestamp after the last of its rows (-1: none)
+--          8 the new history
+--          9 "tombstones" if its dirty part had some, else ""
+--          10 offset below which it has removed the markers of transactions (0: none)
+--          11 and on: for each new index row: its offset; records kept from there on; bytes kept; largest timestamp
+--            below it; largest timestamp since the row before
 -- Returns  1; 0 if another pass was begun meanwhile, this one given up, or a write of it lost: nothing is done
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --

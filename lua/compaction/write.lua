@@ -1,7 +1,10 @@
 -- Writes survivors of a pass of compaction after those it has written before.
--- KEYS     state, the segment that the pass writes
--- ARGV     topic id, token of the pass, its token from now on; then for each entry its id, the number of its fields and
---          values, and these
+-- KEYS     1 state
+--          2 the segment that the pass writes
+-- ARGV     1 topic id
+--          2 token of the pass
+--          3 its token from now on
+--          4 and on: for each entry its id, the number of its fields and values, and these
 -- Returns  1; 0 if another pass was begun meanwhile, this one given up, or a write of it lost: nothing is written
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (an entry does not follow the ones written before)
 --

@@ -1,9 +1,18 @@
 #!lua flags=allow-oom
 -- Writes a part of a new target assignment, and with the last part makes it that of the group (KIP-848, KIP-932).
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, its type, token of the caller (consumer/claim), group epoch that the assignment is for, 1 with
---          the last part (else 0), assignor, what the members subscribe to (JSON), a digest of the topics that this is; then for
---          each member its id and its target row; 1,000 at most
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
+--          2 its type
+--          3 token of the caller (consumer/claim)
+--          4 group epoch that the assignment is for
+--          5 1 with the last part (else 0)
+--          6 assignor
+--          7 what the members subscribe to (JSON)
+--          8 a digest of the topics that this is
+--          9 and on: for each member its id and its target row; 1,000 at most
 -- Returns  1, or 0 if the caller has the right no longer, and nothing is done
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

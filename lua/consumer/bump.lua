@@ -1,8 +1,14 @@
 #!lua flags=allow-oom
 -- Begins a new epoch of a group: the topics that its members subscribe to have changed (KIP-848, KIP-932).
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, its type, group epoch and digest of the topics as the caller has read them, what the members
---          subscribe to (JSON) by the topics that there are now
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
+--          2 its type
+--          3 group epoch as the caller has read it
+--          4 digest of the topics as the caller has read it
+--          5 subscriptions of the members (JSON), by the topics that exist now
 -- Returns  1, or 0 if there is another epoch or digest by now, and nothing is done
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

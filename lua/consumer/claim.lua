@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
 -- Gives one caller at a time the right to compute the target assignment of a group (KIP-848, KIP-932).
--- KEYS     group
--- ARGV     channel of the group, its type, token of the caller, ms after which the right ends ("0": the caller gives it back)
+-- KEYS     1 group
+-- ARGV     1 channel of the group
+--          2 its type
+--          3 token of the caller
+--          4 ms after which the right ends ("0": the caller gives it back)
 -- Returns  {1 if the caller has the right, else 0, group epoch, assignment epoch, ms that another caller's right lasts}
 -- Errors   GROUP_ID_NOT_FOUND
 --

@@ -2,9 +2,15 @@
 -- Makes a group of the consumer protocol whose members all use the classic protocol a classic group again (KIP-848): a stable
 -- one of the same epoch, or one whose members join again, each within its rebalance timeout. Then the generation is the latest
 -- epoch of a member, and what they own stays known until they sync: the group may become one of the consumer protocol before.
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, most members of a classic group; for a stable group the epoch as read, its protocol, and for
---          each member its id and its assignment
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
+--          2 most members of a classic group
+--          3 epoch of a stable group as read; with it:
+--          4 its protocol
+--          5 and on: for each member: its id; its assignment
 -- Returns  when (ms) something is due; -1 if it is another group by now, or not stable in that epoch but for the member that
 --          has joined last, and nothing is done
 -- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)

@@ -1,9 +1,15 @@
 #!lua flags=allow-oom
 -- Renews the session of a member that reports nothing new, and says whether there is something for it to do (KIP-848,
 -- KIP-932, KIP-1071).
--- KEYS     group, members, deadlines
--- ARGV     type of the group, member id, instance id ("" if it gave none), member epoch, session timeout (ms), epoch of the
---          endpoints of a streams group that the member knows of ("": it does not matter)
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+-- ARGV     1 type of the group
+--          2 member id
+--          3 instance id ("" if it gave none)
+--          4 member epoch
+--          5 session timeout (ms)
+--          6 epoch of the endpoints of a streams group that the member knows of ("": it does not matter)
 -- Returns  1 if it has all that it is to have; 0 if the caller has to look closer (its session is not renewed)
 -- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
 --          FENCED_MEMBER_EPOCH, KAFKA_STORAGE_ERROR (a row that cannot be read)

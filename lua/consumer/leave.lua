@@ -1,9 +1,14 @@
 #!lua flags=allow-oom
 -- Removes members from a group of the consumer protocol or a share group, or notes that static ones will be back (KIP-848,
 -- KIP-932).
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, its type, and for each member its id ("": the holder of the instance id), its instance id
---          ("" for none), and "-1" if it leaves, "-2" if it will be back
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
+--          2 its type
+--          3 and on: for each member: its id ("": the holder of the instance id); its instance id ("" for none); "-1"
+--            if it leaves, "-2" if it will be back
 -- Returns  {when (ms) something is due, -1 if nothing is, members left, members left that use the classic protocol, and for each
 --          member "NONE", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", or "AGAIN": it had to free more partitions than is done at
 --          once, or those before it had}

@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
 -- Writes a part of what the members of a classic group own, before the group becomes one of the consumer protocol (KIP-848).
--- KEYS     group, assignments
--- ARGV     token of the caller, revision of the group as the caller has read it, 1 with the first part (else 0); then fields and
---          their values
+-- KEYS     1 group
+--          2 assignments
+-- ARGV     1 token of the caller
+--          2 revision of the group as the caller has read it
+--          3 1 with the first part (else 0)
+--          4 and on: fields and their values
 -- Returns  1, or 0 if the group has changed or another caller has begun, and nothing is done
 -- Errors   TRYAGAIN (shared/slot_stays)
 --

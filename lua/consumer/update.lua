@@ -2,13 +2,32 @@
 -- Writes a member of a group of the consumer protocol (KIP-848) or of a share group (KIP-932), if neither it nor the target
 -- assignment has changed since the caller read them. Creates the group, and makes an empty classic one a group of the consumer
 -- protocol; nothing that exists becomes a share group, nor a share group anything else.
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, its type, group id, when it was listed (shared/listed), member id, its epoch row as read
---          ("": it is no member), instance id ("" for none), id and epoch row of the member whose place it takes ("": none), its new row
---          ("": as it is), its protocols as a classic member ("" for none), new epoch, new previous epoch, new phase, ms until it must
---          have done its part ("0": nothing is to be done, "": as it was), new assignment row ("": as it is), session
---          timeout (ms), 1 to begin a new group epoch (else 0), most members, assignment epoch as read, number of
---          partitions that it frees; then the fields of these, and of the partitions it gets
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
+--          2 its type
+--          3 group id
+--          4 when it was listed (shared/listed)
+--          5 member id
+--          6 its epoch row as read ("": it is no member)
+--          7 instance id ("" for none)
+--          8 id of the member that it replaces ("": none)
+--          9 epoch row of that member ("": none)
+--          10 its new row ("": unchanged)
+--          11 its protocols as a classic member ("" for none)
+--          12 new epoch
+--          13 new previous epoch
+--          14 new phase
+--          15 ms until it must have done its part ("0": nothing to do, "": unchanged)
+--          16 new assignment row ("": unchanged)
+--          17 session timeout (ms)
+--          18 1 to begin a new group epoch (else 0)
+--          19 most members
+--          20 assignment epoch as read
+--          21 number of partitions that it frees
+--          22 and on: the fields of the freed partitions; then the fields of the partitions it gets
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. {0, -1, group epoch} if
 --          something has changed, and nothing is done. {1, when (ms) something is due, group epoch,
 --          the member's new epoch row}

@@ -1,7 +1,12 @@
 #!lua flags=allow-oom
 -- Makes a classic group with members one of the consumer protocol, whose members all use the classic protocol (KIP-848).
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, token of the caller (consumer/stage), revision of the group as the caller has read it
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
+--          2 token of the caller (consumer/stage)
+--          3 revision of the group as the caller has read it
 -- Returns  1, or 0 if the group has changed or another caller has begun, and nothing is done
 -- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
 -- Ends what is past its deadline in a group: sessions, rebalances and syncs.
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
 -- Returns  when (ms, Redis' clock) something is due again, -1 if nothing is, -2 if there is no such group, nor the number of a
 --          transaction that has ended for one (group/end_transaction)
 -- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here), TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)

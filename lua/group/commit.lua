@@ -1,10 +1,18 @@
 #!lua
 -- Commits offsets of a group.
--- KEYS     group, members, deadlines, offsets
--- ARGV     group id, when it was listed (shared/listed), generation (-1: none), member id ("": none), instance id ("": none),
---          time (ms) after which nothing may have been committed (0: any time), 1 to replace offsets of another topic id
---          (else 0), 1 if the client knows of member epochs (else 0); then for each partition: its stream, topic id, row
---          (JSON) up to its time (ms)
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 offsets
+-- ARGV     1 group id
+--          2 when it was listed (shared/listed)
+--          3 generation (-1: none)
+--          4 member id ("": none)
+--          5 instance id ("": none)
+--          6 time (ms) after which nothing may have been committed (0: any time)
+--          7 1 to replace offsets of another topic id (else 0)
+--          8 1 if the client knows of member epochs (else 0)
+--          9 and on: for each partition: its stream, topic id, row (JSON) up to its time (ms)
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. Else for each partition
 --          1; or, and nothing is committed for it, 0 if the committed offset is of another topic id, -1 if something was
 --          committed for it later than that time, -2 if memory is full and it takes more than what it would replace

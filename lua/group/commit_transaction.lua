@@ -1,10 +1,21 @@
 #!lua
 -- Keeps offsets of a group that a transaction is to commit: they count once group/end_transaction has committed it.
--- KEYS     group, members, deadlines, offsets, pending
--- ARGV     group id, when it was listed (shared/listed), generation (-1: none), member id ("": none), instance id ("": none),
---          time (ms) after which nothing may have been committed (0: any time), 1 to replace offsets of another topic id
---          (else 0), producer id, epoch, number of the transaction; then for each partition: its stream, topic id, row (JSON)
---          up to its time (ms)
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 offsets
+--          5 pending
+-- ARGV     1 group id
+--          2 when it was listed (shared/listed)
+--          3 generation (-1: none)
+--          4 member id ("": none)
+--          5 instance id ("": none)
+--          6 time (ms) after which nothing may have been committed (0: any time)
+--          7 1 to replace offsets of another topic id (else 0)
+--          8 producer id
+--          9 epoch
+--          10 number of the transaction
+--          11 and on: for each partition: its stream, topic id, row (JSON) up to its time (ms)
 -- Returns  as group/commit
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH,
 --          GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION (shared/committer; never here),

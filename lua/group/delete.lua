@@ -1,7 +1,13 @@
 #!lua flags=allow-oom
 -- Deletes a group that has no members, with its committed offsets.
--- KEYS     group, members, deadlines, offsets, pending, assignments
--- ARGV     group id, then the fields of the committed offsets as the caller has seen them
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 offsets
+--          5 pending
+--          6 assignments
+-- ARGV     1 group id
+--          2 and on: the fields of the committed offsets as the caller has seen them
 -- Returns  1, or 0 if other offsets are committed than the caller has seen, and nothing is done
 -- Errors   STALE_BROKER_EPOCH (shared/lease), NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND
 --

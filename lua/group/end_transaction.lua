@@ -1,7 +1,13 @@
 #!lua flags=allow-oom
 -- Commits or drops the offsets that a transaction was to commit for a group.
--- KEYS     group, offsets, pending
--- ARGV     when the group was listed (shared/listed), producer id, epoch, number of the transaction, "commit" or "abort"
+-- KEYS     1 group
+--          2 offsets
+--          3 pending
+-- ARGV     1 when the group was listed (shared/listed)
+--          2 producer id
+--          3 epoch
+--          4 number of the transaction
+--          5 "commit" or "abort"
 -- Returns  {"UNLISTED", now (ms)} if there is no such group and its name is not listed: nothing is done. Else what was
 --          committed: for each partition its stream and row; empty too if the transaction had ended before
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)

@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
 -- Forgets the ended transactions of producers that were silent for too long in a group. One bounded step.
--- KEYS     pending
--- ARGV     cursor ("0" begins), most rows to look at, silence in ms
+-- KEYS     1 pending
+-- ARGV     1 cursor ("0" begins)
+--          2 most rows to look at
+--          3 silence in ms
 -- Returns  {next cursor ("0" when all rows were looked at), rows removed}
 -- Errors   none
 --

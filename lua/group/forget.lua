@@ -1,9 +1,17 @@
 #!lua flags=allow-oom
 -- Deletes committed offsets of a group that has not changed since the caller read it.
--- KEYS     group, members, deadlines, offsets, pending, assignments
--- ARGV     "drop" to delete a group with neither members nor offsets (else "keep"), its state, generation and time of its last
---          change as the caller has read them; then for each offset its stream, and its row as the caller has read it,
---          "" for any, and also for what transactions are to commit for it
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 offsets
+--          5 pending
+--          6 assignments
+-- ARGV     1 "drop" to delete a group with neither members nor offsets (else "keep")
+--          2 its state as the caller has read it
+--          3 its generation, likewise
+--          4 time of its last change, likewise
+--          5 and on: for each offset: its stream; its row as the caller has read it, "" for any row and any pending
+--            commit of a transaction
 -- Returns  {1, or 0 if the group has changed and nothing is done, offsets deleted, 1 if the group was deleted else 0}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), TRYAGAIN (shared/slot_stays)
 --

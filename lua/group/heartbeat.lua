@@ -1,7 +1,11 @@
 #!lua flags=allow-oom
 -- Renews the session of a member, and says whether it has to join again.
--- KEYS     group, members, deadlines
--- ARGV     member id, instance id ("" if it is not static), generation
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+-- ARGV     1 member id
+--          2 instance id ("" if it is not static)
+--          3 generation
 -- Returns  1
 -- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),
 --          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,

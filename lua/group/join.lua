@@ -1,10 +1,19 @@
 #!lua
 -- Lets a member join a group: a new one, one that got its id before, or one that joins again.
--- KEYS     group, members, deadlines
--- ARGV     channel of the group, when it was listed (shared/listed), member id ("" for a new one), the id that a new one
---          gets, 1 if a new one must join again with that id (KIP-394, else 0), 1 if a leader can be asked to skip
---          assigning (KIP-814, else 0), most members of a group, initial delay in ms, protocol type, the member's row,
---          its protocols as they came
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+-- ARGV     1 channel of the group
+--          2 when it was listed (shared/listed)
+--          3 member id ("" for a new one)
+--          4 the id that a new one gets
+--          5 1 if a new one must join again with that id (KIP-394, else 0)
+--          6 1 if a leader can be asked to skip assigning (KIP-814, else 0)
+--          7 most members of a group
+--          8 initial delay in ms
+--          9 protocol type
+--          10 the member's row
+--          11 its protocols as they came
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. Else, second, when
 --          (ms, Redis' clock) something is due in the group:
 --          {"WAIT", due, member id, generation, ms until then (-1: nothing is due)} if it waits for others,

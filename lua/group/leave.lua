@@ -1,8 +1,10 @@
 #!lua flags=allow-oom
 -- Removes members from a group.
--- KEYS     group, members, deadlines
--- ARGV     channel of the group, and for each member its id ("": the holder of the instance id) and its instance id (""
---          for none)
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+-- ARGV     1 channel of the group
+--          2 and on: for each member: its id ("": the holder of the instance id); its instance id ("" for none)
 -- Returns  {when (ms, Redis' clock) something is due in the group, -1 if nothing is, and for each member "NONE",
 --          "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"}
 -- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),

@@ -1,7 +1,11 @@
 -- Answers a member that waits in a join or sync. Reads only.
--- KEYS     group, members, deadlines
--- ARGV     "join" or "sync", member id, instance id ("" if it is not static), generation: for a join the one before
---          it, for a sync its own
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+-- ARGV     1 "join" or "sync"
+--          2 member id
+--          3 instance id ("" if it is not static)
+--          4 generation; for a join the one before it
 -- Returns  {"WAIT", ms until something is due (-1: nothing is)},
 --          {"JOINED", when something is due, member id, generation, protocol type, protocol, leader, 0, and for the leader of each
 --          member: its id, its instance id or "", its protocols} or {"SYNCED", -1, protocol type, protocol, assignment}

@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
 -- Begins the sessions of a group's members again, and the time of the rebalance or sync under way.
--- KEYS     group, members, deadlines, assignments (not used: as group/advance)
--- ARGV     channel of the group
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments (not used: as group/advance)
+-- ARGV     1 channel of the group
 -- Returns  when (ms, Redis' clock) something is due, -1 if nothing is
 -- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

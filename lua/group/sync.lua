@@ -1,8 +1,15 @@
 #!lua
 -- Takes the leader's assignments, or returns a member its own.
--- KEYS     group, members, deadlines
--- ARGV     channel of the group, member id, instance id ("" if it is not static), generation, protocol type and protocol
---          (`=` and the name; "": not to be compared), and for each assignment the member's id and the bytes
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+-- ARGV     1 channel of the group
+--          2 member id
+--          3 instance id ("" if it is not static)
+--          4 generation
+--          5 protocol type, as `=` and the name ("": not compared)
+--          6 protocol, likewise
+--          7 and on: for each assignment: the member's id; its bytes
 -- Returns  {"SYNCED", when (ms, Redis' clock) something is due if that may be earlier than before (else -1), protocol type,
 --          protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)} if the leader has not brought
 --          assignments yet

@@ -1,8 +1,13 @@
 #!lua flags=no-writes
 -- Finds how old the first record of a log is from an offset on. One entry is read, and those of other
 -- clients before it.
--- KEYS     state, stream, clean:0, clean:1
--- ARGV     topic id, offset sequence bits (0: dense ids, -1: format batch), offset to look from (-1: the log's start)
+-- KEYS     1 state
+--          2 stream
+--          3 clean:0
+--          4 clean:1
+-- ARGV     1 topic id
+--          2 offset sequence bits (0: dense ids, -1: format batch)
+--          3 offset to look from (-1: the log's start)
 -- Returns  the record's age (ms) by its timestamp and Redis' clock, negative if the timestamp lies in the future; ""
 --          without a record, or for one without a timestamp
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)

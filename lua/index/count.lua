@@ -1,8 +1,15 @@
 #!lua flags=no-writes
 -- Counts the records of a log from an offset on: the entries up to the next row of its index, and what that row counts of
 -- all after it. One bounded step.
--- KEYS     state, index, stream, clean:0, clean:1
--- ARGV     topic id, offset sequence bits (0: dense ids, -1: format batch), offset to count from (-1: the log's start), most entries
+-- KEYS     1 state
+--          2 index
+--          3 stream
+--          4 clean:0
+--          5 clean:1
+-- ARGV     1 topic id
+--          2 offset sequence bits (0: dense ids, -1: format batch)
+--          3 offset to count from (-1: the log's start)
+--          4 most entries
 -- Returns  {records, offset from which on there are more to be counted, -1 if these are all}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --

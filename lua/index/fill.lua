@@ -1,10 +1,19 @@
 #!lua flags=allow-oom
 -- Replaces rows of the sparse index by rows made from the log. One bounded step.
--- KEYS     state, index
--- ARGV     topic id, the compacted part's stream and end as they were when the rows were made ("" if there was none),
---          the log's start then, offset after which rows are replaced, offset up to which, "last" if no step follows
---          else "", records and bytes that lie below the log's start, records and bytes by which the state counts too few;
---          then for each row its offset and the member
+-- KEYS     1 state
+--          2 index
+-- ARGV     1 topic id
+--          2 stream of the compacted part when the rows were made ("" if there was none)
+--          3 its end then
+--          4 the log's start then
+--          5 offset after which rows are replaced
+--          6 offset up to which rows are replaced
+--          7 "last" if no step follows, else ""
+--          8 records below the log's start
+--          9 bytes below the log's start
+--          10 records that the state counts too few
+--          11 bytes that the state counts too few
+--          12 and on: for each row: its offset; its member
 -- Returns  1; 0 if the log was compacted meanwhile, or the rows of the step before are gone: no row is written
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --

@@ -1,8 +1,12 @@
 #!lua flags=no-writes
 -- Finds the intervals of a log in which records of a timestamp or a later one may lie, in order, by its sparse index.
--- KEYS     state, index
--- ARGV     topic id, timestamp (ms, at most 2^53), offset below which nothing is searched (-1:
---          the log's start), most rows to look at, most intervals to return
+-- KEYS     1 state
+--          2 index
+-- ARGV     1 topic id
+--          2 timestamp (ms, at most 2^53)
+--          3 offset below which nothing is searched (-1: the log's start)
+--          4 most rows to look at
+--          5 most intervals to return
 -- Returns  {log start, end, offset below which all was searched, then for each interval its first offset and the
 --          one just past it}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)

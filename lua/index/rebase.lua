@@ -1,9 +1,12 @@
 #!lua flags=allow-oom
 -- Forgets timestamps of records that have left the log: makes the largest timestamps of the index those of its intervals
 -- from the log's start on. One bounded step.
--- KEYS     state, index
--- ARGV     topic id, most rows, offset of the first row above the start (-1: nothing is known of it), the largest
---          timestamp from the start up to it
+-- KEYS     1 state
+--          2 index
+-- ARGV     1 topic id
+--          2 most rows
+--          3 offset of the first row above the start (-1: nothing is known of it)
+--          4 the largest timestamp from the start up to it
 -- Returns  {rows changed, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --

@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
 -- Takes, renews or releases the lease of the keeper, or of the archiver, and returns its fencing token.
--- KEYS     lease, fence
--- ARGV     holder (unique per process), time to live in ms (0 releases the lease)
+-- KEYS     1 lease
+--          2 fence
+-- ARGV     1 holder (unique per process)
+--          2 time to live in ms (0 releases the lease)
 -- Returns  {1 if the caller holds the lease from now on else 0, the holder's fencing token or "0"}
 -- Errors   none
 --

@@ -1,6 +1,7 @@
 #!lua flags=no-writes
 -- Reads who holds the lease of the keeper.
--- KEYS     lease, fence
+-- KEYS     1 lease
+--          2 fence
 -- ARGV     none
 -- Returns  {the lease's holder or "", the last fencing token or "0"}
 -- Errors   none

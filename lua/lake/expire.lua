@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Moves the start of a log in the lake up: what lies below it is no part of the log any more, wherever it still lies.
--- KEYS     state
--- ARGV     topic id, the log's new start
+-- KEYS     1 state
+-- ARGV     1 topic id
+--          2 the log's new start
 -- Returns  the start of the log in the lake, as it is now; "-1" if nothing of it is archived
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (past the end), KAFKA_STORAGE_ERROR (a malformed state)
 --

@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
 -- Records in a partition's state how far the lake holds it, after a commit there.
--- KEYS     state
--- ARGV     topic id, offset up to which records are archived, first offset that the lake holds
+-- KEYS     1 state
+-- ARGV     1 topic id
+--          2 offset up to which records are archived
+--          3 first offset that the lake holds
 -- Returns  {archived, start of the log in the lake}, as they are now
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (past the end), KAFKA_STORAGE_ERROR (a malformed state)
 --

@@ -1,9 +1,15 @@
 #!lua
 -- Replaces a row of a hash that all workers follow (topics, settings, ACLs, users, quotas, features) unless it has changed
 -- since it was read.
--- KEYS     the hash, changes
--- ARGV     name of the row; row as it was read, '' if there was none; new row, '' for none; member of the change feed;
---          channel; most members of the change feed; member for the row alone, '' for none
+-- KEYS     1 the hash
+--          2 changes
+-- ARGV     1 name of the row
+--          2 row as it was read, '' if there was none
+--          3 new row, '' for none
+--          4 member of the change feed
+--          5 channel
+--          6 most members of the change feed
+--          7 member for the row alone, '' for none
 -- Returns  the epoch of the change; 0, with nothing done, if the row has changed
 -- Errors   STALE_BROKER_EPOCH (shared/lease), OOM (shared/memory_is_full)
 --

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Takes from a list what the keeper has to look at, the most urgent first; each comes again after some time.
--- KEYS     list
--- ARGV     how many at most, ms after which they come again
+-- KEYS     1 list
+-- ARGV     1 how many at most
+--          2 ms after which they come again
 -- Returns  {now (ms), when they come again (ms), and for each its name and its time in the list as it was}
 -- Errors   none
 --

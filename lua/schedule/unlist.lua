@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Takes the name of what does not exist off its list, unless it was listed again since.
--- KEYS     list
--- ARGV     name, its time in the list as the caller has read or written it
+-- KEYS     1 list
+-- ARGV     1 name
+--          2 its time in the list as the caller has read or written it
 -- Returns  1, or 0 if the time is another one now
 -- Errors   none
 --

@@ -1,9 +1,10 @@
 #!lua
 -- Writes into a list, of groups or of transactional ids, when the keeper has to look at which: ZADD that works when memory
 -- is full.
--- KEYS     list
--- ARGV     how, as ZADD has it: CH (set, and list what is not listed), LT (the same if it is earlier than the time there) or
---          XX (only what is listed); then for each its time (ms) and its name; 1,000 at most
+-- KEYS     1 list
+-- ARGV     1 option of ZADD: CH (set, and list unlisted names), LT (the same if it is earlier than the listed time)
+--            or XX (only listed names)
+--          2 and on: for each name: its time (ms); the name; 1,000 at most
 -- Returns  how many were listed or changed
 -- Errors   none
 --

@@ -1,9 +1,19 @@
 #!lua flags=allow-oom
 -- Takes what a member of a share group says of records that it has acquired: all of it or nothing.
--- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits (0: dense ids), member, channel of the partition, ms of a lock, most deliveries, most
---          records in flight, "session" to release what the member has of the ranges, or else ""; for each range of offsets, in
---          order, first and last offset and a type: 0 (gap), 1 (accept), 2 (release), 3 (reject), 4 (renew: its lock begins again)
+-- KEYS     1 stream
+--          2 state
+--          3 share
+-- ARGV     1 topic id
+--          2 group
+--          3 offset sequence bits (0: dense ids)
+--          4 member
+--          5 channel of the partition
+--          6 ms of a lock
+--          7 most deliveries
+--          8 most records in flight
+--          9 "session" to release what the member has of the ranges, else ""
+--          10 and on: for each range of offsets, in order: first offset; last offset; a type: 0 (gap), 1 (accept), 2 (release),
+--            then 3 (reject), 4 (renew: its lock begins again)
 -- Returns  1 if records are available again, else 0; it announces this, and the moment when few enough records are in flight
 --          to deliver more
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part),

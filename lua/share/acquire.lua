@@ -1,13 +1,28 @@
 #!lua flags=allow-oom
 -- Gives a member of a share group what is available of the records that were read for it, or begins the group's part of a
 -- partition.
--- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits (0: dense ids), member, where to begin if there is no part (offset; "": at no place),
---          "redis" if the part is to be a Redis group, "ranges" if not ("": as it is), most records, "cut" if a run of
---          offsets may be cut (else "whole"), ms of a lock, most deliveries, most records in flight, offset read from, end
---          and leader epoch of the records read, deliveries after which a record is throttled, "more" if the
---          fetch has acquired others before (else ""), number of the runs that were read and may be delivered; for each
---          first and last offset; then those of what was read and is not to be delivered
+-- KEYS     1 stream
+--          2 state
+--          3 share
+-- ARGV     1 topic id
+--          2 group
+--          3 offset sequence bits (0: dense ids)
+--          4 member
+--          5 offset at which the part begins if there is none ("": at no place)
+--          6 "redis" if the part is to be a Redis group, "ranges" if not ("": as it is)
+--          7 most records
+--          8 "cut" if a run of offsets may be cut (else "whole")
+--          9 ms of a lock
+--          10 most deliveries
+--          11 most records in flight
+--          12 offset read from
+--          13 end of the records read
+--          14 leader epoch of the records read
+--          15 deliveries after which a record is throttled
+--          16 "more" if the fetch has acquired others before (else "")
+--          17 number of runs that were read and may be delivered
+--          18 and on: for each run: first and last offset; then the same for runs that were read and are not to be
+--            delivered
 -- Returns  {lowest offset that may be acquired ("": none), ms until the first lock ends ("": none, or something was
 --          acquired); then for each range of acquired records first and last offset, delivery count}; nil if there is no
 --          part; "CONVERT", with nothing done, if it is a Redis group and is not to be one (share/convert)

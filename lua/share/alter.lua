@@ -1,8 +1,14 @@
 #!lua
 -- Has a share group begin at an offset of a partition, within its log, whatever it has in flight.
--- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits (0: dense ids), the offset, "redis" if a part that is not there yet is to be a Redis group
---          else "ranges", ms of a lock
+-- KEYS     1 stream
+--          2 state
+--          3 share
+-- ARGV     1 topic id
+--          2 group
+--          3 offset sequence bits (0: dense ids)
+--          4 the offset
+--          5 "redis" if a part that is not there yet is to be a Redis group else "ranges"
+--          6 ms of a lock
 -- Returns  1
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --

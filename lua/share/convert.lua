@@ -1,8 +1,12 @@
 #!lua flags=allow-oom
 -- Makes a part of kind redis one of kind ranges, and destroys its Redis group, since entries are to leave the stream before
 -- they leave the log. Plain workers of that group are refused from then on (NOGROUP).
--- KEYS     stream, state, share
--- ARGV     topic id, offset sequence bits (0: dense ids), group (none: any one)
+-- KEYS     1 stream
+--          2 state
+--          3 share
+-- ARGV     1 topic id
+--          2 offset sequence bits (0: dense ids)
+--          3 group (none: any one)
 -- Returns  1 if a part was converted, 0 if there is none of kind redis
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part; too much is pending)
 --

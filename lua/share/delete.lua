@@ -1,7 +1,11 @@
 #!lua flags=allow-oom
 -- Deletes a share group's part of a partition, with its Redis group.
--- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits (0: dense ids)
+-- KEYS     1 stream
+--          2 state
+--          3 share
+-- ARGV     1 topic id
+--          2 group
+--          3 offset sequence bits (0: dense ids)
 -- Returns  1 if there was a part, 0 if not
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --

@@ -1,7 +1,11 @@
 #!lua flags=no-writes
 -- Reads where a share group is in a partition.
--- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits (0: dense ids)
+-- KEYS     1 stream
+--          2 state
+--          3 share
+-- ARGV     1 topic id
+--          2 group
+--          3 offset sequence bits (0: dense ids)
 -- Returns  {start, first offset that nobody has had yet, records in flight, the state's epochs, "initial" if nothing of it was
 --          acknowledged, released or delivered again, else ""}, texts; nil if there is no part
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)

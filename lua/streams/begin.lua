@@ -1,9 +1,13 @@
 #!lua
 -- Notes what the members of a streams group have in common, and begins a new epoch of it (KIP-1071).
--- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, topology (JSON; it is the group's if that has none; "": none is said), ms until the first
---          assignment is to be computed, if the group has had no members ("": it has), id of the member that asks all to end
---          ("": none does)
+-- KEYS     1 group
+--          2 members
+--          3 deadlines
+--          4 assignments
+-- ARGV     1 channel of the group
+--          2 topology (JSON; it is the group's if that has none; "": none is said)
+--          3 ms until the first assignment is computed if the group has had no members ("": it has)
+--          4 id of the member that asks all to end ("": none does)
 -- Returns  1, or 0 if there is no such group, and nothing is done
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read), OOM (shared/memory_is_full)
 --

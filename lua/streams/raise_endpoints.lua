@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Takes note that a member of a streams group with an endpoint has other tasks (KIP-1071).
--- KEYS     group
+-- KEYS     1 group
 -- ARGV     none but that of shared/lease
 -- Returns  the new epoch of the endpoints, 0 if there is no such group, and nothing is done
 -- Errors   STALE_BROKER_EPOCH (shared/lease), KAFKA_STORAGE_ERROR (what is stored cannot be read)

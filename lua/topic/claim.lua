@@ -1,9 +1,14 @@
 -- Replaces the row of a topic whose partitions are to be created, and lets the caller do that, unless the row has changed
 -- since it was read or another process may still do it.
--- KEYS     registry, changes
--- ARGV     topic name, row as it was read, new row (JSON) without a claim, ms for which the caller may create the partitions,
---          most members of the change feed, ms by which the clocks of a cluster's nodes may differ, lowest claim (0: any; for
---          a caller that has the claim of the row)
+-- KEYS     1 registry
+--          2 changes
+-- ARGV     1 topic name
+--          2 row as it was read
+--          3 new row (JSON) without a claim
+--          4 ms for which the caller may create the partitions
+--          5 most members of the change feed
+--          6 ms by which the clocks of a cluster's nodes may differ
+--          7 lowest claim (0: any; for a caller that has the claim of the row)
 -- Returns  the row as it was written, with its claim; 0, with nothing done, if the row has changed; 1, with nothing done, if
 --          another process may create the partitions now
 -- Errors   STALE_BROKER_EPOCH (shared/lease)

@@ -1,7 +1,18 @@
 #!lua flags=allow-oom
 -- Fences a partition of a topic marked as deleted, and deletes its log and side keys, in bounded steps.
--- KEYS     state, stream, index, moving, clean:0, clean:1, open, aborted, share
--- ARGV     topic id, most entries to free, most bytes of them, channel of the partition
+-- KEYS     1 state
+--          2 stream
+--          3 index
+--          4 moving
+--          5 clean:0
+--          6 clean:1
+--          7 open
+--          8 aborted
+--          9 share
+-- ARGV     1 topic id
+--          2 most entries to free
+--          3 most bytes of them
+--          4 channel of the partition
 -- Returns  1 if the partition is deleted completely, 0 if it needs another step
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (shared/log_fields; never here)
 --

@@ -1,7 +1,11 @@
 -- Writes the row of a topic that is being created: no client finds it yet. The caller may create its partitions.
--- KEYS     registry, changes
--- ARGV     topic name, row (JSON) without a claim, ms for which the caller may create the partitions, most members of the
---          change feed, epoch of the registry in which no topic was found whose name collides with this one
+-- KEYS     1 registry
+--          2 changes
+-- ARGV     1 topic name
+--          2 row (JSON) without a claim
+--          3 ms for which the caller may create the partitions
+--          4 most members of the change feed
+--          5 epoch of the registry in which no topic was found whose name collides with this one
 -- Returns  the row as it was written, with its claim; 0 if the feed no longer has the changes since that epoch: read the
 --          registry again
 -- Errors   STALE_BROKER_EPOCH (shared/lease), TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (collides with a topic

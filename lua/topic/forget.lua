@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
 -- Deletes the offsets that a group has committed for deleted topics. One bounded step.
--- KEYS     committed offsets of the group, pending: those that transactions are to commit
--- ARGV     cursor ("0" begins), most rows to read, topic ids
+-- KEYS     1 committed offsets of the group
+--          2 pending: those that transactions are to commit
+-- ARGV     1 cursor ("0" begins)
+--          2 most rows to read
+--          3 and on: topic ids
 -- Returns  {next cursor ("0" when all rows were read), rows deleted}
 -- Errors   none
 --

@@ -1,7 +1,10 @@
 #!lua
 -- Adds partitions and groups to the transaction of a producer, which this opens if none is, or verifies that they are in it.
--- KEYS     transaction
--- ARGV     "add" or "verify", producer id, epoch, and for each partition and group its field and value
+-- KEYS     1 transaction
+-- ARGV     1 "add" or "verify"
+--          2 producer id
+--          3 epoch
+--          4 and on: for each partition and group: its field; its value
 -- Returns  {"ADDED", when (ms) the keeper has to look at it (-1: nothing was added), number of the transaction}, or what
 --          shared/transaction_prepared says: then the caller completes that transaction and calls again
 -- Errors   STALE_BROKER_EPOCH (shared/lease), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE (one is not in

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Completes a transaction all of whose markers are written.
--- KEYS     transaction
--- ARGV     number of the transaction
+-- KEYS     1 transaction
+-- ARGV     1 number of the transaction
 -- Returns  1, or 0 if another caller has completed it
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
 -- Decides how a transaction ends (EndTxn).
--- KEYS     transaction
--- ARGV     producer id, epoch, "commit" or "abort", 1 if the end gives the producer its next epoch (KIP-890, else 0), a new
---          producer id for one without a next epoch
+-- KEYS     1 transaction
+-- ARGV     1 producer id
+--          2 epoch
+--          3 "commit" or "abort"
+--          4 1 if the end gives the producer its next epoch (KIP-890, else 0)
+--          5 a new producer id for one without a next epoch
 -- Returns  {"DONE", producer id, epoch to go on with} if nothing is left to do, or what shared/transaction_prepared says
 -- Errors   STALE_BROKER_EPOCH (shared/lease), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
 --          KAFKA_STORAGE_ERROR (what is stored cannot be read)

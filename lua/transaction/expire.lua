@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Does what is due about a transactional id: aborts a transaction past its timeout, deletes an id past its expiration.
--- KEYS     transaction
--- ARGV     ms without a transaction after which an id expires (transactional.id.expiration.ms)
+-- KEYS     1 transaction
+-- ARGV     1 ms without a transaction after which an id expires (transactional.id.expiration.ms)
 -- Returns  when (ms) something is due again, -2 if there is no such id any more, or what shared/transaction_prepared says:
 --          then the caller completes that transaction
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)

@@ -1,8 +1,11 @@
 #!lua
 -- Gives a producer with a transactional id its producer id and epoch (InitProducerId), and fences the one before it.
--- KEYS     transaction
--- ARGV     when the id was listed (shared/listed), transaction timeout (ms), the producer id and epoch that the producer has
---          (-1 and -1: none; KIP-360), a new producer id
+-- KEYS     1 transaction
+-- ARGV     1 when the id was listed (shared/listed)
+--          2 transaction timeout (ms)
+--          3 producer id of the producer (-1: none; KIP-360)
+--          4 its epoch (-1: none)
+--          5 a new producer id
 -- Returns  {"UNLISTED", now (ms)} if it would create the transactional id and it is not listed: nothing is done. Else
 --          {"DONE", producer id, epoch}, or what shared/transaction_prepared says if a transaction has to be completed
 --          before: then the caller completes it and calls again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import run
 
@@ -40,7 +41,22 @@ def contract_faults(script: scripts.Script) -> list[str]:
     result = [word for line in head for word in wanted if re.match(rf"{word}\b", line, re.IGNORECASE)]
     if result != list(wanted):
         faults.append(f"its head has the parts {result}, not {list(wanted)} in this order")
+        return faults
+    code = "\n".join(line for line in script.source.splitlines() if not line.startswith("--"))
+    for word, end in (("KEYS", "ARGV"), ("ARGV", "Returns")):
+        numbers, goes_on = numbered(head, word, end)
+        used = max(map(int, re.findall(rf"{word}\[(\d+)\]", code)), default=0)
+        if numbers != list(range(1, len(numbers) + 1)) or (used > len(numbers) and not goes_on):
+            faults.append(f"its {word} are numbered {numbers}, one per line, and it uses {used}")
     return faults
+
+
+def numbered(head: Sequence[str], word: str, end: str) -> tuple[list[int], bool]:
+    """Return the numbers in one part of a head, and whether the last is of all that follow ("and on")."""
+    first, last = ([line.partition(" ")[0] for line in head].index(part) for part in (word, end))
+    lines = [line.removeprefix(word).strip() for line in head[first:last]]
+    matches = [match for line in lines if (match := re.match(r"(\d+)( and on:)? ", line))]
+    return [int(match[1]) for match in matches], bool(matches and matches[-1][2])
 
 
 def error_names(script: scripts.Script) -> set[str]:
