@@ -379,11 +379,11 @@ class Pipeline:
             )
             yield queries
         finally:
-            # If Java is gone, so are they.
+            # If Java is gone, its queries are gone too.
             with suppress(*JOB_ERRORS):
                 for query in queries:
                     query.stop()
-                # What they have said arrives by a thread of its own.
+                # Their last events arrive by a thread of its own.
                 session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # noqa: SLF001 - PySpark has no name for it
                 session.streams.removeListener(listener)
 
