@@ -23,8 +23,8 @@ korvet_connections: Number of open client connections, by listener.
 korvet_connections_opened: Number of accepted client connections, by listener.
 korvet_connections_closed: Number of closed client connections, by reason.
 korvet_authentications: Number of logins by SASL, by listener, mechanism and outcome: authenticated, renewed (on a
-    connection that had logged in) or refused. Of certificates of clients those that are refused, as TLS; of tokens at
-    ops.listen too, as OPS.LISTEN and token.
+    connection that had logged in) or refused. Refused certificates of clients count as
+    TLS, refused tokens at ops.listen as OPS.LISTEN and token.
 korvet_tls_certificate_expiry_timestamp_seconds: Time when the first certificate of the listener's chain expires, as
     workers have read it.
 korvet_connections_refused: Number of connections closed before any request, by reason: address_connections (the address
