@@ -77,13 +77,13 @@ def _resource_options(*pattern_types: str) -> list[Any]:
 
 
 _rule_options = [
-    _principal_option("--allow-principal", "Whom to allow it", name="allowed"),
-    _principal_option("--deny-principal", "Whom to deny it", name="denied"),
-    repeated("--allow-host IP", "From where, any address by default", name="allowed_hosts"),
-    repeated("--deny-host IP", "From where not, any by default", name="denied_hosts"),
+    _principal_option("--allow-principal", "Principal to allow, for example User:alice", name="allowed"),
+    _principal_option("--deny-principal", "Principal to deny, for example User:bob", name="denied"),
+    repeated("--allow-host IP", "Address from which it is allowed, any by default", name="allowed_hosts"),
+    repeated("--deny-host IP", "Address from which it is denied, any by default", name="denied_hosts"),
     repeated(
         "--operation NAME",
-        "What, as in Read or DescribeConfigs, All by default",
+        "Operation, for example Read or DescribeConfigs; All by default",
         click.Choice([*_OPERATIONS], case_sensitive=False),
         name="operations",
     ),

@@ -53,8 +53,6 @@ def _failover(replicas: int, awaited: int) -> Finding:
         said = "Sentinels know no replica that they could promote"
         return error("failover", said, "start replicas of Redis")
     if replicas - 1 < awaited:
-        said = (
-            f"after one {replicas - 1} of the {awaited} replicas are left that acks=all waits for: it fails"
-        )
+        said = f"acks=all waits for {awaited} replicas, and a failover leaves {replicas - 1}: such writes then fail"
         return warning("failover", said, "start another replica of Redis")
     return ok("failover", f"{replicas} replicas could be promoted")

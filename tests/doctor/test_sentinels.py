@@ -23,7 +23,7 @@ def test_sentinels_and_what_they_could_promote() -> None:
         assert result["sentinels"].said == f"3 of 3 answer and name 127.0.0.1:{port}"
         assert result["failover"].said == "1 replicas could be promoted"
         result = bad(redis_server.examine(settings(redis__url=url, replicas="1")))
-        assert result["failover"].said.startswith("after one 0 of the 1 replicas are left")
+        assert result["failover"].said.startswith("acks=all waits for 1 replicas, and a failover leaves 0")
         result = bad(redis_server.examine(settings(redis__url=setup.url_by(setup.sentinels[0].address))))
         assert "names one of 3" in result["sentinels"].said
         with closing(
