@@ -128,8 +128,8 @@ def describe(
     as old as log.figures.interval.ms, in large clusters up to five minutes. Name the metrics of all brokers: one of
     them counts for all.
 
-    For a share group the offset is the group's start: its first record that is not acknowledged. The lag is the number
-    of records from there on that are not acknowledged; records that members hold now are among them.
+    For a share group the offset is the group's start: its first record that is not acknowledged. The lag counts
+    the unacknowledged records from there on, records that members hold now included.
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")

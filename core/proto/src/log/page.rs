@@ -66,8 +66,8 @@ pub struct Walked {
 }
 
 impl Page {
-    /// What a read has found, whose values hold `plain_bytes_max` bytes at the most. It ends where those that were compressed
-    /// at rest hold more together: a few bytes of each may stand for as many. Fails if the first entry is malformed.
+    /// The page of a read. It ends before its values, decompressed, hold more than `plain_bytes_max` bytes and one value:
+    /// a few compressed bytes may stand for many. Fails if the first entry is malformed.
     pub fn of(found: &Found, plain_bytes_max: usize) -> Result<(Self, Walked), Failure> {
         let (held, walked) = match found.partition.layout {
             Layout::Record { .. } => records_of(found, plain_bytes_max)?,
